@@ -1,0 +1,27 @@
+"""Finds the operator whose numbers go wrong in large language model inference.
+
+Names are loaded when first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ait_llm.dumps import open_dump as open_dump
+
+__version__ = "0.1.0"
+
+_EXPORTS = {"open_dump": "ait_llm.dumps"}
+
+
+def __getattr__(name: str) -> Any:  # any public object of the package
+    if name in _EXPORTS:
+        from importlib import import_module
+
+        return getattr(import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])

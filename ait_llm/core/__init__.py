@@ -1,0 +1,16 @@
+"""Types that every layer shares. Imports NumPy (with ml_dtypes) and nothing else."""
+
+from ait_llm.core.dtype import DType
+from ait_llm.core.ids import OpId, StepRange
+from ait_llm.core.registry import Registry
+from ait_llm.core.tensor_desc import FORMAT_FRACTAL_NZ, FORMAT_ND, TensorDesc
+
+__all__ = [
+    "FORMAT_FRACTAL_NZ",
+    "FORMAT_ND",
+    "DType",
+    "OpId",
+    "Registry",
+    "StepRange",
+    "TensorDesc",
+]

@@ -1,0 +1,57 @@
+"""Every error that a user can cause or must hear about.
+
+The command line turns an :class:`AitError` into one sentence on stderr and its exit code;
+anything else is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class AitError(Exception):
+    """Base of all expected errors. ``exit_code`` is what the command ends with."""
+
+    exit_code = 2
+
+
+class UsageError(AitError):
+    """An option or argument has a value that cannot be used."""
+
+
+class FormatError(AitError):
+    """A file does not hold what its format promises.
+
+    Args:
+        path: the file.
+        reason: what is wrong with it, as a clause without a final stop.
+        advice: what the user can do next, as a sentence.
+    """
+
+    def __init__(self, path: Path | str, reason: str, advice: str = "") -> None:
+        self.path = Path(path)
+        self.reason = reason
+        self.advice = advice
+        super().__init__(f"{path}: {reason}" + (f". {advice}" if advice else ""))
+
+
+class MissingDependencyError(AitError):
+    """An optional package or library is needed and absent."""
+
+
+class ProbeError(AitError):
+    """The probe library cannot be used with this program or this ATB."""
+
+
+class IncompleteError(AitError):
+    """Something that was asked for could not be captured or compared."""
+
+    exit_code = 3
+
+
+class OperationError(AitError):
+    """An operation was given parameters or tensors that it cannot take."""
+
+
+class UnknownNameError(AitError):
+    """A registry has no entry of that name."""

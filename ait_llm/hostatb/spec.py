@@ -1,0 +1,65 @@
+"""How an operator of the acceleration library is described to the graph runtime.
+
+A golden operator says what is computed; an :class:`OperatorSpec` says how the library presents
+it: parameter JSON, tensor names of the operation IR, and the kernels that one execution launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ait_llm.core import Registry, TensorDesc
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel launch.
+
+    Attributes:
+        name: selected kernel class, such as ``PpMatMulF16Kernel``; names the dump directory.
+        mki_op: operator name in kernel reports, such as ``MatMulOperation``.
+        mki_param: its parameter text in kernel reports (compact JSON, keys sorted).
+        inputs, outputs: indices into the operation's tensors: inputs, then outputs, then workspace.
+        tiling_size: bytes of host tiling data, a multiple of 32; 0 for none.
+        golden: name of the golden operator that computes this kernel.
+        golden_param: its parameters, in the JSON names of that operator.
+    """
+
+    name: str
+    mki_op: str
+    mki_param: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    tiling_size: int
+    golden: str
+    golden_param: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The kernels of one operation, in launch order, and the tensors between them."""
+
+    kernels: tuple[Kernel, ...]
+    workspace: tuple[TensorDesc, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSpec:
+    """How the library presents one operator type; ``param`` below is the parameter JSON object.
+
+    Attributes:
+        name: operation type, such as ``LinearOperation``.
+        tensor_names: input and output names of the IR for a parameter variant.
+        plan: kernels for given parameters and tensor descriptions.
+        has_param_json: False for the types that print no parameters at all.
+    """
+
+    name: str
+    tensor_names: Callable[[Mapping[str, Any]], tuple[tuple[str, ...], tuple[str, ...]]]
+    plan: Callable[[Mapping[str, Any], Sequence[TensorDesc], Sequence[TensorDesc]], Plan]
+    has_param_json: bool = True
+
+
+operator_specs: Registry[OperatorSpec] = Registry("operator")
