@@ -1,0 +1,296 @@
+"""Writes a topology as an ONNX model that the checker accepts and viewers can show.
+
+The operations keep their own names in a domain of their own, so no viewer mistakes a graph called
+``Gelu`` for the standard operator. The file holds no weights' values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ait_llm import __version__
+from ait_llm.core import DType
+from ait_llm.core.optional import import_optional
+from ait_llm.errors import AitError, FormatError, UsageError
+from ait_llm.topology.atb_json import read_topology
+from ait_llm.topology.attributes import compact_json, flatten_param
+from ait_llm.topology.graph import Graph
+from ait_llm.topology.shapes import OperationTable, TensorInfo, find_table, tensor_infos
+from ait_llm.topology.ssa import Body, Call, Program, to_program
+
+OPERATIONS = "atb"  # domain of operations
+FUNCTIONS = "atb.fn"  # domain of graphs that have a body
+IR_VERSION = 10  # the first with overloads, and with metadata on nodes, functions and values
+MAX_BYTES = 2**31 - 1  # protobuf's limit for one message
+
+_ELEMENT_TYPES = {
+    DType.FLOAT32: "FLOAT",
+    DType.FLOAT64: "DOUBLE",
+    DType.FLOAT8_E4M3FN: "FLOAT8E4M3FN",
+    DType.FLOAT8_E5M2: "FLOAT8E5M2",
+    DType.FLOAT8_E8M0: "FLOAT8E8M0",
+    DType.FLOAT4_E2M1: "FLOAT4E2M1",
+}  # all others have the same name in ONNX, or no counterpart
+
+
+@dataclass(frozen=True, slots=True)
+class Conversions:
+    """What a batch of conversions gave: the files written, and one error for each that failed."""
+
+    written: tuple[Path, ...]
+    failed: tuple[AitError, ...]
+
+
+def topology_to_onnx(
+    path: Path | str,
+    level: int | None = None,
+    *,
+    output: Path | str | None = None,
+    nested: bool | None = None,
+    shapes: Path | str | int | None = None,
+    check: bool = True,
+) -> Path:
+    """Convert a dumped layer or model topology to ONNX.
+
+    Args:
+        path: a topology JSON file of a dump.
+        level: depth of the nodes shown: 0 is the whole as one node, 1 its operations, and so on;
+            -1 opens every graph. None is every level, nested.
+        output: file to write; by default beside ``path``, ``.json`` replaced by ``.onnx`` (any
+            other name gets ``.onnx`` appended).
+        nested: keep graphs as functions, so that a viewer shows a model layer by layer; by default
+            only when no level is given.
+        shapes: where shapes and types come from: an operation table (csv), or the number of an
+            execution; by default the first execution whose table lies in the same dump.
+        check: run the ONNX checker with shape inference; what it finds becomes a warning.
+
+    Returns:
+        The file written. Equal inputs give equal bytes.
+
+    Raises:
+        FormatError: the topology or the table cannot be read.
+        UsageError: the level is below -1, the execution is unknown, or the file cannot be written.
+        MissingDependencyError: the ``onnx`` package is missing.
+    """
+    onnx = _import_onnx()
+    path = Path(path)
+    if level is not None and level < -1:
+        raise UsageError(f"level {level} is not a depth; give 0, 1, 2, ... or -1 for every level")
+    nested = level is None if nested is None else nested
+    graph = read_topology(path)
+    table = find_table(path, shapes)
+    program = to_program(graph, None if level == -1 else level, nested=nested)
+    model = _Writer(onnx, table, graph).model(program, level)
+    size = model.ByteSize()
+    if size > MAX_BYTES:
+        raise FormatError(path, f"its ONNX model takes {size} bytes and the format ends at 2 GiB")
+    data: bytes = model.SerializeToString(deterministic=True)
+    if check:
+        try:
+            onnx.checker.check_model(data, full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+            warnings.warn(f"{path}: the ONNX checker says: {error}", stacklevel=2)
+    name = path.stem if path.suffix == ".json" else path.name
+    return _write(Path(output) if output else path.with_name(name + ".onnx"), data)
+
+
+def convert_topologies(paths: Iterable[Path | str]) -> Conversions:
+    """Convert many files; one that fails is reported and does not stop the others."""
+    written: list[Path] = []
+    failed: list[AitError] = []
+    for path in paths:
+        try:
+            written.append(topology_to_onnx(path))
+        except AitError as error:
+            failed.append(error)
+    return Conversions(tuple(written), tuple(failed))
+
+
+class _Writer:
+    """Builds the protobuf messages of one model."""
+
+    def __init__(self, onnx: Any, table: OperationTable | None, graph: Graph) -> None:
+        self.onnx = onnx
+        self.graph = graph
+        self.table = table
+        self.infos = tensor_infos(graph.root, table) if table else {}
+
+    def model(self, program: Program, level: int | None) -> Any:
+        """The whole file as a ``ModelProto``."""
+        nodes = sum(call.function is None for b in _bodies(program) for call in b.calls)
+        model = self.onnx.ModelProto(
+            ir_version=IR_VERSION, producer_name="ait-llm", producer_version=__version__
+        )
+        self._import_domains(model.opset_import, bool(program.functions))
+        self._graph(model.graph, program)
+        for body in program.functions:
+            self._function(model.functions.add(), body)
+        source = self.graph.source
+        self._note(model, "atb.kind", self.graph.kind)
+        if source:
+            model.doc_string = f"ATB topology of {self.graph.name}, from {source.name}"
+            self._note(model, "atb.source", source.name)
+            self._note(model, "atb.process", source.absolute().parent.name)
+        self._note(model, "atb.level", "all" if level is None else str(level))
+        self._note(model, "atb.nodes", str(nodes))
+        if self.table:
+            execution = self.table.execution
+            self._note(model, "atb.shapes_from", self.table.path.name)
+            self._note(model, "atb.execution", "" if execution is None else str(execution))
+        self._note(model, "atb.unassigned_outputs", ", ".join(program.main.unassigned))
+        return model
+
+    def _graph(self, graph: Any, program: Program) -> None:
+        main = program.main
+        graph.name = main.name
+        for call in main.calls:
+            self._node(graph.node.add(), call)
+        for name in main.inputs:
+            self._value(graph.input.add(), name, name, required=True)
+        for name in main.outputs:
+            self._value(graph.output.add(), name, main.tensors[name], required=True)
+        for name in program.weights:
+            self._weight(graph, name)
+        ends = {*main.inputs, *main.outputs, *program.weights}
+        self._values(graph.value_info, main, ends)
+
+    def _function(self, function: Any, body: Body) -> None:
+        function.domain = FUNCTIONS
+        function.name = body.node.op_type
+        function.overload = body.name
+        function.input.extend(body.inputs)
+        function.output.extend(body.outputs)
+        self._import_domains(function.opset_import, True)
+        for call in body.calls:
+            self._node(function.node.add(), call)
+        self._values(function.value_info, body, set())
+
+    def _node(self, node: Any, call: Call) -> None:
+        source = call.node
+        node.name = call.name
+        node.op_type = source.op_type
+        node.input.extend(call.inputs)
+        node.output.extend(call.outputs)
+        if call.function is None:
+            node.domain = OPERATIONS
+        else:
+            node.domain = FUNCTIONS
+            node.overload = call.function
+        for name, value in flatten_param(source.param).items():
+            node.attribute.append(self.onnx.helper.make_attribute(name, value))
+        self._note(node, "atb.path", call.path)
+        self._note(node, "atb.ids", str(source.op_id) if source.op_id else "")
+        if source.param is not None and source.param != "":
+            self._note(node, "atb.param", compact_json(source.param))
+        self._note(node, "atb.side_effects", ", ".join(call.side_effects))
+        self._note(node, "atb.unassigned_outputs", ", ".join(call.unassigned))
+        row = self.table.rows.get(source.name) if self.table else None
+        if row and row.ports and len(row.ports) == len(call.inputs):
+            # The form that Netron takes as labels of an unknown operator's inputs.
+            self._note(node, "input_names", str(list(row.ports)))
+
+    def _values(self, target: Any, body: Body, described: set[str]) -> None:
+        for value, tensor in body.tensors.items():
+            if tensor in self.infos and value not in described:
+                self._value(target.add(), value, tensor, required=False)
+
+    def _value(self, target: Any, value: str, tensor: str, *, required: bool) -> None:
+        """Describe one value; ``required`` adds what the checker wants even of an unknown one."""
+        target.name = value
+        infos = self.infos.get(tensor, [])
+        info = infos[0] if infos else TensorInfo(None, "", None)
+        target.type.tensor_type.elem_type = self._element_type(info.dtype)
+        if info.shape is not None:
+            target.type.tensor_type.shape.SetInParent()  # rank 0 has a shape too
+            for dim in info.shape:
+                added = target.type.tensor_type.shape.dim.add()
+                if isinstance(dim, int):
+                    added.dim_value = dim
+                else:
+                    added.dim_param = dim
+        elif required:
+            target.type.tensor_type.shape.dim.add().dim_param = f"shape({value})"
+        if info.dtype_name and not target.type.tensor_type.elem_type:
+            self._note(target, "atb.dtype", info.dtype_name)
+        if len(infos) > 1:
+            told = "; ".join(f"{i.dtype_name}{_dims(i.shape)}" for i in infos)
+            self._note(target, "atb.shapes", told)
+            target.doc_string = f"described differently by its users: {told}"
+
+    def _weight(self, graph: Any, name: str) -> None:
+        """Declare a weight without data: a sparse tensor can have a true shape and no values."""
+        infos = self.infos.get(name, [])
+        info = infos[0] if infos else TensorInfo(None, "", None)
+        element_type = self._element_type(info.dtype)
+        dims = [dim for dim in info.shape or () if isinstance(dim, int) and dim > 0]
+        if element_type and info.shape and len(dims) == len(info.shape):
+            sparse = graph.sparse_initializer.add()
+            sparse.values.name = name
+            sparse.values.data_type = element_type
+            sparse.values.dims.append(0)
+            sparse.indices.data_type = self.onnx.TensorProto.INT64
+            sparse.indices.dims.append(0)
+            sparse.dims.extend(dims)
+        else:
+            dense = graph.initializer.add()
+            dense.name = name
+            dense.data_type = element_type or self.onnx.TensorProto.UINT8
+            dense.dims.append(0)
+            dense.doc_string = "shape not recorded" if not info.shape else _dims(info.shape)
+
+    def _element_type(self, dtype: DType | None) -> int:
+        if dtype is None:
+            return 0
+        name = _ELEMENT_TYPES.get(dtype, dtype.name)
+        return int(getattr(self.onnx.TensorProto, name, 0))  # 0 is UNDEFINED
+
+    def _import_domains(self, target: Any, with_functions: bool) -> None:
+        for domain in (OPERATIONS, FUNCTIONS) if with_functions else (OPERATIONS,):
+            target.add(domain=domain, version=1)
+
+    @staticmethod
+    def _note(target: Any, key: str, value: str) -> None:
+        if value:
+            target.metadata_props.add(key=key, value=value)
+
+
+def _bodies(program: Program) -> tuple[Body, ...]:
+    return (program.main, *program.functions)
+
+
+def _dims(shape: tuple[int | str, ...] | None) -> str:
+    return "[" + ("?" if shape is None else ",".join(map(str, shape))) + "]"
+
+
+def _write(path: Path, data: bytes) -> Path:
+    """Write under a temporary name and rename: a viewer may be watching the folder."""
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, 0o640)
+            file.write(data)
+        Path(temporary).replace(path)
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+        raise UsageError(
+            f"{path}: the ONNX file cannot be written ({error.strerror or error}); "
+            "name a file in a writable folder with output="
+        ) from error
+    return path
+
+
+def _import_onnx() -> Any:  # the module, whose message types are generated at run time
+    onnx = import_optional("onnx", "converting a topology")
+    for part in ("checker", "helper", "shape_inference"):
+        import_optional(f"onnx.{part}", "converting a topology")
+    return onnx
