@@ -20,9 +20,15 @@ extern "C" {
 enum {
     HOSTATB_NO_ERROR = 0,
     HOSTATB_ERROR_INVALID_PARAM = 1,
+    HOSTATB_ERROR_INVALID_GRAPH = 2,
     HOSTATB_ERROR_INTERNAL_ERROR = 3,
     HOSTATB_ERROR_RT_FAIL = 4,
-    HOSTATB_ERROR_INVALID_TENSOR_DIM = 13,
+    HOSTATB_ERROR_INVALID_IN_TENSOR_NUM = 5,
+    HOSTATB_ERROR_INVALID_TENSOR_DTYPE = 6,
+    HOSTATB_ERROR_INVALID_TENSOR_FORMAT = 7,
+    HOSTATB_ERROR_INVALID_TENSOR_DIM = 8,
+    HOSTATB_ERROR_INVALID_TENSOR_SIZE = 9,
+    HOSTATB_ERROR_INVALID_TENSOR_INI_MATCH = 13,
     HOSTATB_ERROR_OUT_OF_HOST_MEMORY = 27
 };
 
@@ -43,28 +49,36 @@ typedef struct HostatbContext HostatbContext;
 typedef struct HostatbOperation HostatbOperation;
 typedef struct HostatbPlan HostatbPlan;
 
-/* A leaf operator. Callbacks return an atb::Status. */
+/* A leaf operator. Callbacks return an atb::Status and are called on the thread that calls
+ * hostatb_infer_shape, hostatb_setup or hostatb_execute. */
 typedef struct {
     void *user;
     int (*infer_shape)(void *user, uint32_t inNum, const HostatbDesc *in, uint32_t outNum,
                        HostatbDesc *out);
-    /* Called at Setup when the shapes changed; fills the plan with hostatb_plan_* calls. */
+    /* Called at Setup when the shapes changed; fills the plan with hostatb_plan_* calls. NULL, or a
+     * plan left empty, means no kernels: `run` is called once with the operation's tensors. */
     int (*plan)(void *user, HostatbPlan *plan, uint32_t inNum, const HostatbDesc *in,
                 uint32_t outNum, const HostatbDesc *out);
-    /* Runs one kernel of the plan on the kernel's own tensors. */
+    /* Runs one kernel of the plan on the kernel's own tensors. An empty tensor has data NULL. NULL
+     * for an operation that computes nothing, such as an event. */
     int (*run)(void *user, uint32_t kernel, uint32_t inNum, const HostatbTensor *in,
                uint32_t outNum, const HostatbTensor *out);
 } HostatbCallbacks;
 
-/* Tensor references in a kernel: operation inputs, then outputs, then workspace tensors. */
+/* Tensor references in a kernel: operation inputs, then outputs, then workspace tensors. The last
+ * may be added before or after the kernels that use them. */
 int hostatb_plan_add_kernel(HostatbPlan *plan, const char *name, const char *mkiOp,
                             const char *mkiParam, uint64_t tilingSize, uint32_t inNum,
                             const uint32_t *in, uint32_t outNum, const uint32_t *out);
 int hostatb_plan_add_workspace(HostatbPlan *plan, const HostatbDesc *desc);
 
-/* paramJson NULL: the type has no parameter JSON. inNames/outNames NULL: no IR, files carry no
- * name suffix. plugin != 0: a user operation without kernels whose `run` is called once with the
- * operation's tensors; the graph JSON calls it PluginOperation. */
+/* An overflow that a kernel's outputs do not show; called from `run`. In saturation mode the
+ * device's float status then reads as overflowed. */
+void hostatb_raise_float_status(void);
+
+/* paramJson NULL: the type has no parameter JSON. inNames/outNames NULL, or an empty name: no IR,
+ * files carry no name suffix. plugin != 0: a user operation without kernels whose `run` is called
+ * once with the operation's tensors; the graph JSON calls it PluginOperation. NULL on failure. */
 HostatbOperation *hostatb_leaf_create(const char *type, const char *paramJson, uint32_t inNum,
                                       const char *const *inNames, uint32_t outNum,
                                       const char *const *outNames, int plugin,
@@ -75,7 +89,8 @@ HostatbOperation *hostatb_graph_create(const char *name, uint32_t inNum, uint32_
 /* Gives the input a node sees another shape over the same data; `desc` is changed in place. */
 typedef int (*HostatbReshape)(void *user, uint32_t inputIndex, HostatbDesc *desc);
 
-/* The graph takes ownership of `node`. Ids index the graph's inputs, outputs, internals. */
+/* The graph takes ownership of `node`, unless the call fails. Ids index the graph's inputs, outputs,
+ * internals. A graph cannot change after its first Setup. */
 int hostatb_graph_add_node(HostatbOperation *graph, HostatbOperation *node, uint32_t inNum,
                            const uint32_t *inIds, uint32_t outNum, const uint32_t *outIds,
                            HostatbReshape reshape, void *reshapeUser);
@@ -91,6 +106,9 @@ int hostatb_setup(HostatbOperation *op, HostatbContext *context, uint32_t inNum,
 int hostatb_execute(HostatbOperation *op, HostatbContext *context, uint32_t inNum,
                     const HostatbTensor *in, uint32_t outNum, const HostatbTensor *out);
 void hostatb_operation_destroy(HostatbOperation *op);
+
+/* Device of the calling thread's current context, as in ACL; not 0 and -1 when it has none. */
+int aclrtGetDevice(int32_t *deviceId);
 
 /* Asks SpeedProbe whether it wants the topology of this model and hands it over if so. */
 int hostatb_report_model(const char *modelName, const char *topologyJson);
