@@ -16,7 +16,7 @@ class DType(Enum):
     """A logical element type: ``(name, ATB code, bits per element, NumPy type, torch name)``.
 
     The NumPy type is None where no NumPy or ml_dtypes type holds the values (HiFloat8, complex32,
-    strings); such tensors can be listed and copied but not computed with.
+    strings); ``formats`` widens the first two, the last can only be listed and copied.
     """
 
     UNDEFINED = ("undefined", -1, 0, None, None)

@@ -1,0 +1,67 @@
+"""One front door for every tensor file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ait_llm.errors import FormatError
+from ait_llm.formats import atb_bin, npy, safetensors_file, torch_file
+from ait_llm.formats.atb_header import MAGIC
+from ait_llm.formats.loaded import LoadedTensor
+from ait_llm.formats.opening import open_regular
+
+SUFFIXES = (atb_bin.SUFFIX, npy.SUFFIX, safetensors_file.SUFFIX, *torch_file.SUFFIXES)
+
+
+def load(path: Path | str, name: str | None = None) -> LoadedTensor:
+    """Load one tensor from a file; the format follows from the suffix and the first bytes.
+
+    Args:
+        path: an ATB ``.bin``, ``.npy``, ``.pt``, ``.pth`` or ``.safetensors`` file.
+        name: which tensor, for files that hold several.
+
+    Raises:
+        FormatError: an unknown or damaged file, several tensors and no ``name``, or none of it.
+        MissingDependencyError: the format needs a package that is not installed.
+
+    Example:
+        >>> from ait_llm.formats import load
+        >>> load("x.npy").array.shape  # doctest: +SKIP
+        (2, 3)
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == safetensors_file.SUFFIX:
+        names = list(safetensors_file.list_safetensors(path))
+        return safetensors_file.read_safetensors(path, _choose(path, names, name))
+    if suffix in torch_file.SUFFIXES:
+        tensors: Mapping[str, LoadedTensor] = torch_file.read_torch(path)
+        return tensors[_choose(path, list(tensors), name)]
+    if name:
+        raise FormatError(path, f"holds one tensor, not one called {name!r}")
+    if suffix == npy.SUFFIX:
+        return npy.read_npy(path)
+    if suffix == atb_bin.SUFFIX or _starts_like_atb(path):
+        holder, header = atb_bin.resolve_data(path)
+        array = atb_bin.read_values(holder, header)
+        return LoadedTensor(array, header.desc.dtype, header.desc.format)
+    raise FormatError(path, f"is not one of the known tensor files ({', '.join(SUFFIXES)})")
+
+
+def _choose(path: Path, names: list[str], wanted: str | None) -> str:
+    if wanted is not None and wanted in names:
+        return wanted
+    if wanted is None and len(names) == 1:
+        return names[0]
+    known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    if not names:
+        raise FormatError(path, "holds no tensor")
+    if wanted is None:
+        raise FormatError(path, f"holds {len(names)} tensors, name one of: {known}")
+    raise FormatError(path, f"holds no tensor called {wanted!r}, only: {known}")
+
+
+def _starts_like_atb(path: Path) -> bool:
+    with open_regular(path) as file:
+        return file.read(len(MAGIC)) == MAGIC

@@ -1,0 +1,66 @@
+"""Opening files that come from elsewhere: regular files only, and only below a given folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from ait_llm.errors import FormatError
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading; a pipe or a device is refused instead of waited for.
+
+    Raises:
+        FormatError: it does not exist, cannot be read, or is not a regular file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise FormatError(path, f"cannot be read: {reason}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FormatError(path, "is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def contained(path: Path, root: Path, *, named_in: Path | None = None) -> Path:
+    """Check that a file, with all links followed, lies below a folder.
+
+    Args:
+        path: the file.
+        root: the folder.
+        named_in: file in which ``path`` was found, for the message.
+
+    Returns:
+        The path to open, with all links followed.
+
+    Raises:
+        FormatError: it does not exist or lies elsewhere.
+    """
+    blamed = path if named_in is None else named_in
+    what = "" if named_in is None else f"refers to {str(path.name)!r}, which "
+    try:
+        resolved = path.resolve(strict=True)
+        boundary = root.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of links
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise FormatError(blamed, f"{what}cannot be read: {reason}") from None
+    if not resolved.is_relative_to(boundary):
+        raise FormatError(blamed, f"{what or 'is a link that '}lies outside of {root}")
+    return resolved
+
+
+def available_memory() -> int:
+    """Bytes of memory that can be used without swapping; a very large number if unknown."""
+    try:
+        with Path("/proc/meminfo").open(encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return 2**63 - 1
+    return 2**63 - 1

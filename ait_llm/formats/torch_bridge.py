@@ -1,0 +1,80 @@
+"""NumPy arrays to torch tensors of the same element type and back; torch is imported on use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ait_llm.core import DType
+from ait_llm.core.optional import import_optional
+from ait_llm.errors import MissingDependencyError
+from ait_llm.formats.elements import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Integers of the same width carry the bits of types that torch cannot take from NumPy.
+_CARRIERS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+_DIRECT = frozenset(
+    np.dtype(numpy_type).name
+    for numpy_type in (
+        *(np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64),
+        *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
+    )
+)
+
+
+def to_torch(array: Array, dtype: DType) -> Tensor:
+    """A CPU tensor with the values of ``array``; it owns its memory.
+
+    bf16 and fp8 keep their type. Types that torch does not have are widened: int4 to int8, uint1
+    to uint8, HiFloat8, float6 and float4 to float32, complex32 to complex64.
+
+    Args:
+        array: as ``elements.decode`` returns it, of any shape.
+        dtype: its logical element type.
+
+    Raises:
+        MissingDependencyError: torch is not installed, or too old for the element type.
+    """
+    torch = import_optional("torch", "a torch tensor")
+    tensor: Tensor
+    owned = np.array(array, order="C", copy=True)
+    if owned.dtype.name in _DIRECT:
+        tensor = torch.from_numpy(owned)
+    elif dtype is DType.INT4:
+        tensor = torch.from_numpy(owned.astype(np.int8))
+    elif dtype.torch_name is None:
+        tensor = torch.from_numpy(owned.astype(np.float32))
+    elif hasattr(torch, dtype.torch_name):
+        bits = torch.from_numpy(owned.view(_CARRIERS[owned.dtype.itemsize]))
+        tensor = bits.view(getattr(torch, dtype.torch_name))
+    else:
+        raise MissingDependencyError(
+            f"torch {torch.__version__} has no element type {dtype.torch_name}; install a newer one"
+        )
+    return tensor
+
+
+def from_torch(tensor: Tensor) -> tuple[Array, DType]:
+    """The values of a dense tensor on any device, and their logical type; no gradient is kept.
+
+    Raises:
+        ValueError: an element type or a layout (quantized, sparse) without a NumPy counterpart.
+    """
+    torch = import_optional("torch", "a torch tensor")
+    name = str(tensor.dtype).removeprefix("torch.")
+    dtype = next((member for member in DType if member.torch_name == name), None)
+    if dtype is None or tensor.layout != torch.strided:
+        raise ValueError(f"a tensor of {name} in layout {tensor.layout} has no NumPy counterpart")
+    plain = tensor.detach().cpu().contiguous()
+    if plain.is_conj() or plain.is_neg():
+        plain = plain.resolve_conj().resolve_neg()
+    if dtype is DType.COMPLEX32:
+        return plain.to(torch.complex64).numpy(), dtype
+    if name in _DIRECT:
+        return plain.numpy(), dtype
+    carrier = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.itemsize]
+    bits = plain.reshape(-1).view(carrier).numpy()
+    return bits.view(np.dtype(dtype.numpy_type)).reshape(tuple(plain.shape)), dtype

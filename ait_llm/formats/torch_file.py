@@ -1,0 +1,69 @@
+"""torch ``.pt`` and ``.pth`` files: tensors and containers of tensors, never arbitrary objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ait_llm.core.optional import import_optional
+from ait_llm.errors import FormatError
+from ait_llm.formats.loaded import LoadedTensor
+from ait_llm.formats.opening import open_regular
+from ait_llm.formats.torch_bridge import from_torch
+
+if TYPE_CHECKING:
+    import torch
+
+SUFFIXES = (".pt", ".pth")
+_MAX_DEPTH = 32
+
+
+def read_torch(path: Path | str) -> dict[str, LoadedTensor]:
+    """Read every tensor of the file.
+
+    Returns:
+        One entry called ``""`` if the file is a single tensor; else the path of each tensor within
+        its dicts, lists and tuples, joined with ``.``. Values that are not tensors are left out.
+
+    Raises:
+        FormatError: not a torch file, cut off, or it needs more than torch's weights-only loading.
+        MissingDependencyError: torch is not installed.
+    """
+    path = Path(path)
+    torch = import_optional("torch", "reading .pt files")
+    with open_regular(path) as file:
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged archive raises almost any type
+            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise FormatError(
+                path,
+                f"cannot be loaded as tensors only: {first_line[:200]}",
+                "Save plain tensors with torch.save, or dump again if the run was interrupted",
+            ) from error
+    try:
+        return {
+            name: LoadedTensor(*from_torch(tensor))
+            for name, tensor in _tensors(content, "", torch.Tensor)
+        }
+    except ValueError as error:
+        raise FormatError(path, str(error)) from None
+
+
+def _tensors(
+    value: object, name: str, tensor_type: type[torch.Tensor], depth: int = 0
+) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, tensor_type):
+        yield name, value
+        return
+    if depth == _MAX_DEPTH:
+        return
+    if isinstance(value, Mapping):
+        items = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, list | tuple):
+        items = [(str(index), item) for index, item in enumerate(value)]
+    else:
+        return
+    for key, item in items:
+        yield from _tensors(item, f"{name}.{key}" if name else key, tensor_type, depth + 1)
