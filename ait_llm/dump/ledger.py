@@ -1,0 +1,178 @@
+"""Reads what each traced process says it captured and lost.
+
+The format is in ``docs/formats.md``: a header line, one line per selected operation, a seal. A file
+may hold several such sections when the process replaced its image with ``exec``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_COUNTED = ("saved", "described", "empty", "failed", "dropped")
+
+
+@dataclass(slots=True)
+class ProcessRecord:
+    """Totals of one traced process on one device.
+
+    Attributes:
+        device: device id as in the directory name, ``-1`` if ATB could not tell.
+        host: name of the machine it ran on.
+        environment: facts that the probe noted, such as the ABI.
+        steps: execute counts of which something was selected.
+        phases: selected operations per phase (``before``, ``after``).
+        sections: selected operations per state, one counter for each header.
+        tensors, files, bytes: what was written.
+        lost_tensors: tensors that could not be written.
+        reasons: why operations failed or were dropped, with how often.
+        rows: lines written to each table.
+        last_operation: path of the last selected operation.
+        end: how the process ended, None while its ledger is not sealed.
+        damaged_lines: lines that are not JSON objects.
+    """
+
+    path: Path
+    device: str
+    pid: int
+    host: str
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    steps: set[int] = field(default_factory=set)
+    phases: Counter[str] = field(default_factory=Counter)
+    sections: list[Counter[str]] = field(default_factory=list)
+    tensors: int = 0
+    files: int = 0
+    bytes: int = 0
+    lost_tensors: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)
+    last_operation: str | None = None
+    end: str | None = None
+    damaged_lines: int = 0
+
+    @property
+    def sealed(self) -> bool:
+        """True if the process finished its ledger."""
+        return self.end is not None
+
+    @property
+    def running(self) -> bool:
+        """True if the ledger is not sealed and the process is still alive on this machine."""
+        if self.sealed or self.host != platform.node():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return True
+
+    @property
+    def states(self) -> Counter[str]:
+        """Selected operations per state."""
+        return sum(self.sections, Counter())
+
+    @property
+    def operations(self) -> int:
+        """Executed operations that were selected; one saved before and after counts once."""
+        return max(self.phases.values(), default=0)
+
+
+def read_ledger(path: Path, start_time: str) -> ProcessRecord | None:
+    """Add up the sections of one ledger that belong to the run started at ``start_time``.
+
+    Returns:
+        None if no section belongs to that run.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    record: ProcessRecord | None = None
+    ours = False
+    damaged = 0
+    for line in _objects(path):
+        if line is None:
+            damaged += 1
+            continue
+        kind = line.get("kind")
+        if kind == "header":
+            ours = _options(line).get("AIT_PROBE_START_TIME", start_time) == start_time
+            if ours:
+                record = record or _open_record(path, line)
+                record.end = None
+                record.sections.append(Counter())
+        elif record is None or not ours:
+            continue
+        elif kind == "op":
+            _add_operation(record, line)
+        elif kind == "seal":
+            _add_seal(record, line)
+    if record is not None:
+        record.damaged_lines = damaged
+    return record
+
+
+def _objects(path: Path) -> Iterator[dict[str, Any] | None]:
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                value = json.loads(line)
+            except ValueError:
+                yield None
+            else:
+                yield value if isinstance(value, dict) else None
+
+
+def _options(header: Mapping[str, Any]) -> Mapping[str, Any]:
+    options = header.get("options")
+    return options if isinstance(options, dict) else {}
+
+
+def _open_record(path: Path, header: Mapping[str, Any]) -> ProcessRecord:
+    device, _, pid = path.stem.rpartition("_")
+    environment = header.get("environment")
+    return ProcessRecord(
+        path,
+        device=str(header.get("device", device)),
+        pid=_number(header, "pid") or (int(pid) if pid.isdigit() else 0),
+        host=str(header.get("host", "")),
+        environment=environment if isinstance(environment, dict) else {},
+    )
+
+
+def _add_operation(record: ProcessRecord, line: Mapping[str, Any]) -> None:
+    state = str(line.get("state"))
+    record.sections[-1][state] += 1
+    record.phases[str(line.get("phase"))] += 1
+    record.steps.add(_number(line, "step"))
+    record.tensors += _number(line, "tensors")
+    record.bytes += _number(line, "bytes")
+    record.last_operation = str(line.get("path", line.get("op")))
+    if state in ("failed", "dropped"):
+        record.lost_tensors += _number(line, "lost")
+        record.reasons[str(line.get("reason", "no reason given"))] += 1
+
+
+def _add_seal(record: ProcessRecord, line: Mapping[str, Any]) -> None:
+    record.end = str(line.get("end", "unknown"))
+    record.files += _number(line, "files")
+    rows = line.get("rows")
+    if isinstance(rows, dict):
+        record.rows.update({str(name): _number(rows, name) for name in rows})
+    # What the process counted itself wins where it is more than what its lines add up to: lines
+    # can be missing when the disk was full.
+    section = record.sections[-1]
+    for state in _COUNTED:
+        section[state] = max(section[state], _number(line, state))
+
+
+def _number(line: Mapping[str, Any], key: str) -> int:
+    value = line.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
