@@ -33,11 +33,14 @@ class Arithmetic:
         half_compute: dtype in which float16 and bfloat16 inputs are computed.
         round_output: round results to the output dtype; False keeps the compute dtype, for
             tolerance standards that need the unrounded value.
+        int8_min: lowest int8 that quantisation produces; -127 where the run had
+            ``ASDOPS_QUANT_MIN_NEG_127=1`` in its environment.
     """
 
     float32_compute: torch.dtype = torch.float64
     half_compute: torch.dtype = torch.float32
     round_output: bool = True
+    int8_min: int = -128
 
     def widen(self, tensor: Tensor) -> Tensor:
         """Cast a floating tensor to the dtype it is computed in; integers pass unchanged."""
@@ -92,9 +95,7 @@ class GoldenOp:
 golden_ops: Registry[GoldenOp] = Registry("operator")
 
 
-def golden_op(
-    name: str, *aliases: str, infer_shape: InferShape
-) -> Callable[[Compute], Compute]:
+def golden_op(name: str, *aliases: str, infer_shape: InferShape) -> Callable[[Compute], Compute]:
     """Decorate a compute function to register it as the golden operator ``name``."""
 
     def add(compute: Compute) -> Compute:
