@@ -1,0 +1,1 @@
+"""Programs that run the demo models, started like any user program."""

@@ -1,0 +1,1 @@
+"""Demo models of the embedded library and their PyTorch twins."""
