@@ -44,7 +44,7 @@ def _clean(char: str) -> str:
     """The character, a space in place of white space, or nothing for control characters."""
     if _is_space(char):
         return " "
-    if char in ("\0", "\ufffd") or unicodedata.category(char) in ("Cc", "Cf", "Cn", "Co"):
+    if char in ("\0", "\ufffd") or unicodedata.category(char) in ("Cc", "Cf", "Co"):
         return ""
     return f" {char} " if _is_cjk(char) else char
 
