@@ -25,6 +25,8 @@ class Kernel:
         tiling_size: bytes of host tiling data, a multiple of 32; 0 for none.
         golden: name of the golden operator that computes this kernel.
         golden_param: its parameters, in the JSON names of that operator.
+        input_shapes: shapes in which the golden operator sees the inputs, in their order, where
+            they differ from the tensors' own; None keeps a tensor's own, () keeps all.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Kernel:
     tiling_size: int
     golden: str
     golden_param: Mapping[str, Any] = field(default_factory=dict)
+    input_shapes: tuple[tuple[int, ...] | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +52,22 @@ class Plan:
 class OperatorSpec:
     """How the library presents one operator type; ``param`` below is the parameter JSON object.
 
+    ``param`` also holds the fields that the library computes with but never prints.
+
     Attributes:
         name: operation type, such as ``LinearOperation``.
         tensor_names: input and output names of the IR for a parameter variant.
         plan: kernels for given parameters and tensor descriptions.
         has_param_json: False for the types that print no parameters at all.
+        output_aliases: input whose memory each output is, for operators that work in place; None
+            for an output with memory of its own, () if every output has.
     """
 
     name: str
     tensor_names: Callable[[Mapping[str, Any]], tuple[tuple[str, ...], tuple[str, ...]]]
     plan: Callable[[Mapping[str, Any], Sequence[TensorDesc], Sequence[TensorDesc]], Plan]
     has_param_json: bool = True
+    output_aliases: Callable[[Mapping[str, Any]], tuple[int | None, ...]] = lambda _: ()
 
 
 operator_specs: Registry[OperatorSpec] = Registry("operator")
