@@ -127,6 +127,13 @@ class _Scope:
         self._versions[tensor] = version
         return self._bind(tensor, value)
 
+    def mark(self, operation: str) -> str:
+        """A value for an operation without tensors, which would otherwise hang in the air."""
+        value = f"{operation}__done"
+        while value in self.tensors or value in self._reserved:
+            value += "_"
+        return self._bind(value, value)
+
 
 def to_program(graph: Graph, level: int | None = None, *, nested: bool = True) -> Program:
     """Put a topology into single static assignment form.
@@ -237,6 +244,8 @@ def _function(
     )
     unassigned = tuple(name for name in _unique(node.outputs) if name not in scope.latest)
     inputs = (*declared_inputs, *scope.free)
+    if not inputs and not declared and not side_effects:
+        side_effects = (list(scope.tensors.values())[-1],)  # something must tie the call down
     outputs = (*declared, *side_effects)
     body = Body(
         name=entry.name,
@@ -251,14 +260,17 @@ def _function(
 
 
 def _call(entry: _Entry, function: _Function | None, scope: _Scope) -> Call:
-    inputs = function.inputs if function else entry.node.inputs
-    outputs = function.outputs if function else entry.node.outputs
+    tensors = function if function else entry.node
+    inputs = tuple(scope.read(name) for name in tensors.inputs)  # all reads precede the writes
+    outputs = tuple(scope.write(name) for name in tensors.outputs)
+    if not any(inputs) and not any(outputs):
+        outputs = (scope.mark(entry.name),)
     return Call(
         node=entry.node,
         name=entry.name,
         path=entry.path,
-        inputs=tuple(scope.read(name) for name in inputs),  # all reads come before the writes
-        outputs=tuple(scope.write(name) for name in outputs),
+        inputs=inputs,
+        outputs=outputs,
         function=entry.name if function else None,
         side_effects=function.side_effects if function else (),
         unassigned=function.unassigned if function else (),

@@ -120,6 +120,7 @@ class _Writer:
         self.onnx = onnx
         self.graph = graph
         self.table = table
+        self.weights = frozenset(graph.weights)
         self.infos = tensor_infos(graph.root, table) if table else {}
 
     def model(self, program: Program, level: int | None) -> Any:
@@ -191,10 +192,18 @@ class _Writer:
             self._note(node, "atb.param", compact_json(source.param))
         self._note(node, "atb.side_effects", ", ".join(call.side_effects))
         self._note(node, "atb.unassigned_outputs", ", ".join(call.unassigned))
-        row = self.table.rows.get(source.name) if self.table else None
-        if row and row.ports and len(row.ports) == len(call.inputs):
-            # The form that Netron takes as labels of an unknown operator's inputs.
-            self._note(node, "input_names", str(list(row.ports)))
+        labels = self._port_names(call)
+        if labels:  # the form that Netron takes as labels of an unknown operator's inputs
+            self._note(node, "input_names", str(list(labels)))
+
+    def _port_names(self, call: Call) -> tuple[str, ...]:
+        if call.function is not None:  # its body names them
+            return ()
+        row = self.table.rows.get(call.node.name) if self.table else None
+        if row and len(row.ports) == len(call.inputs):
+            return row.ports
+        # A viewer draws a weight inside the operation's box: a name says more than its position.
+        return call.inputs if not self.weights.isdisjoint(call.inputs) else ()
 
     def _values(self, target: Any, body: Body, described: set[str]) -> None:
         for value, tensor in body.tensors.items():
