@@ -243,27 +243,26 @@ def preloadable(library: Path) -> Iterator[Path]:
     """A path of ``library`` that may stand in ``LD_PRELOAD``, for the duration of the block.
 
     The dynamic linker splits the variable at ':' and blanks and expands '$'. A path that contains
-    one of these is replaced by a link in a private temporary directory.
+    one of these is reached through a link in a private temporary directory; the link is to the
+    library's directory, because the probe looks for its writer beside itself.
 
     Raises:
-        ProbeError: no temporary directory with a usable name.
+        ProbeError: no name that could stand in the variable.
     """
     if not _splits(str(library)):
         yield library
         return
-    parent = next(
-        (p for p in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm") if _may_hold_link(p)),
-        None,
-    )
-    if parent is None:
+    places = (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")
+    parent = next((place for place in places if _may_hold_link(place)), None)
+    if parent is None or _splits(library.name):
         raise ProbeError(
-            f"the path of the probe, {library}, contains a character that LD_PRELOAD cannot carry "
-            "and no temporary directory can hold a link to it; move the library"
+            f"the path of the probe, {library}, contains a character that LD_PRELOAD cannot carry; "
+            "move or rename the library"
         )
     with tempfile.TemporaryDirectory(prefix="ait-probe-", dir=parent) as directory:
-        link = Path(directory) / "libatb_probe.so"
-        link.symlink_to(library)
-        yield link
+        link = Path(directory) / "lib"
+        link.symlink_to(library.parent, target_is_directory=True)
+        yield link / library.name
 
 
 def _splits(path: str) -> bool:

@@ -1,0 +1,232 @@
+"""``ait llm dump``: run a program and capture what it computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ait_llm.cli.dump_text import describe_plan, describe_summary, what_next
+from ait_llm.cli.params import (
+    ListOption,
+    ManyOption,
+    WordsCommand,
+    absolute_path,
+    allow_skip_option,
+    comma_list,
+    json_option,
+    log_level_option,
+    parse_size,
+)
+from ait_llm.core import OpId, StepRange
+from ait_llm.dump.atb import START_TIME_FORMAT, plan_atb_dump, run_atb_dump
+from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.probe import ATB_TYPES, ProbeConfig, SaveTime, TensorPart, split_command
+from ait_llm.probe.config import LOG_LEVELS
+
+
+def _ids(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[OpId, ...]:
+    fields = comma_list(value or "")
+    if value and not fields:
+        raise UsageError(f"-ids {value!r} names no operation; write ids such as 2,3_1")
+    return tuple(OpId.parse(field) for field in fields)
+
+
+def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRange:
+    return StepRange.parse(",".join(comma_list(value)))
+
+
+def _names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    fields = comma_list(value or "")
+    if value and not fields:
+        raise UsageError(f"-opname {value!r} names no operation; write a prefix such as self")
+    for field in fields:
+        if len(field.split()) != 1:
+            raise UsageError(
+                f"-opname {field!r} has blanks; separate names by ',', as in self,linear"
+            )
+    return tuple(field.lower() for field in fields)
+
+
+def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value))
+
+
+@click.command(cls=WordsCommand)
+@click.option(
+    "--exec",
+    "command",
+    required=True,
+    metavar="COMMAND",
+    help='Command that runs the model, such as "bash run.sh". It is started without a shell: put '
+    "redirections and pipes into a script.",
+)
+@click.option(
+    "--type",
+    "types",
+    cls=ManyOption,
+    type=click.Choice(ATB_TYPES),
+    default=("tensor",),
+    callback=_types,
+    help="What to capture, one or more words. 'onnx' converts the topology of 'model' and 'layer'; "
+    "'stats' writes statistics of each tensor instead of its data.  [default: tensor]",
+)
+@click.option("-sd", "--only-save-desc", is_flag=True, help="Write descriptions without data.")
+@click.option(
+    "-ids",
+    "--save-operation-ids",
+    "operation_ids",
+    cls=ListOption,
+    callback=_ids,
+    metavar="ID,...",
+    help="Only these operations, such as 2,3_1 (operation 2, and child 1 of operation 3). Run "
+    "--type model to learn the ids.  [default: all]",
+)
+@click.option(
+    "-er",
+    "--execute-range",
+    "steps",
+    cls=ListOption,
+    default="0,0",
+    show_default=True,
+    callback=_steps,
+    metavar="FIRST,LAST,...",
+    help="Tokens to capture, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7; 'all' is every token.",
+)
+@click.option(
+    "-child",
+    "--save-operation-child",
+    "with_children",
+    type=click.BOOL,
+    default=True,
+    show_default=True,
+    help="With -ids: also everything below these operations.",
+)
+@click.option(
+    "-time",
+    "--save-time",
+    "save_time",
+    type=click.IntRange(0, 2),
+    default=int(SaveTime.AFTER),
+    show_default=True,
+    help="0: before execution, 1: after, 2: both.",
+)
+@click.option(
+    "-opname",
+    "--operation-name",
+    "operation_names",
+    cls=ListOption,
+    callback=_names,
+    metavar="PREFIX,...",
+    help="Only operations whose type starts so, in any case: 'self' is SelfAttentionOperation.",
+)
+@click.option(
+    "-tiling", "--save-tiling", "tiling", is_flag=True, help="Save tiling data of kernels."
+)
+@click.option(
+    "-stp",
+    "--save-tensor-part",
+    "tensor_part",
+    type=click.IntRange(0, 2),
+    default=int(TensorPart.BOTH),
+    show_default=True,
+    help="0: inputs, 1: outputs, 2: both.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="./",
+    show_default=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Directory that ait_dump is created in.",
+)
+@click.option(
+    "-device",
+    "--device-id",
+    "device",
+    type=click.IntRange(0),
+    help="Only this device.  [default: all]",
+)
+@log_level_option([*LOG_LEVELS, "warn"])
+@click.option(
+    "--probe-lib",
+    callback=absolute_path,
+    metavar="FILE",
+    help="Preload this probe instead of ours, for instance the one that CANN ships.",
+)
+@click.option("--dedupe", is_flag=True, help="Store identical tensors once.")
+@click.option(
+    "--queue-size",
+    default="256M",
+    show_default=True,
+    callback=parse_size,
+    metavar="SIZE",
+    help="Tensor bytes that may wait to be written before the program has to wait.",
+)
+@click.option(
+    "--min-free",
+    default="256M",
+    show_default=True,
+    callback=parse_size,
+    metavar="SIZE",
+    help="Free disk space that the capture leaves alone.",
+)
+@allow_skip_option
+@json_option
+@click.pass_context
+def dump(
+    ctx: click.Context,
+    /,
+    command: str,
+    types: tuple[str, ...],
+    only_save_desc: bool,
+    operation_ids: tuple[OpId, ...],
+    steps: StepRange,
+    save_time: int,
+    tensor_part: int,
+    output: Path,
+    probe_lib: Path | None,
+    queue_size: int,
+    min_free: int,
+    allow_skip: bool,
+    as_json: bool,
+    **settings: Any,  # those whose names and types are the configuration's own
+) -> None:
+    """Run a program that uses ATB and save its tensors, topology and tables.
+
+    \b
+    ait llm dump --exec "bash run.sh" --type tensor layer -er 0,1 -o out
+
+    The program runs as without us: its output, its environment and its signals are its own. What
+    we say goes to stderr. The exit code is the program's; if the program succeeds but something
+    could not be captured, it is 3.
+    """
+    words = split_command(command)
+    config = ProbeConfig(
+        output=output,
+        start_time=time.strftime(START_TIME_FORMAT),
+        types=types,
+        description_only=only_save_desc,
+        operation_ids=operation_ids,
+        steps=steps,
+        save_time=SaveTime(save_time),
+        tensor_part=TensorPart(tensor_part),
+        queue_bytes=queue_size,
+        min_free_bytes=min_free,
+        **settings,
+    )
+    plan = plan_atb_dump(words, config, os.environ, probe_lib)
+    click.echo(describe_plan(plan), err=True)
+    summary = run_atb_dump(plan, os.environ)
+    click.echo(describe_summary(summary), err=True)
+    if as_json:
+        click.echo(json.dumps({**summary.as_dict(), "next": what_next(summary)}))
+    if summary.exit_code:
+        ctx.exit(summary.exit_code)
+    if not summary.complete and not allow_skip:
+        ctx.exit(IncompleteError.exit_code)

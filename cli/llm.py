@@ -1,0 +1,25 @@
+"""``ait llm``: one command per module, imported when it is used."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import click
+
+from ait_llm.cli.main import GROUP, LazyGroup
+
+_COMMANDS = {
+    "doctor": "ait_llm.cli.doctor:doctor",
+    "dump": "ait_llm.cli.dump:dump",
+    "show": "ait_llm.cli.show:show",
+}
+
+
+def own_commands() -> dict[str, EntryPoint]:
+    """Our commands by name."""
+    return {name: EntryPoint(name, value, GROUP) for name, value in _COMMANDS.items()}
+
+
+@click.command(cls=LazyGroup, source=own_commands)
+def llm() -> None:
+    """Find the operator whose numbers go wrong in large language model inference."""

@@ -1,0 +1,137 @@
+"""The ``ait`` command: a host for commands that packages plug in, and the one error boundary."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NoReturn
+
+import click
+
+from ait_llm import __version__
+from ait_llm.errors import AitError, MissingDependencyError
+
+GROUP = "ait.commands"
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+
+# Works in a bare checkout too, where no metadata is installed.
+_OWN = EntryPoint("llm", "ait_llm.cli.llm:llm", GROUP)
+
+
+def installed_commands() -> dict[str, EntryPoint]:
+    """Entry points of the group ``ait.commands`` of all installed packages."""
+    return {_OWN.name: _OWN, **{entry.name: entry for entry in entry_points(group=GROUP)}}
+
+
+class LazyGroup(click.Group):
+    """A group that loads a sub-command when it is used or listed, and survives one that breaks.
+
+    Args:
+        source: returns the sub-commands by name; called when they are needed.
+    """
+
+    def __init__(self, *args: Any, source: Callable[[], Mapping[str, EntryPoint]], **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.source = source
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in alphabetical order; nothing is loaded."""
+        return sorted(self.source())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one sub-command.
+
+        Raises:
+            MissingDependencyError: its package is broken; the message says how.
+        """
+        entry = self.source().get(cmd_name)
+        if entry is None:
+            return None
+        try:
+            command = entry.load()
+        except Exception as error:  # a plug-in may fail in any way; we say which did
+            raise MissingDependencyError(
+                f"the command {cmd_name!r} cannot be loaded from {entry.value}: "
+                f"{type(error).__name__}: {error}; reinstall or remove its package"
+            ) from error
+        if not isinstance(command, click.Command):
+            raise MissingDependencyError(
+                f"the command {cmd_name!r} cannot be used: {entry.value} is not a click command"
+            )
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, and suggest the nearest name when there is no such command."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see --help for the list."
+            ctx.fail(f"there is no command {name!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the sub-commands; one that cannot be loaded is listed with the reason."""
+        rows = []
+        for name in self.list_commands(ctx):
+            try:
+                command = self.get_command(ctx, name)
+            except MissingDependencyError as error:
+                rows.append((name, f"(broken) {error}"))
+                continue
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(limit=100)))
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class Host(LazyGroup):
+    """The top-level group. Its :meth:`main` is the only place that turns errors into exit codes."""
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]  # click's other arguments pass through by name
+        """Run and exit: 0, the command's own code, 2 for wrong usage, 130 when interrupted.
+
+        An :class:`AitError` is told in one sentence; any other exception is a bug and keeps its
+        traceback.
+        """
+        extra.setdefault("prog_name", "ait")
+        if not extra.pop("standalone_mode", True):
+            return super().main(args, standalone_mode=False, **extra)
+        try:
+            result = super().main(args, standalone_mode=False, **extra)
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.Abort:
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        except AitError as error:
+            if logging.getLogger("ait_llm").isEnabledFor(logging.DEBUG):
+                traceback.print_exc()
+            click.echo(f"ait: error: {error}", err=True)
+            sys.exit(error.exit_code)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+@click.command(
+    cls=Host,
+    source=installed_commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(
+    __version__, "-V", "--version", prog_name="ait", message="%(prog)s %(version)s"
+)
+def ait() -> None:
+    """Tools for large language model inference. Commands come from installed packages."""
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Entry point of the ``ait`` script."""
+    ait.main(args)
+    raise AssertionError("Host.main exits")
