@@ -45,6 +45,12 @@ class Agreement:
         """True within the limit; NaN never passes."""
         return self.relative_error <= self.limit
 
+    def __str__(self) -> str:
+        return (
+            f"{'PASS' if self.passed else 'FAIL'}  max error {self.max_error:.3g}, "
+            f"relative error {self.relative_error:.3g}, limit {self.limit:.3g}"
+        )
+
 
 def agree(golden: Tensor, mine: Tensor, limit: float) -> Agreement:
     """Compare two outputs of the same shape; the worst row along the first dimension counts."""

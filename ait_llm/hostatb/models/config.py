@@ -8,11 +8,8 @@ import torch
 
 from ait_llm.errors import UsageError
 
-DTYPES: dict[str, torch.dtype] = {
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float32": torch.float32,
-}
+# What the rotary, split and attention kernels of the acceleration library take.
+ATB_DTYPES: dict[str, torch.dtype] = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def _require(condition: bool, message: str) -> None:
