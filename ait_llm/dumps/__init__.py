@@ -1,0 +1,29 @@
+"""One folder, one dump: what a run left on disk, whatever tool wrote it."""
+
+from ait_llm.dumps import atb as atb  # registers the kind
+from ait_llm.dumps.describe import Row, describe
+from ait_llm.dumps.io_table import IoRow, IoTable, IoTensor, read_io_table
+from ait_llm.dumps.kinds import kinds, open_dump
+from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
+from ait_llm.dumps.model import Dump, Kernel, Loss, Operation, Process, Tensor, TopologyFile
+
+__all__ = [
+    "Dump",
+    "IoRow",
+    "IoTable",
+    "IoTensor",
+    "Kernel",
+    "Ledger",
+    "LedgerEntry",
+    "Loss",
+    "Operation",
+    "Process",
+    "Row",
+    "Tensor",
+    "TopologyFile",
+    "describe",
+    "kinds",
+    "open_dump",
+    "read_io_table",
+    "read_ledger",
+]

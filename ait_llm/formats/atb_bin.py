@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
@@ -23,6 +23,7 @@ from ait_llm.formats.opening import available_memory, contained, open_regular
 SUFFIX = ".bin"
 _MAX_ALIASES = 8  # a file that refers to a file that refers to …
 _CHECK_MEMORY_FROM = 256 * 1024 * 1024
+Locate = Callable[[str], Path | None]
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -62,8 +63,16 @@ def read_tensor(path: Path | str, *, root: Path | None = None, mmap: bool | None
     return read_values(holder, header, mmap=mmap)
 
 
-def resolve_data(path: Path, *, root: Path | None = None) -> tuple[Path, AtbHeader]:
+def resolve_data(
+    path: Path, *, root: Path | None = None, locate: Locate | None = None
+) -> tuple[Path, AtbHeader]:
     """Follow ``data=`` references to the file that holds the bytes of a tensor.
+
+    Args:
+        path: the tensor file.
+        root: folder that no reference may leave; the folder of ``path`` when None.
+        locate: finds the file for references that are not file names (msprobe writes
+            ``0_1_outtensor0.bin``); it returns None for what it does not know.
 
     Returns:
         That file and its header, whose desc is the one of ``path``.
@@ -82,7 +91,8 @@ def resolve_data(path: Path, *, root: Path | None = None) -> tuple[Path, AtbHead
                 "is a description without data",
                 "Dump again without -sd (or --type stats) to get the values",
             )
-        target = contained(holder.parent / header.alias, root, named_in=holder)
+        located = locate(header.alias) if locate is not None else None
+        target = contained(located or holder.parent / header.alias, root, named_in=holder)
         if target.resolve() in seen or len(seen) > _MAX_ALIASES:
             raise FormatError(path, f"refers to {header.alias!r}, which leads back to itself")
         seen.add(target.resolve())

@@ -1,0 +1,80 @@
+"""A dump as rows of text, for commands that print it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ait_llm.dumps.model import Dump, Operation, Tensor
+from ait_llm.errors import FormatError
+from ait_llm.formats import format_name
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operation, or one of its tensors.
+
+    Attributes:
+        process: ``{device}_{PID}``.
+        step: execution count.
+        op_id: ``0_1_0``.
+        type: operation type.
+        tensor: ``before/intensor0 (weight)``; empty in the row of an operation.
+        dtype, format, shape: of the tensor; empty in the row of an operation.
+        note: ``graph``, the number of kernels, ``no data``, or why the tensor cannot be read.
+    """
+
+    process: str
+    step: int
+    op_id: str
+    type: str
+    tensor: str = ""
+    dtype: str = ""
+    format: str = ""
+    shape: str = ""
+    note: str = ""
+
+
+def describe(dump: Dump, *, tensors: bool = False, step: int | None = None) -> Iterator[Row]:
+    """Rows in execution order; with ``tensors``, each operation is followed by its tensors.
+
+    A tensor that cannot be read becomes a row that says so.
+
+    Raises:
+        FormatError: the dump cannot be listed.
+    """
+    for operation in dump.operations(step=step):
+        note = "graph" if operation.is_graph else ""
+        if operation.kernels:
+            note = f"{len(operation.kernels)} kernels"
+        yield _row(operation, note=note)
+        if tensors:
+            for tensor in operation.tensors:
+                yield _tensor_row(operation, tensor)
+
+
+def _row(operation: Operation, **fields: str) -> Row:
+    return Row(
+        process=f"{operation.device}_{operation.pid}",
+        step=operation.step,
+        op_id=str(operation.op_id),
+        type=operation.type,
+        **fields,
+    )
+
+
+def _tensor_row(operation: Operation, tensor: Tensor) -> Row:
+    label = f"{tensor.phase}/{tensor.name}"
+    if tensor.ir_name:
+        label += f" ({tensor.ir_name})"
+    try:
+        return _row(
+            operation,
+            tensor=label,
+            dtype=tensor.dtype.label,
+            format=format_name(tensor.format),
+            shape=",".join(map(str, tensor.shape)),
+            note="" if tensor.has_data else "no data",
+        )
+    except FormatError as error:
+        return _row(operation, tensor=label, note=error.reason)

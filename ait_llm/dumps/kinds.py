@@ -1,0 +1,52 @@
+"""The kinds of dumps that can be opened, and the one function that opens them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ait_llm.core import Registry
+from ait_llm.dumps.model import Dump
+from ait_llm.errors import FormatError
+
+Opener = Callable[[Path], Dump | None]
+
+# A reader registers a function that returns None for a folder that is not of its kind.
+kinds: Registry[Opener] = Registry("kind of dump")
+
+
+def open_dump(path: Path | str, kind: str | None = None) -> Dump:
+    """Open what a run left on disk; nothing is read but folder names.
+
+    Args:
+        path: the output directory given with ``-o``, or any folder in the dump: ``ait_dump``,
+            ``tensors``, ``{device}_{PID}``, an execution count, or one operation. What is listed
+            is limited to that folder.
+        kind: name of the kind, where a folder can be read as several.
+
+    Raises:
+        FormatError: there is no such folder, or it is not a dump, or several.
+        UnknownNameError: no such kind.
+
+    Example:
+        >>> from ait_llm import open_dump
+        >>> for operation in open_dump("out").operations(step=0):  # doctest: +SKIP
+        ...     print(operation.op_id, operation.type)
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FormatError(path, "no such file or directory")
+    if not path.is_dir():
+        raise FormatError(path, "is a file, a dump is a folder", "Give the folder it lies in")
+    openers = [kinds.get(kind)] if kind is not None else [kinds.get(name) for name in kinds]
+    dumps = [dump for opener in openers if (dump := opener(path)) is not None]
+    if len(dumps) > 1:
+        names = ", ".join(dump.kind for dump in dumps)
+        raise FormatError(path, f"can be read as several kinds of dump ({names})", "Name one")
+    if not dumps:
+        raise FormatError(
+            path,
+            "is not a dump; expected the output directory of a run, its ait_dump folder, "
+            "or a folder such as ait_dump/tensors/0_4242/0 in it",
+        )
+    return dumps[0]

@@ -1,0 +1,220 @@
+"""The ledger of one traced process: what was captured, what was lost, and whether it finished.
+
+One JSON object per line: a header, one line per operation and phase, and a seal (docs/formats.md).
+A process that was killed leaves no seal and perhaps half a line; both are normal here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from ait_llm.core import OpId
+from ait_llm.errors import FormatError, UsageError
+from ait_llm.formats.opening import open_regular
+
+SCHEMA = 1
+EntryState = Literal["saved", "described", "empty", "failed", "dropped"]
+_MAX_LINE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One phase of one executed operation or kernel.
+
+    Attributes:
+        op_id: its id.
+        type: its type.
+        path: its folder below ``tensors``.
+        phase: ``before`` or ``after``.
+        step: execution count.
+        state: what became of its tensors.
+        tensors: tensors written.
+        bytes: bytes of data written.
+        lost: tensors not written.
+        reason: why, for ``failed`` and ``dropped``.
+    """
+
+    op_id: OpId
+    type: str
+    path: str
+    phase: str
+    step: int
+    state: EntryState
+    tensors: int
+    bytes: int
+    lost: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The last line of a ledger.
+
+    Attributes:
+        end: how the process ended: ``exit``, ``_exit``, ``exec`` or ``signal N``.
+        totals: all fields of the line.
+    """
+
+    end: str
+    totals: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A ledger, read through once; the entries themselves are streamed again when asked for.
+
+    Attributes:
+        path: the file.
+        header: the (last) header line.
+        seal: the seal, or None if the process, or any earlier part of it, has none.
+        counts: number of entries by state.
+        last: the last entry.
+        losses: entries that failed or were dropped.
+        order: rank of each top-level execution ``(step, id)`` by its first entry.
+        torn: True if the last line was cut off and left out.
+    """
+
+    path: Path
+    header: Mapping[str, Any]
+    seal: Seal | None
+    counts: Mapping[str, int]
+    last: LedgerEntry | None
+    losses: tuple[LedgerEntry, ...]
+    order: Mapping[tuple[int, int], int]
+    torn: bool
+
+    def entries(self) -> Iterator[LedgerEntry]:
+        """All entries in the order of execution.
+
+        Raises:
+            FormatError: a line other than the last is damaged.
+        """
+        for number, line in _lines(self.path):
+            if line is not None and line.get("kind") == "op":
+                yield _entry(self.path, number, line)
+
+
+def read_ledger(path: Path) -> Ledger:
+    """Read and check a ledger.
+
+    Raises:
+        FormatError: it is not a ledger, is of a newer schema, or a line other than the last is
+            damaged.
+    """
+    header: Mapping[str, Any] | None = None
+    seal: Seal | None = None
+    unsealed_before = False
+    counts: Counter[str] = Counter()
+    last: LedgerEntry | None = None
+    losses: list[LedgerEntry] = []
+    order: dict[tuple[int, int], int] = {}
+    torn = False
+    for number, line in _lines(path):
+        if line is None:
+            torn = True
+            break
+        kind = line.get("kind")
+        if kind == "header":
+            # a program that replaced itself (exec) continues the ledger of its process
+            unsealed_before = unsealed_before or (header is not None and seal is None)
+            header, seal = _checked_header(path, number, line), None
+        elif header is None:
+            raise FormatError(path, "is not a ledger, its first line is not a header")
+        elif kind == "op":
+            last = _entry(path, number, line)
+            counts[last.state] += 1
+            order.setdefault((last.step, last.op_id.parts[0]), len(order))
+            if last.state in ("failed", "dropped"):
+                losses.append(last)
+            seal = None
+        elif kind == "seal":
+            seal = Seal(_text(path, number, line, "end"), MappingProxyType(line))
+    if header is None:
+        if not torn:
+            raise FormatError(path, "is an empty ledger")
+        header = MappingProxyType({})
+    return Ledger(
+        path,
+        header,
+        None if unsealed_before or torn else seal,
+        MappingProxyType(counts),
+        last,
+        tuple(losses),
+        MappingProxyType(order),
+        torn,
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """Line numbers and parsed lines; None for a last line that was cut off."""
+    with open_regular(path) as file:
+        number = 0
+        while raw := file.readline(_MAX_LINE_BYTES + 1):
+            number += 1
+            if len(raw) > _MAX_LINE_BYTES:
+                raise FormatError(path, f"line {number} is longer than {_MAX_LINE_BYTES} bytes")
+            try:
+                line = json.loads(raw)
+            except (ValueError, RecursionError):
+                line = None
+            if isinstance(line, dict) and raw.endswith(b"\n"):
+                yield number, line
+            elif file.read(1):
+                raise FormatError(path, f"line {number} is damaged")
+            else:
+                yield number, None
+
+
+def _checked_header(path: Path, number: int, line: dict[str, Any]) -> Mapping[str, Any]:
+    schema = _count(path, number, line, "schema")
+    if schema > SCHEMA:
+        raise FormatError(
+            path, f"has schema {schema}, this version reads {SCHEMA}", "Update ait-llm"
+        )
+    return MappingProxyType(line)
+
+
+def _entry(path: Path, number: int, line: dict[str, Any]) -> LedgerEntry:
+    state = _text(path, number, line, "state")
+    if state not in get_args(EntryState):
+        raise FormatError(path, f"line {number} has the unknown state {state!r}")
+    try:
+        op_id = OpId.parse(_text(path, number, line, "op"))
+    except UsageError as error:
+        raise FormatError(path, f"line {number}: {error}") from None
+    return LedgerEntry(
+        op_id=op_id,
+        type=_text(path, number, line, "type"),
+        path=_text(path, number, line, "path"),
+        phase=_text(path, number, line, "phase"),
+        step=_count(path, number, line, "step"),
+        state=state,  # type: ignore[arg-type]  # checked against the literal above
+        tensors=_count(path, number, line, "tensors", default=0),
+        bytes=_count(path, number, line, "bytes", default=0),
+        lost=_count(path, number, line, "lost", default=0),
+        reason=_text(path, number, line, "reason", default=""),
+    )
+
+
+def _text(
+    path: Path, number: int, line: dict[str, Any], key: str, default: str | None = None
+) -> str:
+    value = line.get(key, default)
+    if not isinstance(value, str):
+        raise FormatError(path, f"line {number} has no text {key!r}")
+    return value
+
+
+def _count(
+    path: Path, number: int, line: dict[str, Any], key: str, default: int | None = None
+) -> int:
+    value = line.get(key, default)
+    if type(value) is not int or value < 0:
+        raise FormatError(path, f"line {number} has no count {key!r}")
+    return value
