@@ -21,7 +21,7 @@ from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.topology.atb_json import read_topology
 from ait_llm.topology.attributes import compact_json, flatten_param
-from ait_llm.topology.graph import Graph
+from ait_llm.topology.graph import Graph, Param
 from ait_llm.topology.shapes import OperationTable, TensorInfo, find_table, tensor_infos
 from ait_llm.topology.ssa import Body, Call, Program, to_program
 
@@ -84,14 +84,7 @@ def topology_to_onnx(
     if level is not None and level < -1:
         raise UsageError(f"level {level} is not a depth; give 0, 1, 2, ... or -1 for every level")
     nested = level is None if nested is None else nested
-    graph = read_topology(path)
-    table = find_table(path, shapes)
-    program = to_program(graph, None if level == -1 else level, nested=nested)
-    model = _Writer(onnx, table, graph).model(program, level)
-    size = model.ByteSize()
-    if size > MAX_BYTES:
-        raise FormatError(path, f"its ONNX model takes {size} bytes and the format ends at 2 GiB")
-    data: bytes = model.SerializeToString(deterministic=True)
+    data = _model_bytes(onnx, path, level, nested, shapes)
     if check:
         try:
             onnx.checker.check_model(data, full_check=True)
@@ -113,6 +106,20 @@ def convert_topologies(paths: Iterable[Path | str]) -> Conversions:
     return Conversions(tuple(written), tuple(failed))
 
 
+def _model_bytes(
+    onnx: Any, path: Path, level: int | None, nested: bool, shapes: Path | str | int | None
+) -> bytes:
+    """The serialised model; everything it was built from is released on return."""
+    graph = read_topology(path)
+    table = find_table(path, shapes)
+    program = to_program(graph, None if level == -1 else level, nested=nested)
+    model = _Writer(onnx, table, graph).model(program, level)
+    size = model.ByteSize()
+    if size > MAX_BYTES:
+        raise FormatError(path, f"its ONNX model takes {size} bytes and the format ends at 2 GiB")
+    return bytes(model.SerializeToString(deterministic=True))
+
+
 class _Writer:
     """Builds the protobuf messages of one model."""
 
@@ -121,6 +128,7 @@ class _Writer:
         self.graph = graph
         self.table = table
         self.weights = frozenset(graph.weights)
+        self.attributes: dict[str, list[Any]] = {}
         self.infos = tensor_infos(graph.root, table) if table else {}
 
     def model(self, program: Program, level: int | None) -> Any:
@@ -184,17 +192,26 @@ class _Writer:
         else:
             node.domain = FUNCTIONS
             node.overload = call.function
-        for name, value in flatten_param(source.param).items():
-            node.attribute.append(self.onnx.helper.make_attribute(name, value))
         self._note(node, "atb.path", call.path)
         self._note(node, "atb.ids", str(source.op_id) if source.op_id else "")
         if source.param is not None and source.param != "":
-            self._note(node, "atb.param", compact_json(source.param))
+            text = compact_json(source.param)
+            node.attribute.extend(self._attributes(text, source.param))
+            self._note(node, "atb.param", text)
         self._note(node, "atb.side_effects", ", ".join(call.side_effects))
         self._note(node, "atb.unassigned_outputs", ", ".join(call.unassigned))
         labels = self._port_names(call)
         if labels:  # the form that Netron takes as labels of an unknown operator's inputs
             self._note(node, "input_names", str(list(labels)))
+
+    def _attributes(self, text: str, param: Param) -> list[Any]:
+        """Attributes of a parameter; the layers of a model repeat the same few parameters."""
+        if text not in self.attributes:
+            if len(self.attributes) >= 1024:
+                self.attributes.clear()
+            make = self.onnx.helper.make_attribute
+            self.attributes[text] = [make(*item) for item in flatten_param(param).items()]
+        return self.attributes[text]
 
     def _port_names(self, call: Call) -> tuple[str, ...]:
         if call.function is not None:  # its body names them
