@@ -15,7 +15,7 @@ _ZERO_ROW = 1e-12
 
 
 def round_half_away(values: Tensor) -> Tensor:
-    """Round to whole numbers, halves away from zero. ``values`` is float32."""
+    """Round float32 tensors that hold float16 values to whole numbers, halves away from zero."""
     return torch.copysign(torch.floor(values.abs() + 0.5), values)
 
 

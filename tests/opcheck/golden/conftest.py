@@ -1,0 +1,85 @@
+"""Running a golden operator the way its users do, and comparing with an independent result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ait_llm.opcheck.golden import GOLDEN, Arithmetic, Result, golden_ops
+from ait_llm.opcheck.golden.support import desc_of
+
+Run = Callable[..., Result]
+AssertClose = Callable[..., None]
+
+
+def _run(
+    op: str,
+    inputs: Sequence[Tensor | None],
+    params: Mapping[str, Any] | None = None,
+    arithmetic: Arithmetic = GOLDEN,
+    *,
+    formats: Mapping[int, int] | None = None,
+    infer: bool = True,
+) -> Result:
+    """Compute, and check that inputs stay as they were and shapes are those inferred."""
+    golden = golden_ops.get(op)
+    kept = [None if tensor is None else tensor.clone() for tensor in inputs]
+    result = golden.compute(inputs, params or {}, arithmetic)
+    for before, after in zip(kept, inputs, strict=True):
+        if before is not None and after is not None:
+            same = before.reshape(-1).contiguous().view(torch.uint8)
+            assert torch.equal(same, after.reshape(-1).contiguous().view(torch.uint8))
+    if infer:
+        descs = [
+            desc_of(tensor, (formats or {}).get(index, 2))
+            for index, tensor in enumerate(inputs)
+            if tensor is not None
+        ]
+        inferred = golden.infer_shape(descs, params or {})
+        got = [(desc_of(t).dtype, desc_of(t).shape) for t in result.outputs]
+        assert got == [(desc.dtype, desc.shape) for desc in inferred]
+    return result
+
+
+def _assert_close(
+    actual: Tensor, expected: Any, *, ulps: float = 0.55, floor: float = 0.01
+) -> None:
+    """Within ``ulps`` units of the actual dtype's epsilon, relative; NaN and Inf must agree.
+
+    Args:
+        actual: result under test; its dtype sets the tolerance.
+        expected: float64 values.
+        ulps: relative tolerance in epsilons; one correct rounding is at most 0.5.
+        floor: absolute tolerance in epsilons.
+    """
+    wanted = torch.as_tensor(expected, dtype=torch.float64)
+    epsilon = torch.finfo(actual.dtype).eps
+    assert actual.shape == wanted.shape
+    torch.testing.assert_close(
+        actual.double(),
+        wanted.to(actual.dtype).double().where(wanted.isinf(), wanted),
+        rtol=ulps * epsilon,
+        atol=floor * epsilon,
+        equal_nan=True,
+    )
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """``run(op, inputs, params, arithmetic)`` gives the Result."""
+    return _run
+
+
+@pytest.fixture(scope="session")
+def assert_close() -> AssertClose:
+    """``assert_close(actual, float64_values)``."""
+    return _assert_close
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(20)
