@@ -51,9 +51,15 @@ class OperationRow:
 
 @dataclass(frozen=True, slots=True)
 class OperationTable:
-    """Rows of one ``operation_tensors_{execution}.csv`` by operation name."""
+    """What is known of the tensors of one execution, by operation name.
 
-    path: Path
+    Attributes:
+        name: where it was read, relative to the dump.
+        execution: its number, or None when the source has none.
+        rows: by operation name.
+    """
+
+    name: str
     execution: int | None
     rows: Mapping[str, OperationRow]
 
@@ -135,7 +141,7 @@ def _read_table(path: Path, _mtime_ns: int, _size: int) -> OperationTable:
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from error
     found = _TABLE_NAME.fullmatch(path.name)
-    return OperationTable(path, int(found.group(1)) if found else None, rows)
+    return OperationTable(path.name, int(found.group(1)) if found else None, rows)
 
 
 def _row(fields: list[str]) -> OperationRow:

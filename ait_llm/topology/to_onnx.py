@@ -24,6 +24,7 @@ from ait_llm.topology.attributes import compact_json, flatten_param
 from ait_llm.topology.graph import Graph, Param
 from ait_llm.topology.shapes import OperationTable, TensorInfo, find_table, tensor_infos
 from ait_llm.topology.ssa import Body, Call, Program, to_program
+from ait_llm.topology.tensor_shapes import table_from_tensors
 
 OPERATIONS = "atb"  # domain of operations
 FUNCTIONS = "atb.fn"  # domain of graphs that have a body
@@ -68,7 +69,8 @@ def topology_to_onnx(
         nested: keep graphs as functions, so that a viewer shows a model layer by layer; by default
             only when no level is given.
         shapes: where shapes and types come from: an operation table (csv), or the number of an
-            execution; by default the first execution whose table lies in the same dump.
+            execution; by default the first execution whose table lies in the same dump, or else
+            the dumped tensors.
         check: run the ONNX checker with shape inference; what it finds becomes a warning.
 
     Returns:
@@ -112,6 +114,8 @@ def _model_bytes(
     """The serialised model; everything it was built from is released on return."""
     graph = read_topology(path)
     table = find_table(path, shapes)
+    if table is None:
+        table = table_from_tensors(path, graph.root)
     program = to_program(graph, None if level == -1 else level, nested=nested)
     model = _Writer(onnx, table, graph).model(program, level)
     size = model.ByteSize()
@@ -151,7 +155,7 @@ class _Writer:
         self._note(model, "atb.nodes", str(nodes))
         if self.table:
             execution = self.table.execution
-            self._note(model, "atb.shapes_from", self.table.path.name)
+            self._note(model, "atb.shapes_from", self.table.name)
             self._note(model, "atb.execution", "" if execution is None else str(execution))
         self._note(model, "atb.unassigned_outputs", ", ".join(program.main.unassigned))
         return model
