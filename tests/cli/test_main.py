@@ -1,0 +1,144 @@
+"""The host: plug-ins, exit codes, one sentence for each error, and a quick start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from typing import NoReturn
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ait_llm.cli import main as host
+from ait_llm.errors import IncompleteError, UsageError
+
+THIS = "tests_cli_plugins"
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four more commands, as other packages would install them; two of them are broken."""
+    module = type(sys)(THIS)
+    for name, error in (
+        ("incomplete", IncompleteError("2 tensors are missing")),
+        ("interrupt", KeyboardInterrupt()),
+        ("bug", ValueError("a bug")),
+    ):
+
+        def fail(error: BaseException = error) -> NoReturn:
+            raise error
+
+        setattr(module, name, click.Command(name, callback=fail, help=f"Fails with {name}."))
+    module.no_command = "text"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, THIS, module)
+    entries = {
+        name: EntryPoint(name, f"{THIS}:{name.replace('-', '_')}", host.GROUP)
+        for name in ("incomplete", "interrupt", "bug", "no-command")
+    }
+    entries["absent"] = EntryPoint("absent", "no_such_package:command", host.GROUP)
+    own = host.installed_commands()
+    monkeypatch.setattr(host.ait, "source", lambda: {**own, **entries})
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(host.ait, list(words))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_version_is_printed() -> None:
+    from ait_llm import __version__
+
+    assert run("--version") == (0, f"ait {__version__}\n", "")
+
+
+@pytest.mark.usefixtures("plugins")
+def test_help_lists_every_command_and_says_which_are_broken() -> None:
+    code, output, _ = run("--help")
+    listed = " ".join(output.split())
+    assert code == 0
+    assert "llm Find the operator" in listed
+    assert "incomplete Fails with incomplete." in listed
+    assert "absent (broken)" in listed
+    assert "ModuleNotFoundError: No module named 'no_such_package'" in listed
+
+
+@pytest.mark.usefixtures("plugins")
+@pytest.mark.parametrize(
+    ("name", "reason"), [("absent", "no_such_package"), ("no-command", "is not a click command")]
+)
+def test_a_broken_plug_in_is_one_sentence(name: str, reason: str) -> None:
+    code, output, error = run(name)
+    assert (code, output) == (2, "")
+    assert error.count("\n") == 1
+    assert reason in error
+
+
+@pytest.mark.usefixtures("plugins")
+def test_an_expected_error_is_one_sentence_with_its_exit_code() -> None:
+    assert run("incomplete") == (3, "", "ait: error: 2 tensors are missing\n")
+
+
+@pytest.mark.usefixtures("plugins")
+def test_an_interrupt_is_130() -> None:
+    code, _, error = run("interrupt")
+    assert (code, error.strip()) == (130, "interrupted")
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_bug_keeps_its_exception() -> None:
+    with pytest.raises(ValueError, match="a bug"):
+        run("bug")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["lmm"], "there is no command 'lmm'; did you mean 'llm'?"),
+        (["llm", "dmp"], "there is no command 'dmp'; did you mean 'dump'?"),
+        (["llm", "zzz"], "there is no command 'zzz'; see --help"),
+        (["--nope"], "no such option"),
+    ],
+)
+def test_wrong_usage_is_2_with_a_hint(words: list[str], hint: str) -> None:
+    code, _, error = run(*words)
+    assert code == 2
+    assert hint.lower() in error.lower()
+
+
+def test_the_level_debug_shows_the_traceback() -> None:
+    words = [sys.executable, "-m", "ait_llm", "llm", "dump", "--exec", "a > b"]
+    quiet = subprocess.run(words, capture_output=True, text=True, check=False)
+    loud = subprocess.run([*words, "-l", "debug"], capture_output=True, text=True, check=False)
+    assert quiet.returncode == loud.returncode == UsageError.exit_code
+    assert quiet.stderr.startswith("ait: error: --exec runs without a shell")
+    assert quiet.stderr.count("\n") == 1
+    assert "Traceback" in loud.stderr
+    assert quiet.stdout == loud.stdout == ""
+
+
+def modules_after(*words: str) -> set[str]:
+    code = (
+        "import sys\nfrom ait_llm.cli.main import ait\n"
+        f"try:\n ait.main({list(words)!r})\nexcept SystemExit:\n pass\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return set(result.stderr.split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"]])
+def test_the_host_starts_without_heavy_packages(words: list[str]) -> None:
+    assert not modules_after(*words) & {"numpy", "ml_dtypes", "torch", "onnx", "ait_llm.dump"}
+
+
+@pytest.mark.parametrize(
+    "words", [["llm", "--help"], ["llm", "dump", "--help"], ["llm", "doctor", "--help"]]
+)
+def test_our_commands_are_listed_without_torch_or_onnx(words: list[str]) -> None:
+    assert not modules_after(*words) & {"torch", "onnx", "safetensors"}
