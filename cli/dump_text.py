@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ait_llm.cli.numbers import human_bytes, ranges
 from ait_llm.dump.atb import AtbDumpPlan
 from ait_llm.dump.summary import DumpSummary, ProcessSummary
 from ait_llm.probe import ProbeConfig, SaveTime, TensorPart
@@ -29,16 +30,6 @@ _TYPES = {
     "onnx": "ONNX models of the topology",
 }
 _MANY_PROCESSES = 16
-
-
-def human_bytes(count: int) -> str:
-    """``1536`` as ``1.5 KiB``."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            break
-        size /= 1024
-    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def describe_plan(plan: AtbDumpPlan) -> str:
@@ -181,17 +172,6 @@ def _process(process: ProcessSummary) -> str:
         f"{process.operations} operations, {process.tensors} tensors, "
         f"{human_bytes(process.bytes)}; {f'{lost} operations lost; ' if lost else ''}{state}"
     )
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """``[0, 1, 2, 5]`` as ``0-2, 5``; the numbers are ascending."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
 
 
 def _places(paths: Iterable[Path]) -> str:

@@ -1,0 +1,90 @@
+"""``ait llm show``: list what a dump holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from ait_llm.cli.numbers import ranges
+from ait_llm.cli.params import allow_skip_option, log_level_option
+from ait_llm.dumps import Dump, Process, Row, describe, open_dump
+from ait_llm.errors import IncompleteError
+from ait_llm.probe.config import LOG_LEVELS
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--tensors", is_flag=True, help="Also list the tensors of each operation.")
+@click.option("--token", "step", type=click.IntRange(0), help="Only this token.  [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@allow_skip_option
+@log_level_option(LOG_LEVELS)
+@click.pass_context
+def show(
+    ctx: click.Context,
+    /,
+    path: Path,
+    tensors: bool,
+    step: int | None,
+    as_json: bool,
+    allow_skip: bool,
+    log_level: str,
+) -> None:
+    """List the operations of a dump in the order in which they ran.
+
+    \b
+    ait llm show out --tensors
+
+    PATH is the output directory of a run, its ait_dump, or a folder in it. No values are read.
+    Exits with 3 if the dump is not complete.
+    """
+    dump = open_dump(path)
+    if as_json:
+        for row in describe(dump, tensors=tensors, step=step):
+            click.echo(json.dumps(asdict(row)))
+    else:
+        for line in _lines(dump, tensors=tensors, step=step):
+            click.echo(line)
+    problems = [process.problem for process in dump.processes if process.problem is not None]
+    for problem in problems:
+        click.echo(f"incomplete: {problem}", err=True)
+    if problems and not allow_skip:
+        ctx.exit(IncompleteError.exit_code)
+
+
+def _lines(dump: Dump, *, tensors: bool, step: int | None) -> Iterator[str]:
+    yield f"{dump.root}: dump of kind {dump.kind}"
+    states = {f"{process.device}_{process.pid}": _state(process) for process in dump.processes}
+    current = ""
+    for row in describe(dump, tensors=tensors, step=step):
+        if row.process != current:
+            current = row.process
+            yield f"process {current}: {states.pop(current, 'no ledger')}"
+            yield f"  {'token':>5}  {'id':<12}  operation"
+        yield _tensor(row) if row.tensor else _operation(row)
+    for name, state in states.items():
+        yield f"process {name}: {state}; nothing to list"
+
+
+def _state(process: Process) -> str:
+    end = {"sealed": f"sealed at {process.end}", "unknown": "no ledger"}.get(
+        process.state, process.state
+    )
+    return f"tokens {ranges(process.steps) or 'none'}, {end}"
+
+
+def _operation(row: Row) -> str:
+    note = f"  ({row.note})" if row.note else ""
+    indent = "  " * row.op_id.count("_")
+    return f"  {row.step:>5}  {row.op_id:<12}  {indent}{row.type}{note}"
+
+
+def _tensor(row: Row) -> str:
+    text = f"{row.tensor:<28} {row.dtype:<9} {row.format:<10} [{row.shape}]"
+    if row.note:
+        text += f"  ({row.note})"
+    return f"{'':24}{text}"
