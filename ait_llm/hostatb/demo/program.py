@@ -1,0 +1,96 @@
+"""What the demo programs share: error boundary, common options, saving of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from torch import Tensor
+
+from ait_llm.errors import AitError, MissingDependencyError, UsageError
+from ait_llm.hostatb.faults import faults
+from ait_llm.hostatb.injection import inject
+
+
+class Program(click.Command):
+    """A command that tells an expected error in one sentence and ends with its exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # as declared by click
+        try:
+            return super().invoke(ctx)
+        except AitError as error:
+            told = click.ClickException(str(error))
+            told.exit_code = error.exit_code
+            raise told from error
+
+
+def _list_faults(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        width = max(len(name) for name in faults)
+        for name in faults:
+            click.echo(f"{name:{width}}  {faults.get(name).summary}")
+        ctx.exit()
+
+
+def fault_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--fault`` (passed on as ``wrong``) and ``--list-faults``."""
+    command = click.option(
+        "--fault",
+        "wrong",
+        multiple=True,
+        metavar="NAME[@OP][:layer=N,step=M]",
+        help="Compute something wrong on purpose; may be repeated. See --list-faults.",
+    )(command)
+    return click.option(
+        "--list-faults",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_list_faults,
+        help="List the faults and exit.",
+    )(command)
+
+
+def inject_faults(wrong: tuple[str, ...]) -> None:
+    """Put the faults of ``--fault`` in force, if any; else those of the environment stay.
+
+    Raises:
+        UnknownNameError: there is no such fault.
+        UsageError: a fault cannot be understood.
+    """
+    if wrong:
+        inject(";".join(wrong))
+
+
+def save_outputs(path: Path, outputs: Mapping[str, Tensor]) -> None:
+    """Write tensors to ``.safetensors`` (all of them) or ``.npy`` (the first one, as float32).
+
+    Raises:
+        UsageError: another suffix, or the file cannot be written.
+        MissingDependencyError: safetensors is not installed.
+    """
+    try:
+        if path.suffix == ".npy":
+            first = next(iter(outputs.values()))
+            np.save(path, first.to(torch.float32).numpy())
+        elif path.suffix == ".safetensors":
+            _save_safetensors(path, outputs)
+        else:
+            raise UsageError(f"{path}: outputs are saved as .safetensors or .npy")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def _save_safetensors(path: Path, outputs: Mapping[str, Tensor]) -> None:
+    try:
+        from safetensors.torch import save
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{path}: writing it needs safetensors; pip install 'ait-llm[safetensors]', or save "
+            "as .npy"
+        ) from error
+    path.write_bytes(save({name: tensor.contiguous() for name, tensor in outputs.items()}))
