@@ -61,6 +61,7 @@ class OperatorSpec:
         has_param_json: False for the types that print no parameters at all.
         output_aliases: input whose memory each output is, for operators that work in place; None
             for an output with memory of its own, () if every output has.
+        updated_inputs: inputs that are overwritten although they are no outputs.
     """
 
     name: str
@@ -68,6 +69,7 @@ class OperatorSpec:
     plan: Callable[[Mapping[str, Any], Sequence[TensorDesc], Sequence[TensorDesc]], Plan]
     has_param_json: bool = True
     output_aliases: Callable[[Mapping[str, Any]], tuple[int | None, ...]] = lambda _: ()
+    updated_inputs: Callable[[Mapping[str, Any]], tuple[int, ...]] = lambda _: ()
 
 
 operator_specs: Registry[OperatorSpec] = Registry("operator")

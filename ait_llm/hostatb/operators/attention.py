@@ -78,6 +78,12 @@ def _self_names(param: Param) -> Names:
     return ("query", *new, *caches, *rest), ("attnOut",)
 
 
+def _self_updated_inputs(param: Param) -> tuple[int, ...]:
+    bypass = int(param["kvcacheCfg"]) == _Self.KvCacheCfg.K_BYPASS_V_BYPASS
+    contiguous = int(param["calcType"]) <= _Self.CalcType.DECODER
+    return (3, 4) if contiguous and not bypass else ()
+
+
 def _self_kernel(param: Param, inputs: Descs) -> tuple[str, int]:
     """Kernel name and number of the kernel library's type."""
     calc = int(param["calcType"])
@@ -196,7 +202,9 @@ for _spec in (
         lambda _: (("x1", "x2", "x3", "x4", "x5"), ("output1", "output2")),
         _rope_plan,
     ),
-    OperatorSpec("SelfAttentionOperation", _self_names, _self_plan),
+    OperatorSpec(
+        "SelfAttentionOperation", _self_names, _self_plan, updated_inputs=_self_updated_inputs
+    ),
     OperatorSpec("PagedAttentionOperation", _paged_names, _paged_plan),
 ):
     operator_specs.register(_spec.name)(_spec)

@@ -1,0 +1,103 @@
+"""What a leaf operator of the runtime does: golden operators behind the library's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ait_llm.core import TensorDesc
+from ait_llm.hostatb.faults import KernelCall
+from ait_llm.hostatb.injection import active_faults
+from ait_llm.hostatb.native_types import NativeTensor
+from ait_llm.hostatb.site import Site
+from ait_llm.hostatb.spec import Kernel, OperatorSpec, Plan
+from ait_llm.hostatb.tensors import torch_view
+from ait_llm.opcheck.golden.base import DEVICE, GoldenOp, Result, golden_ops
+
+
+class OperatorLeaf:
+    """One operator with fixed parameters.
+
+    Args:
+        spec: how the library presents the operator.
+        param: its parameters, with those that are never printed.
+
+    Attributes:
+        site: where in which top-level operation this is; known once that runs.
+
+    Raises:
+        UnknownNameError: no golden operator computes it.
+    """
+
+    def __init__(self, spec: OperatorSpec, param: Mapping[str, Any]) -> None:
+        self.spec = spec
+        self.param = param
+        self.site = Site(spec.name)
+        self._golden = golden_ops.get(spec.name)
+        self._kernels: list[tuple[Kernel, GoldenOp]] = []
+        self._plans: dict[tuple[tuple[TensorDesc, ...], ...], Plan] = {}
+        self._shapes: dict[tuple[TensorDesc, ...], tuple[TensorDesc, ...]] = {}
+
+    def infer_shape(self, inputs: Sequence[TensorDesc]) -> tuple[TensorDesc, ...]:
+        """Output descriptions; see :class:`GoldenOp`."""
+        key = tuple(inputs)
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = self._golden.infer_shape(key, self.param)
+        return found
+
+    def plan(self, inputs: Sequence[TensorDesc], outputs: Sequence[TensorDesc]) -> Plan:
+        """Kernels for these tensors."""
+        key = (tuple(inputs), tuple(outputs))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self.spec.plan(self.param, *key)
+        self._kernels = [(kernel, golden_ops.get(kernel.golden)) for kernel in plan.kernels]
+        return plan
+
+    def run(
+        self, kernel: int, inputs: Sequence[NativeTensor], outputs: Sequence[NativeTensor]
+    ) -> None:
+        """Compute one kernel and write its results into the tensors' memory."""
+        chosen, golden = self._kernels[kernel]
+        tensors = [torch_view(tensor) for tensor in inputs]
+        seen = _reshaped(tensors, chosen.input_shapes)
+        faults = active_faults()
+        if faults:
+            formats = [tensor.desc.format for tensor in inputs]
+            call = KernelCall(self.site, self.spec, golden, seen, formats, chosen.golden_param)
+            result = faults.compute(call)
+        else:
+            result = golden.compute(seen, chosen.golden_param, DEVICE)
+        _store(result, tensors, inputs, outputs)
+
+
+def _reshaped(
+    tensors: list[Tensor | None], shapes: Sequence[tuple[int, ...] | None]
+) -> list[Tensor | None]:
+    if not shapes:
+        return tensors
+    return [
+        tensor if tensor is None or shape is None else tensor.view(shape)
+        for tensor, shape in zip(tensors, shapes, strict=True)
+    ]
+
+
+def _store(
+    result: Result,
+    tensors: Sequence[Tensor | None],
+    inputs: Sequence[NativeTensor],
+    outputs: Sequence[NativeTensor],
+) -> None:
+    written = set()
+    for target, value in zip(outputs, result.outputs, strict=True):
+        view = torch_view(target)
+        if view is not None:
+            view.copy_(value.view(view.shape))
+            written.add(target.pointer)
+    for index, value in result.updated_inputs.items():
+        updated = tensors[index]
+        if updated is not None and inputs[index].pointer not in written:
+            updated.copy_(value.view(updated.shape))
