@@ -97,8 +97,8 @@ def run_atb_dump(plan: AtbDumpPlan, environ: Mapping[str, str]) -> DumpSummary:
         UsageError: the program cannot be started.
     """
     config = plan.config
-    with _hand_over_directory(config) as hand_over, _profiling_directory(config) as config:
-        config = replace(config, hand_over=hand_over)
+    with _hand_over_directory(config) as hand_over:
+        config = replace(config, hand_over=hand_over, start_time=_unused_start_time(config))
         before = _ledgers(config.dump_dir)
         # The file system's clock, which need not be ours, tells new files from old ones.
         started = _time_of(config.output)
@@ -210,32 +210,18 @@ def _hand_over_directory(config: ProbeConfig) -> Iterator[Path | None]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-@contextmanager
-def _profiling_directory(config: ProbeConfig) -> Iterator[ProbeConfig]:
-    """Reserve ``cpu_profiling/{start time}`` so that two runs in one second do not share it."""
-    if "cpu_profiling" not in config.types:
-        yield config
-        return
+def _unused_start_time(config: ProbeConfig) -> str:
+    """The start time, moved on by seconds until no earlier run has a directory of that name.
+
+    The directory itself is made by the probe: the first process of a run takes the plain name, the
+    others add their process id.
+    """
     moment = time.mktime(time.strptime(config.start_time, START_TIME_FORMAT))
     while True:
-        start_time = time.strftime(START_TIME_FORMAT, time.localtime(moment))
-        directory = config.dump_dir / "cpu_profiling" / start_time
-        try:
-            directory.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-            directory.mkdir(mode=_DIRECTORY_MODE)
-            break
-        except FileExistsError:
-            moment += 1
-        except OSError as error:
-            raise UsageError(f"{directory} cannot be created ({error.strerror})") from error
-    try:
-        yield replace(config, start_time=start_time)
-    finally:
-        for empty in (directory, directory.parent, config.dump_dir):
-            try:
-                empty.rmdir()
-            except OSError:  # not empty: there is something to keep
-                break
+        name = time.strftime(START_TIME_FORMAT, time.localtime(moment))
+        if not (config.dump_dir / "cpu_profiling" / name).exists():
+            return name
+        moment += 1
 
 
 def _ledgers(dump_dir: Path) -> dict[Path, tuple[int, int, int]]:
@@ -274,19 +260,23 @@ def _foreign_dumps(output: Path) -> list[Path]:
 
 
 def _merge_profiling(config: ProbeConfig, problems: list[str], *, rewrite_text: bool) -> list[Path]:
-    directory = config.dump_dir / "cpu_profiling" / config.start_time
-    try:
-        merged = merge_profiling(directory, rewrite_text=rewrite_text)
-    except AitError as error:
-        problems.append(str(error))
-        return []
-    for profile in merged:
-        if profile.unread_lines:
-            problems.append(
-                f"{profile.table}: {profile.unread_lines} lines of the statistics were not "
-                "understood and are left out"
-            )
-    return [profile.table for profile in merged]
+    parent = config.dump_dir / "cpu_profiling"
+    directories = [parent / config.start_time, *sorted(parent.glob(f"{config.start_time}_*"))]
+    tables = []
+    for directory in directories:
+        try:
+            merged = merge_profiling(directory, rewrite_text=rewrite_text)
+        except AitError as error:
+            problems.append(str(error))
+            continue
+        for profile in merged:
+            tables.append(profile.table)
+            if profile.unread_lines:
+                problems.append(
+                    f"{profile.table}: {profile.unread_lines} lines of the statistics were not "
+                    "understood and are left out"
+                )
+    return tables
 
 
 def _convert_topologies(config: ProbeConfig, problems: list[str]) -> list[Path]:

@@ -30,7 +30,9 @@ class ProcessRecord:
         phases: selected operations per phase (``before``, ``after``).
         sections: selected operations per state, one counter for each header.
         tensors, files, bytes: what was written.
-        lost_tensors: tensors that could not be written.
+        lost_tensors, lost_files, lost_lines: tensors, other files and ledger lines that could not
+            be written.
+        removed: the directory was removed while the process wrote into it.
         reasons: why operations failed or were dropped, with how often.
         rows: lines written to each table.
         last_operation: path of the last selected operation.
@@ -50,6 +52,9 @@ class ProcessRecord:
     files: int = 0
     bytes: int = 0
     lost_tensors: int = 0
+    lost_files: int = 0
+    lost_lines: int = 0
+    removed: bool = False
     reasons: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
     last_operation: str | None = None
@@ -114,6 +119,10 @@ def read_ledger(path: Path, start_time: str) -> ProcessRecord | None:
             _add_operation(record, line)
         elif kind == "seal":
             _add_seal(record, line)
+        elif kind == "lost":
+            record.lost_lines += _number(line, "lines")
+        elif kind == "removed":
+            record.removed = True
     if record is not None:
         record.damaged_lines = damaged
     return record
@@ -163,6 +172,7 @@ def _add_operation(record: ProcessRecord, line: Mapping[str, Any]) -> None:
 def _add_seal(record: ProcessRecord, line: Mapping[str, Any]) -> None:
     record.end = str(line.get("end", "unknown"))
     record.files += _number(line, "files")
+    record.lost_files += _number(line, "lost_files")
     rows = line.get("rows")
     if isinstance(rows, dict):
         record.rows.update({str(name): _number(rows, name) for name in rows})

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ait_llm.errors import IncompleteError
 
-_FILE_NAME = re.compile(r"operation_statistic_\d+\w*\.txt")
+_FILE_NAME = re.compile(r"operation_statistic_\d+\.txt")
 _REPORT = re.compile(r"\[([^\]]*)\]:(.*)")
 _BLOCK_NAME = re.compile(r"([^\[\]\s].*):")
 _BLOCK_LINE = re.compile(r"\[(execute|setup)\] (.*)")
@@ -58,10 +58,10 @@ class MergedProfile:
 
 
 def merge_profiling(directory: Path, *, rewrite_text: bool = True) -> list[MergedProfile]:
-    """Merge every statistics file of one run.
+    """Merge every statistics file of one process.
 
     Args:
-        directory: ``cpu_profiling/{start time}`` of that run; other runs are not looked at.
+        directory: ``cpu_profiling/{start time}`` of one process; others are not looked at.
         rewrite_text: replace the raw text by the manual's form too. False while a process of
             the run may still append to it.
 
@@ -69,7 +69,7 @@ def merge_profiling(directory: Path, *, rewrite_text: bool = True) -> list[Merge
         IncompleteError: a file cannot be read or written.
     """
     merged = []
-    for path in sorted(directory.rglob("*.txt")):
+    for path in sorted(directory.glob("*.txt")):
         if not _FILE_NAME.fullmatch(path.name):
             continue
         try:

@@ -131,6 +131,16 @@ def losses(records: Iterable[ProcessRecord]) -> list[str]:
         name = f"process {record.pid} on device {record.device}"
         if record.damaged_lines:
             sentences.append(f"{name}: {record.damaged_lines} lines of {record.path} are damaged")
+        if record.removed:
+            sentences.append(
+                f"{name}: the output directory was removed while it wrote; what it held is lost"
+            )
+        if record.lost_files:
+            sentences.append(
+                f"{name}: {record.lost_files} tables, topologies or other files were not written"
+            )
+        if record.lost_lines:
+            sentences.append(f"{name}: {record.lost_lines} lines of its ledger were not written")
         states = record.states
         for state, verb in (("failed", "could not be written"), ("dropped", "were given up")):
             if states[state]:

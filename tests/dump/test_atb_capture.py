@@ -138,6 +138,21 @@ def test_losses_that_only_the_seal_knows_are_counted(
     assert dump(environ, tmp_path, code).total("dropped") == 12
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("kind='lost', lines=7", "7 lines of its ledger were not written"),
+        ("kind='removed'", "the output directory was removed while it wrote"),
+        ("kind='seal', end='exit', lost_files=2", "2 tables, topologies or other files were not"),
+    ],
+)
+def test_other_losses_that_a_ledger_names_are_problems(
+    environ: dict[str, str], tmp_path: Path, line: str, problem: str
+) -> None:
+    summary = dump(environ, tmp_path, f"c = Capture()\nc.op()\nc.append({line})\nc.seal()")
+    assert problem in summary.problems[0]
+
+
 def test_damaged_ledger_lines_are_reported(environ: dict[str, str], tmp_path: Path) -> None:
     code = "c = Capture()\nc.op()\nopen(c.ledger, 'a').write('{torn\\n')\nc.seal()"
     assert "1 lines of" in dump(environ, tmp_path, code).problems[0]
@@ -220,8 +235,19 @@ def test_profiling_is_merged_for_this_run_only(environ: dict[str, str], tmp_path
     assert text.read_text() == "mine\n"
 
 
-def test_no_empty_profiling_directory_stays(environ: dict[str, str], tmp_path: Path) -> None:
-    dump(environ, tmp_path / "out", "pass", types=("cpu_profiling",))
+def test_profiling_of_two_processes_is_kept_apart(environ: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        f"for pid in (1, 2):\n c = Capture(pid=pid)\n c.profiling(1, '{STATISTICS}', pid == 2)\n"
+        " c.seal(cpu_profiling=1)"
+    )
+    summary = dump(environ, tmp_path, code, types=("cpu_profiling",))
+    assert [table.parent.name for table in summary.tables] == [START, f"{START}_2"]
+
+
+def test_nothing_is_left_of_a_run_that_captured_nothing(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    dump(environ, tmp_path / "out", "pass", types=("cpu_profiling", "layer", "onnx"))
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -64,6 +64,6 @@ class Capture:
                 listing.write(f"{path}\n")
         return path
 
-    def profiling(self, count: int, text: str) -> Path:
-        start = os.environ["AIT_PROBE_START_TIME"]
+    def profiling(self, count: int, text: str, with_pid: bool = False) -> Path:
+        start = os.environ["AIT_PROBE_START_TIME"] + (f"_{self.pid}" if with_pid else "")
         return self.file(f"cpu_profiling/{start}/operation_statistic_{count}.txt", text)
