@@ -50,7 +50,10 @@ def _load(path: Path) -> Any:  # any JSON value
     except UnicodeDecodeError as error:
         raise FormatError(path, f"byte {error.start} is not UTF-8 text") from error
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if "\\u" in text:  # an escape can spell half a character, which is no text anywhere else
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except RecursionError:
         raise FormatError(path, "the JSON is nested too deeply") from None
     except ValueError as error:  # malformed text, or a number with thousands of digits

@@ -166,23 +166,23 @@ def to_program(graph: Graph, level: int | None = None, *, nested: bool = True) -
         shown = entries[0].children
     else:
         shown = [index for index, entry in enumerate(entries) if not entry.opened]
-    scope = _Scope(_unique((*root.inputs, *graph.caches)), reserved)
+    known = set(graph.weights)
+    declared_inputs = [n for n in _unique((*root.inputs, *graph.caches)) if n not in known]
+    scope = _Scope((*declared_inputs, *_unique(graph.weights)), reserved)
     calls = tuple(_call(entries[index], done.get(index), scope) for index in shown)
     # Old model files declare no outputs: what nobody reads is what the model is for.
-    declared = root.outputs or tuple(n for n in scope.written if n not in scope.read_names)
-    outputs = [name for name in _unique(declared) if name in scope.latest]
-    known = set(graph.weights)
-    free = [name for name in scope.free if name not in known]
+    declared = _unique(root.outputs) or tuple(n for n in scope.written if n not in scope.read_names)
     main = Body(
         name=root.name,
         node=root,
-        inputs=tuple(n for n in _unique((*root.inputs, *graph.caches, *free)) if n not in known),
-        outputs=tuple(scope.latest[name] for name in outputs),
+        inputs=(*declared_inputs, *scope.free),
+        outputs=tuple(scope.latest[name] for name in declared if name in scope.latest),
         calls=calls,
         tensors=scope.tensors,
-        unassigned=tuple(n for n in _unique(declared) if n not in scope.latest),
+        unassigned=tuple(name for name in declared if name not in scope.latest),
     )
-    weights = tuple(name for name in graph.weights if name in scope.tensors)
+    used = scope.read_names.union(main.outputs)
+    weights = tuple(name for name in _unique(graph.weights) if name in used)
     return Program(main, tuple(reversed(functions)), weights)
 
 

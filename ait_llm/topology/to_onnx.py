@@ -171,7 +171,7 @@ class _Writer:
             self._value(graph.output.add(), name, main.tensors[name], required=True)
         for name in program.weights:
             self._weight(graph, name)
-        ends = {*main.inputs, *main.outputs, *program.weights}
+        ends = {*main.inputs, *main.outputs, *self.weights}
         self._values(graph.value_info, main, ends)
 
     def _function(self, function: Any, body: Body) -> None:

@@ -111,7 +111,13 @@ def test_wrong_content_is_reported_with_its_json_path(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", '{"opName":"A_0","opTy', '{"opName":"A_0","opType":"A","param":' + "9" * 5000 + "}"],
+    [
+        "",
+        "{",
+        '{"opName":"A_0","opTy',
+        '{"opName":"A_0","opType":"A","param":' + "9" * 5000 + "}",
+        '{"opName":"A_0","opType":"A","param":"\\ud800"}',
+    ],
 )
 def test_cut_or_malformed_json_is_a_format_error(write_json: Write, text: str) -> None:
     with pytest.raises(FormatError, match="not valid JSON"):
@@ -153,6 +159,11 @@ def test_graphs_nested_beyond_the_limit_are_refused(write_json: Write) -> None:
 def test_hostile_nesting_does_not_exhaust_the_stack(write_json: Write) -> None:
     with pytest.raises(FormatError, match="nested too deeply"):
         read_topology(write_json('{"nodes":[' * 100_000))
+
+
+def test_escaped_characters_are_read(write_json: Write) -> None:
+    root = read_topology(write_json('{"opName":"\\u00e4\\ud83d\\ude00_0","opType":"A"}')).root
+    assert root.name == "ä😀_0"
 
 
 def test_words_that_are_no_json_numbers_are_read(write_json: Write) -> None:

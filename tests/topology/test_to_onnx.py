@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ import onnx
 import onnx.checker
 import onnx.inliner
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ait_llm.common.json_fitter import atb_json_to_onnx
 from ait_llm.errors import FormatError, UsageError
@@ -474,3 +477,44 @@ def test_missing_onnx_package_names_the_extra(layer: Path) -> None:
         check=True,
     )
     assert "ait-llm[onnx]" in done.stdout
+
+
+names = st.lists(st.sampled_from(["a", "b", "M_weight_0", "x__v1", ""]), max_size=3)
+
+
+def operations(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(
+        {
+            "opName": st.sampled_from(["N_0", "N_1", "Gelu"]),
+            "opType": st.sampled_from(["N", "Gelu"]),
+        },
+        optional={
+            "inTensors": names,
+            "outTensors": names,
+            "internalTensors": names,
+            "param": st.none() | st.just("") | st.dictionaries(st.text(max_size=2), st.floats()),
+            "nodes": children,
+        },
+    )
+
+
+trees = st.recursive(operations(st.just([])), lambda inner: operations(st.lists(inner, max_size=3)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    trees,
+    st.booleans(),
+    st.sampled_from([None, -1, 0, 1, 2]),
+    st.booleans(),
+    st.lists(st.sampled_from(["a", "M_weight_0"]), unique=True),
+)
+def test_any_topology_passes_the_checker(
+    tree: Any, is_model: bool, level: int | None, nested: bool, weights: list[str]
+) -> None:
+    if is_model:
+        tree = {**tree, "modelName": "M", "weightTensors": weights, "kCacheTensors": ["b"]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "t.json")
+        path.write_text(json.dumps(tree))
+        load(topology_to_onnx(path, level, nested=nested))
