@@ -1,0 +1,98 @@
+"""The runtime makes exactly the calls of the real library, with the same arguments."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+TRACES = HERE.parents[1] / "data" / "atb-trace"
+GRAPH_LAUNCH = "trace-08i-graph-launch-mode-2rounds.jsonl"
+INDEX = [
+    entry
+    for entry in json.loads((TRACES / "index.json").read_text())
+    if entry["file"] != GRAPH_LAUNCH
+]
+
+pytestmark = pytest.mark.native
+
+Event = tuple[Any, ...]
+
+
+def _job(entry: dict[str, Any], directory: Path) -> dict[str, Any]:
+    settings = entry["stubSettings"]
+    answers = {
+        name: str(int(v)) if isinstance(v, bool) else v for name, v in entry["probeReturns"].items()
+    }
+    environment = {
+        "RECORDING_PROBE_FILE": str(directory / entry["file"]),
+        "RECORDING_PROBE_ANSWERS": ";".join(f"{k}={v}" for k, v in answers.items()),
+        "HOSTATB_SAT_MODE": "saturation" if settings.get("deviceSatMode") == "0" else "infnan",
+    }
+    if entry["program"] == "threads":
+        # In the recording both threads looked for cached tilings before either stored its own.
+        environment["RECORDING_PROBE_WAIT"] = "IsExecuteCountInRange:UpdateConfig:2"
+    program = entry["program"]
+    if settings.get("executeExpectedToFail") == "1":
+        program += "_stopped"
+    return {
+        "name": entry["file"],
+        "program": program,
+        "device": settings,
+        "environment": environment,
+    }
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["abi0", "abi1"])
+def recorded(
+    request: pytest.FixtureRequest,
+    native_environment: Callable[[int], dict[str, str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Directory with what every program recorded on hostatb."""
+    directory: Path = tmp_path_factory.mktemp("recorded")
+    jobs = directory / "jobs.json"
+    jobs.write_text(json.dumps([_job(entry, directory) for entry in INDEX]))
+    done = subprocess.run(
+        [sys.executable, HERE / "programs.py", jobs],
+        env=native_environment(request.param),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return directory
+
+
+def _events(text: str) -> dict[str, list[Event]]:
+    """Probe calls and kernel launches per thread; threads named by their first Probe call."""
+    threads: dict[str, list[Event]] = {}
+    for line in text.splitlines():
+        event = json.loads(line)
+        if event["ev"] == "probe":
+            calls = threads.setdefault(event["tid"], [])
+            calls.append((event["fn"], event.get("args", {}), event.get("ret")))
+        elif event["ev"] == "kernel_launch":
+            threads.setdefault(event["tid"], []).append(("launch", event["kernel"]))
+    return {f"T{index}": calls for index, calls in enumerate(threads.values())}
+
+
+@pytest.mark.parametrize("entry", INDEX, ids=lambda entry: entry["file"].removesuffix(".jsonl"))
+def test_program_makes_the_recorded_calls(entry: dict[str, Any], recorded: Path) -> None:
+    with gzip.open(TRACES / f"{entry['file']}.gz", "rt") as file:
+        expected = _events(file.read())
+    text = (recorded / entry["file"]).read_text()
+    actual = _events(re.sub(r'(?<=")0_\d+/', "0_${PID}/", text))
+    assert actual.keys() == expected.keys()
+    for thread, calls in expected.items():
+        for number, (mine, theirs) in enumerate(zip(actual[thread], calls, strict=False)):
+            assert mine == theirs, f"call {number} of {thread}"
+        assert len(actual[thread]) == len(calls)

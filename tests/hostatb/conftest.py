@@ -1,0 +1,49 @@
+"""The native runtime, built once per session from the sources of this checkout."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NATIVE = shlex.quote(str(ROOT / "ait_llm" / "native"))
+
+
+@pytest.fixture(scope="session")
+def native_build() -> Path:
+    """Directory with ``hostatb/`` (both ABIs) and ``tests/`` (the recording probes)."""
+    for tool in ("cmake", "c++"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    build = ROOT / "build" / "hostatb-tests"
+    commands = (
+        f"cmake -S {NATIVE} -B {shlex.quote(str(build))} -DAIT_PROBE=OFF -DAIT_NATIVE_TESTS=ON",
+        f"cmake --build {shlex.quote(str(build))} -j2",
+    )
+    for command in map(shlex.split, commands):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return build / "lib"
+
+
+@pytest.fixture(scope="session")
+def native_environment(native_build: Path) -> Callable[[int], dict[str, str]]:
+    """Environment, per ABI, of a program on the built runtime under the recording probe."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ATB_", "HOSTATB_"))}
+
+    def environment(abi: int) -> dict[str, str]:
+        return {
+            **inherited,
+            "PYTHONPATH": str(ROOT),
+            "AIT_LLM_LIB_DIR": str(native_build),
+            "HOSTATB_CXX_ABI": str(abi),
+            "LD_PRELOAD": str(native_build / "tests" / f"librecording_probe_abi{abi}.so"),
+        }
+
+    return environment
