@@ -78,10 +78,10 @@ class DType(Enum):
         Raises:
             ValueError: no such code.
         """
-        for member in cls:
-            if member.code == code:
-                return member
-        raise ValueError(f"unknown ATB dtype code {code}")
+        try:
+            return _BY_CODE[code]
+        except KeyError:
+            raise ValueError(f"unknown ATB dtype code {code}") from None
 
     @classmethod
     def from_label(cls, label: str) -> DType:
@@ -96,3 +96,6 @@ class DType(Enum):
             if member.label == wanted:
                 return member
         raise ValueError(f"unknown dtype name {label!r}")
+
+
+_BY_CODE = {member.code: member for member in DType}

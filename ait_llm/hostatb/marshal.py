@@ -85,11 +85,22 @@ def fill_desc(target: Desc, desc: TensorDesc) -> None:
     target.dims[: len(desc.shape)] = desc.shape
 
 
+# Few descriptions occur, and each many times; the bytes of the C structure identify one.
+_MAX_DESCS = 65536
+_descs: dict[bytes, TensorDesc] = {}
+
+
 def desc_of(source: Desc) -> TensorDesc:
     """Read a description from a C structure."""
-    return TensorDesc(
-        DType.from_code(source.dtype), tuple(source.dims[: source.ndim]), source.format
-    )
+    key = bytes(source)
+    desc = _descs.get(key)
+    if desc is None:
+        if len(_descs) >= _MAX_DESCS:
+            _descs.clear()
+        desc = _descs[key] = TensorDesc(
+            DType.from_code(source.dtype), tuple(source.dims[: source.ndim]), source.format
+        )
+    return desc
 
 
 def descs_of(count: int, array: Any) -> list[TensorDesc]:  # POINTER(Desc) is no type at run time
