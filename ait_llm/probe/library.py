@@ -101,13 +101,19 @@ def find_host(environ: Mapping[str, str]) -> HostLibrary:
                 "ATB installation, or unset ATB_HOME_PATH to use the embedded CPU library"
             )
         return inspect_host(path.resolve(), home)
-    embedded = find_packaged("hostatb/cxx_abi_1/lib/libatb.so", environ)
+    embedded = find_embedded(environ)
     if embedded is None:
         raise ProbeError(
             "ATB_HOME_PATH is not set and the embedded CPU library hostatb is not built; source "
             "the set_env.sh of your ATB installation, or install ait-llm with its native part"
         )
     return inspect_host(embedded, str(embedded.parent.parent), embedded=True)
+
+
+def find_embedded(environ: Mapping[str, str]) -> Path | None:
+    """The ``libatb.so`` of hostatb; ``HOSTATB_CXX_ABI`` chooses between its two ABIs."""
+    abi = environ.get("HOSTATB_CXX_ABI", "1")
+    return find_packaged(f"hostatb/cxx_abi_{abi}/lib/libatb.so", environ)
 
 
 def inspect_host(path: Path, home: str, *, embedded: bool = False) -> HostLibrary:

@@ -86,10 +86,14 @@ def test_the_interface_generation_and_symbolic_binding_are_seen(tmp_path: Path) 
     assert "-Bsymbolic" in host.warnings[0]
 
 
-def test_the_embedded_library_stands_in_when_no_home_is_set(tmp_path: Path) -> None:
-    path = library(tmp_path / "hostatb" / "cxx_abi_1" / "lib" / "libatb.so", GATE[1])
-    host = find_host({"AIT_LLM_LIB_DIR": str(tmp_path)})
-    assert (host.path, host.abi, host.embedded) == (path, 1, True)
+@pytest.mark.parametrize(("choice", "abi"), [({}, 1), ({"HOSTATB_CXX_ABI": "0"}, 0)])
+def test_the_embedded_library_stands_in_when_no_home_is_set(
+    tmp_path: Path, choice: dict[str, str], abi: int
+) -> None:
+    for each in (0, 1):
+        library(tmp_path / "hostatb" / f"cxx_abi_{each}" / "lib" / "libatb.so", GATE[each])
+    host = find_host({"AIT_LLM_LIB_DIR": str(tmp_path), **choice})
+    assert (host.path.parts[-3], host.abi, host.embedded) == (f"cxx_abi_{abi}", abi, True)
 
 
 def test_the_packaged_probe_of_the_hosts_abi_is_chosen(tmp_path: Path) -> None:
