@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Iterable
@@ -31,6 +32,7 @@ FUNCTIONS = "atb.fn"  # domain of graphs that have a body
 IR_VERSION = 10  # the first with overloads, and with metadata on nodes, functions and values
 MAX_BYTES = 2**31 - 1  # protobuf's limit for one message
 
+_PROCESS = re.compile(r"(?:-?\d+_)?(\d+)")  # {PID}, or {device}_{PID} in dumps of msprobe
 _ELEMENT_TYPES = {
     DType.FLOAT32: "FLOAT",
     DType.FLOAT64: "DOUBLE",
@@ -150,7 +152,8 @@ class _Writer:
         if source:
             model.doc_string = f"ATB topology of {self.graph.name}, from {source.name}"
             self._note(model, "atb.source", source.name)
-            self._note(model, "atb.process", source.absolute().parent.name)
+            process = _PROCESS.fullmatch(source.absolute().parent.name)
+            self._note(model, "atb.pid", process.group(1) if process else "")
         self._note(model, "atb.level", "all" if level is None else str(level))
         self._note(model, "atb.nodes", str(nodes))
         if self.table:

@@ -158,6 +158,28 @@ def test_manual_call_writes_the_leaves_beside_the_json(layer: Path) -> None:
     assert len(load(atb_json_to_onnx(layer, 1)).graph.node) == 4
 
 
+def test_model_metadata_name_the_origin(model: Path, data: Path, tmp_path: Path) -> None:
+    written = load(topology_to_onnx(model))
+    assert written.producer_name == "ait-llm"
+    assert notes(written) == {
+        "atb.kind": "model",
+        "atb.source": "DemoModel.json",
+        "atb.pid": "4242",
+        "atb.level": "all",
+        "atb.nodes": "11",
+        "atb.shapes_from": "operation_tensors_0.csv",
+        "atb.execution": "0",
+    }
+    elsewhere = data / "official" / "Decoder_layer_0.json"
+    written = load(topology_to_onnx(elsewhere, 1, output=tmp_path / "o.onnx"))
+    assert notes(written) == {
+        "atb.kind": "layer",
+        "atb.source": "Decoder_layer_0.json",
+        "atb.level": "1",
+        "atb.nodes": "5",
+    }
+
+
 def test_nodes_carry_type_ids_path_parameters_and_typed_attributes(model: Path) -> None:
     body = load(topology_to_onnx(model)).functions[0]
     assert body.node[1].domain == "atb.fn"
