@@ -268,7 +268,9 @@ def _check_objects(
 ) -> None:
     if data_bytes < 0 or data_bytes > _MAX_BYTES or count < 0:
         raise FormatError(path, f"header gives {count} objects of {data_bytes} bytes in total")
-    if not objects and (count or not data_bytes):
+    if not objects:
+        if data_bytes and not count:
+            raise FormatError(path, f"header announces no object for {data_bytes} bytes of data")
         return  # without a place the data is all there is
     if count != len(objects):
         raise FormatError(path, f"header announces {count} objects and places {len(objects)}")

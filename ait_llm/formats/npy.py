@@ -1,11 +1,17 @@
-"""NumPy ``.npy`` files, never pickled ones."""
+"""NumPy ``.npy`` files, never pickled ones.
+
+The header is parsed here rather than by NumPy, whose parser lets almost any exception out of a
+damaged one.
+"""
 
 from __future__ import annotations
 
+import ast
 import math
 import os
+import re
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -16,6 +22,11 @@ from ait_llm.formats.loaded import LoadedTensor, dtype_of
 from ait_llm.formats.opening import open_regular
 
 SUFFIX = ".npy"
+_MAGIC = b"\x93NUMPY"
+_LENGTH_BYTES = {1: 2, 2: 4, 3: 4}  # size of the header length by major version
+_MAX_HEADER_BYTES = 64 * 1024
+_MAX_RANK = 32
+_TYPE = re.compile(r"[<>|=]?[biufcmMOSUV][0-9]{0,4}(\[[a-z0-9]{1,8}\])?")
 
 
 def read_npy(path: Path | str, dtype: DType | None = None) -> LoadedTensor:
@@ -31,10 +42,7 @@ def read_npy(path: Path | str, dtype: DType | None = None) -> LoadedTensor:
     """
     path = Path(path)
     with open_regular(path) as file:
-        try:
-            shape, fortran_order, stored = _read_npy_header(file)
-        except (ValueError, EOFError, SyntaxError, RecursionError, OverflowError) as error:
-            raise FormatError(path, f"is not a readable npy file: {error}") from None
+        shape, fortran_order, stored = _read_header(path, file)
         if stored.hasobject:
             raise FormatError(
                 path,
@@ -66,15 +74,37 @@ def read_npy(path: Path | str, dtype: DType | None = None) -> LoadedTensor:
         raise FormatError(path, str(error)) from None
 
 
-def _read_npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        header = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        header = np.lib.format.read_array_header_2_0(file)
-    else:
-        raise ValueError(f"npy version {version} is not supported")
-    shape, fortran_order, dtype = header
-    if len(shape) > 32 or any(dim < 0 for dim in shape):
-        raise ValueError(f"impossible shape {shape}")
-    return shape, fortran_order, dtype
+def _read_header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, Fortran order and stored element type."""
+    prefix = file.read(len(_MAGIC) + 2)
+    if not prefix.startswith(_MAGIC):
+        raise FormatError(path, "is not an npy file")
+    length_bytes = _LENGTH_BYTES.get(prefix[-2] if len(prefix) > len(_MAGIC) + 1 else 0)
+    if length_bytes is None:
+        raise FormatError(path, "is of an unknown npy version")
+    length = int.from_bytes(file.read(length_bytes), "little")
+    if length > _MAX_HEADER_BYTES:
+        raise FormatError(path, f"its header of {length} bytes is larger than any tensor needs")
+    text = file.read(length)
+    if len(text) < length:
+        raise FormatError(path, "header is cut off")
+    try:
+        header = ast.literal_eval(text.decode("utf-8").strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        raise FormatError(path, "header is damaged") from None
+    if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
+        raise FormatError(path, "header is damaged")
+    shape, descr, fortran_order = header["shape"], header["descr"], header["fortran_order"]
+    if (
+        not isinstance(shape, tuple)
+        or len(shape) > _MAX_RANK
+        or not all(type(dim) is int and 0 <= dim < 2**63 for dim in shape)
+        or type(fortran_order) is not bool
+    ):
+        raise FormatError(path, "header is damaged")
+    if not isinstance(descr, str) or _TYPE.fullmatch(descr) is None:
+        raise FormatError(path, f"holds elements of type {str(descr)[:40]!r}, not numbers")
+    try:
+        return shape, fortran_order, np.dtype(descr)
+    except (TypeError, ValueError):
+        raise FormatError(path, f"holds elements of the unknown type {descr!r}") from None
