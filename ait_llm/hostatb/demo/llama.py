@@ -90,6 +90,7 @@ def _shape_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.pass_context
 def main(
     ctx: click.Context,
+    /,
     preset: str,
     dtype: str,
     tokens: int,

@@ -23,9 +23,8 @@ class Program(click.Command):
         try:
             return super().invoke(ctx)
         except AitError as error:
-            told = click.ClickException(str(error))
-            told.exit_code = error.exit_code
-            raise told from error
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(error.exit_code)
 
 
 def _list_faults(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -173,5 +173,5 @@ def mean_pool(hidden: Tensor, lengths: Sequence[int]) -> Tensor:
         hidden: packed hidden states ``[tokens, hidden]``.
         lengths: tokens per sequence.
     """
-    means = [part.float().mean(0) for part in hidden.split(list(lengths))]
+    means = [part.float().mean(0) for part in torch.split(hidden, list(lengths))]
     return functional.normalize(torch.stack(means), dim=-1)

@@ -32,6 +32,10 @@ class Model:
         weights: constant tensors by name.
         key_caches, value_caches: one tensor per layer; nodes see them as ``k_cache.{layer}`` and
             ``v_cache.{layer}`` and write into them.
+
+    Attributes:
+        name: name of the model.
+        topology: what is reported.
     """
 
     def __init__(
@@ -46,12 +50,20 @@ class Model:
         self.name = name
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
-        self._weights = dict(weights)
-        self._keys = {f"k_cache.{layer}": tensor for layer, tensor in enumerate(key_caches)}
-        self._values = {f"v_cache.{layer}": tensor for layer, tensor in enumerate(value_caches)}
-        self._internals: list[str] = []
+        keys = {f"k_cache.{layer}": tensor for layer, tensor in enumerate(key_caches)}
+        values = {f"v_cache.{layer}": tensor for layer, tensor in enumerate(value_caches)}
+        self._constants = {**weights, **keys, **values}
+        self._known = {*self._inputs, *self._constants}
         self._nodes: list[_Node] = []
-        self._known = {*self._inputs, *self._weights, *self._keys, *self._values}
+        self.topology = torch_atb.ModelTopology(name)
+        for kind, names in (
+            ("input", self._inputs),
+            ("output", self._outputs),
+            ("weight", list(weights)),
+            ("kCache", list(keys)),
+            ("vCache", list(values)),
+        ):
+            self.topology.add_tensors(kind, names)
 
     def add(
         self, operation: torch_atb.Operation, inputs: Sequence[str], outputs: Sequence[str]
@@ -68,8 +80,10 @@ class Model:
                     "an input, a weight, a cache nor an output of an earlier node"
                 )
         self._nodes.append(_Node(operation, tuple(inputs), tuple(outputs)))
-        self._internals += [name for name in outputs if name not in self._outputs]
         self._known.update(outputs)
+        internal = [name for name in outputs if name not in self._outputs]
+        self.topology.add_tensors("internal", internal)
+        self.topology.add_node(operation.name, inputs, outputs)
 
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Execute all nodes and report the topology if a probe asks for it.
@@ -80,38 +94,9 @@ class Model:
         Returns:
             The tensors named in ``outputs`` of the constructor.
         """
-        tensors = {**self._weights, **self._keys, **self._values}
-        tensors.update({name: inputs[name] for name in self._inputs})
+        tensors = {**self._constants, **{name: inputs[name] for name in self._inputs}}
         for node in self._nodes:
             results = node.operation.forward([tensors[name] for name in node.inputs])
             tensors.update(zip(node.outputs, results, strict=True))
-        torch_atb.report_model(self.name, self.topology())
+        torch_atb.report_model(self.name, self.topology)
         return {name: tensors[name] for name in self._outputs}
-
-    def topology(self) -> dict[str, object]:
-        """The topology with numbered tensor names; empty lists are left out."""
-        groups: dict[str, tuple[str, Sequence[str]]] = {
-            "inTensors": ("input", self._inputs),
-            "internalTensors": ("internal", self._internals),
-            "kCacheTensors": ("kCache", list(self._keys)),
-            "outTensors": ("output", self._outputs),
-            "vCacheTensors": ("vCache", list(self._values)),
-            "weightTensors": ("weight", list(self._weights)),
-        }
-        labels = {
-            name: f"{self.name}_{kind}_{index}"
-            for kind, names in groups.values()
-            for index, name in enumerate(names)
-        }
-        listed: dict[str, object] = {
-            key: [labels[name] for name in names] for key, (_, names) in groups.items() if names
-        }
-        nodes = [
-            {
-                "opName": node.operation.name,
-                "inTensors": [labels[name] for name in node.inputs],
-                "outTensors": [labels[name] for name in node.outputs],
-            }
-            for node in self._nodes
-        ]
-        return {"modelName": self.name, **listed, "nodes": nodes}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from ait_llm.errors import UsageError
+from ait_llm.hostatb.models import blocks
 from ait_llm.hostatb.models.check import agree, tolerance
 from ait_llm.hostatb.models.config import ATB_DTYPES, LLAMA_PRESETS, LlamaConfig
 from ait_llm.hostatb.models.generate import (
@@ -20,6 +23,7 @@ from ait_llm.hostatb.models.generate import (
     random_prompts,
 )
 from ait_llm.hostatb.models.llama_torch import llama_twin
+from ait_llm.hostatb.models.model import Model
 from ait_llm.hostatb.models.weights import llama_weights
 
 pytestmark = pytest.mark.native
@@ -118,15 +122,19 @@ def test_empty_prompts_are_refused(lengths: tuple[int, ...]) -> None:
         random_prompts(TINY, lengths, 0)
 
 
-def test_both_phases_report_the_topology_of_their_model() -> None:
+def _topology(model: Model) -> dict[str, Any]:
+    topology: dict[str, Any] = json.loads(model.topology.to_json())
+    return topology
+
+
+def test_both_phases_have_the_keys_of_a_model_report() -> None:
     model = make_llama(TINY, llama_weights(TINY, 0), LENGTHS, 2, 16)
-    prefill, decode = model.prefill_model.topology(), model.decode_model.topology()
-    assert (prefill["modelName"], decode["modelName"]) == (
-        "DecoderModel_Prefill",
-        "DecoderModel_Decoder",
-    )
-    for topology in (prefill, decode):
-        assert set(topology) == {
+    for phase, name in (
+        (model.prefill_model, "DecoderModel_Prefill"),
+        (model.decode_model, "DecoderModel_Decoder"),
+    ):
+        topology = _topology(phase)
+        assert list(topology) == [
             "inTensors",
             "internalTensors",
             "kCacheTensors",
@@ -135,14 +143,14 @@ def test_both_phases_report_the_topology_of_their_model() -> None:
             "outTensors",
             "vCacheTensors",
             "weightTensors",
-        }
-        assert topology["kCacheTensors"] == [f"{topology['modelName']}_kCache_{i}" for i in (0, 1)]
+        ]
+        assert topology["modelName"] == name
+        assert topology["kCacheTensors"] == [f"{name}_kCache_0", f"{name}_kCache_1"]
 
 
 def test_the_nodes_of_a_model_are_named_as_inference_engines_do() -> None:
     model = make_llama(TINY, llama_weights(TINY, 0), LENGTHS, 2, 16)
-    nodes = model.decode_model.topology()["nodes"]
-    assert isinstance(nodes, list)
+    nodes = _topology(model.decode_model)["nodes"]
     assert [node["opName"] for node in nodes] == [
         "WordEmbedding",
         "PositionalEmbeddingGather",
@@ -153,3 +161,9 @@ def test_the_nodes_of_a_model_are_named_as_inference_engines_do() -> None:
     ]
     assert nodes[-1]["outTensors"] == ["DecoderModel_Decoder_output_0"]
     assert nodes[3]["inTensors"][6] == nodes[2]["outTensors"][0]  # hidden states, layer to layer
+
+
+def test_a_node_that_reads_an_unknown_tensor_is_refused() -> None:
+    model = make_llama(TINY, llama_weights(TINY, 0), LENGTHS, 2, 16).decode_model
+    with pytest.raises(UsageError, match="node RmsNormOperation of model DecoderModel_Decoder"):
+        model.add(blocks.rms_norm(1e-5), ["nowhere", "norm"], ["out"])
