@@ -33,6 +33,7 @@ from ait_llm.probe import (
 )
 from ait_llm.probe.launch import resolve_program
 from ait_llm.probe.library import preloadable
+from ait_llm.probe.writers import wait_for_writers
 
 START_TIME_FORMAT = "%Y%m%d%H%M%S"
 _DIRECTORY_MODE = 0o750
@@ -105,6 +106,7 @@ def run_atb_dump(plan: AtbDumpPlan, environ: Mapping[str, str]) -> DumpSummary:
         with preloadable(plan.probe.path) as library:
             environment = child_environment(environ, probe_environment(config), library)
             exit_code = run_command(plan.words, environment)
+            wait_for_writers(config.output, config.start_time)
         after = _ledgers(config.dump_dir)
         changed = [path for path, state in after.items() if before.get(path) != state]
         return _collect(plan, config, exit_code, changed, started)

@@ -7,13 +7,14 @@ may hold several such sections when the process replaced its image with ``exec``
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ait_llm.probe.writers import is_alive
 
 _COUNTED = ("saved", "described", "empty", "failed", "dropped")
 
@@ -69,15 +70,7 @@ class ProcessRecord:
     @property
     def running(self) -> bool:
         """True if the ledger is not sealed and the process is still alive on this machine."""
-        if self.sealed or self.host != platform.node():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        return True
+        return not self.sealed and self.host == platform.node() and is_alive(self.pid)
 
     @property
     def states(self) -> Counter[str]:
