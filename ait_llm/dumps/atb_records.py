@@ -109,11 +109,18 @@ class AtbTensor:
 
     @property
     def statistics(self) -> Statistics | None:
-        """Statistics in the header, else computed from the values, else None."""
+        """Statistics in the header, else computed from the values, else None.
+
+        Complex values have none.
+
+        Raises:
+            FormatError: the file is damaged.
+        """
         recorded = self.header.statistics
         if recorded is not None or not self.has_data:
             return recorded
-        return measure(self.numpy())
+        array = self.numpy()
+        return None if array.dtype.kind == "c" else measure(array)
 
     def numpy(self, *, mmap: bool | None = None) -> Array:
         """The values as stored; see ``formats.read_tensor``.
