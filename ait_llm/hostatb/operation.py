@@ -198,8 +198,12 @@ class Operation:
             outputs = self._outputs(descs, tensors)
             native_outputs = [native_tensor(tensor) for tensor in outputs]
             context = current_context()
-            self._place()
-            self._native.setup(context, natives, native_outputs)
+            if self._op_id is None:
+                with top_level.lock:  # our numbers and the runtime's are taken in one order
+                    self._place()
+                    self._native.setup(context, natives, native_outputs)
+            else:
+                self._native.setup(context, natives, native_outputs)
             self._clock.step += 1
             self._native.execute(context, natives, native_outputs)
         except OperationError as error:
@@ -229,8 +233,6 @@ class Operation:
 
     def _place(self) -> None:
         """Number the operation and tell its leaves where they are, at its first Setup."""
-        if self._op_id is not None:
-            return
         number, ordinal = top_level.number(self.name)
         layer = ordinal if LAYER_WORD in self.name.lower() and self._children else None
         self._settle((number,), layer, self._clock)

@@ -45,19 +45,22 @@ class Site:
 
 
 class _TopLevel:
-    """Numbers top-level operations in the order of their first Setup, as the runtime does."""
+    """Numbers top-level operations in the order of their first Setup, as the runtime does.
+
+    Attributes:
+        lock: held from taking a number to the end of that Setup.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._ids = itertools.count()
         self._names: Counter[str] = Counter()
 
     def number(self, name: str) -> tuple[int, int]:
         """The id of a new top-level operation, and how many of that name were there before."""
-        with self._lock:
-            ordinal = self._names[name]
-            self._names[name] += 1
-            return next(self._ids), ordinal
+        ordinal = self._names[name]
+        self._names[name] += 1
+        return next(self._ids), ordinal
 
 
 top_level = _TopLevel()

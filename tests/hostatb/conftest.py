@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,3 +47,12 @@ def native_environment(native_build: Path) -> Callable[[int], dict[str, str]]:
         }
 
     return environment
+
+
+@pytest.fixture(scope="session")
+def native_library(native_build: Path) -> Iterator[Path]:
+    """The runtime for tests that run operations in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ATB_HOME_PATH", raising=False)
+        patch.setenv("AIT_LLM_LIB_DIR", str(native_build))
+        yield native_build

@@ -1,0 +1,214 @@
+"""How operators are presented, against recorded calls of the real library."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ait_llm.hostatb as torch_atb
+from ait_llm.core import FORMAT_FRACTAL_NZ, DType, TensorDesc
+from ait_llm.errors import OperationError
+from ait_llm.hostatb.operators import operator_specs
+from ait_llm.hostatb.params import param_types
+from ait_llm.hostatb.params.json_text import dump_json
+from ait_llm.opcheck.golden import golden_ops
+
+DATA = Path(__file__).parents[1] / "data"
+PARAMS: dict[str, Any] = json.loads((DATA / "atb" / "op_params.json").read_text())
+NAMES: list[dict[str, Any]] = json.loads((DATA / "atb" / "op_ir_names.json").read_text())
+F16, F32, BF16, I64 = DType.FLOAT16, DType.FLOAT32, DType.BFLOAT16, DType.INT64
+
+
+def described(param: str) -> bool:
+    """True if hostatb has the operation of this parameter class."""
+    return param.removesuffix("Param") + "Operation" in operator_specs
+
+
+CASES = [row for row in NAMES if described(row["param"])]
+
+
+@pytest.mark.parametrize("row", CASES, ids=lambda row: f"{row['param']}-{row['variant']}")
+def test_tensor_names_equal_the_recorded_ones(row: dict[str, Any]) -> None:
+    recorded = json.loads(PARAMS[row["param"]][row["variant"]]["json"])
+    entries = param_types.get(row["param"])().entries(printed_only=False)
+    if recorded is None:  # only ReshapeAndCache prints nothing; its other variant has one cache
+        entries["kvCacheCfg"] = int(row["variant"] == "nonDefault")
+    names = operator_specs.get(row["operation"]).tensor_names({**entries, **(recorded or {})})
+    assert names == (tuple(row["inputs"]), tuple(row["outputs"]))
+
+
+def test_only_types_without_printed_parameters_have_no_json() -> None:
+    silent = {name for name in operator_specs if not operator_specs.get(name).has_param_json}
+    assert silent == {"ReshapeAndCacheOperation"}
+
+
+def test_every_operator_has_a_golden_one() -> None:
+    assert [name for name in operator_specs if name not in golden_ops] == []
+
+
+@dataclass
+class Recorded:
+    """One execution of a leaf operation in a trace."""
+
+    operation: str
+    param: Any = None
+    inputs: dict[int, TensorDesc] = field(default_factory=dict)
+    outputs: dict[int, TensorDesc] = field(default_factory=dict)
+    kernels: list[tuple[str, int]] = field(default_factory=list)
+    reports: list[tuple[str, str]] = field(default_factory=list)
+
+
+def recorded_operations(path: Path) -> Iterator[Recorded]:
+    """Leaf operations with parameters in the first round of a trace."""
+    found: dict[str, Recorded] = {}
+    for line in gzip.decompress(path.read_bytes()).splitlines():
+        event = json.loads(line)
+        args = event.get("args", {})
+        if event.get("fn") == "SaveParam":
+            found[str(Path(args["filePath"]).parent)].param = json.loads(args["param"])
+        elif event.get("fn") == "SaveTensor" and "Kernel/" not in args["filePath"]:
+            directory, phase, name = args["filePath"].rsplit("/", 2)
+            entry = found.setdefault(
+                directory, Recorded(directory.rsplit("/", 1)[-1].split("_", 1)[-1])
+            )
+            kind, index = re.fullmatch(r"(in|out)tensor(\d+).*\.bin", name).groups()  # type: ignore[union-attr]
+            shape = tuple(int(size) for size in args["dims"].split(","))
+            desc = TensorDesc(DType.from_code(int(args["dtype"])), shape, int(args["format"]))
+            if phase == "before":
+                (entry.inputs if kind == "in" else entry.outputs)[int(index)] = desc
+        elif event.get("fn") == "SaveTiling":
+            directory, kernel, _ = args["filePath"].rsplit("/", 2)
+            entry = found.setdefault(
+                directory, Recorded(directory.rsplit("/", 1)[-1].split("_", 1)[-1])
+            )
+            entry.kernels.append((kernel.split("_", 1)[1], args["tilingBufferSize"]))
+        elif event.get("fn") == "ReportKernelIOTensor":
+            directory = args["inTensors"][0]["filePath"].rsplit("/", 2)[0]
+            found[directory].reports.append((args["opName"], args["opParam"]))
+    return (entry for entry in found.values() if entry.param and entry.kernels)
+
+
+TRACES = ("trace-02-graph3-all", "trace-07-model-2steps-all", "trace-08h-multi-kernel-and-misc-ops")
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_kernels_equal_the_recorded_ones(trace: str) -> None:
+    operations = list(recorded_operations(DATA / "atb-trace" / f"{trace}.jsonl.gz"))
+    assert len(operations) >= 3
+    for recorded in operations:
+        descs = [
+            [part[index] for index in sorted(part)] for part in (recorded.inputs, recorded.outputs)
+        ]
+        plan = operator_specs.get(recorded.operation).plan(recorded.param, *descs)
+        assert [(k.name, k.tiling_size) for k in plan.kernels] == recorded.kernels
+        assert [(k.mki_op, k.mki_param) for k in plan.kernels] == recorded.reports
+
+
+def plan_of(param: Any, inputs: list[TensorDesc], outputs: list[TensorDesc]) -> Any:
+    spec = operator_specs.get(param.operation)
+    return spec.plan(param.entries(printed_only=False), inputs, outputs)
+
+
+def test_bias_is_added_by_a_second_kernel_over_a_workspace() -> None:
+    x, weight, bias = (TensorDesc(BF16, shape) for shape in ((4, 8), (16, 8), (16,)))
+    out = TensorDesc(BF16, (4, 16))
+    plan = plan_of(torch_atb.LinearParam(), [x, weight, bias], [out])
+    assert [kernel.name for kernel in plan.kernels] == ["PpMatMulBf16Kernel", "AddBF16Kernel"]
+    assert (plan.kernels[0].inputs, plan.kernels[0].outputs) == ((0, 1), (4,))
+    assert (plan.kernels[1].inputs, plan.kernels[1].outputs) == ((4, 2), (3,))
+    assert plan.workspace == (out,)
+
+
+def test_float32_bias_needs_no_second_kernel() -> None:
+    x, weight, bias = TensorDesc(F16, (4, 8)), TensorDesc(F16, (16, 8)), TensorDesc(F32, (16,))
+    plan = plan_of(torch_atb.LinearParam(), [x, weight, bias], [TensorDesc(F16, (4, 16))])
+    assert [kernel.name for kernel in plan.kernels] == ["PpMatmulWithBiasKernel"]
+    assert json.loads(plan.kernels[0].mki_param)["withBias"] is True
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "transpose_a", "transpose_b", "expected"),
+    [
+        ((4, 8), (16, 8), False, True, [4, 8, 16]),
+        ((8, 4), (8, 16), True, False, [4, 8, 16]),
+        ((2, 4, 8), (16, 8), False, True, [8, 8, 16]),
+        ((2, 4, 8), (2, 8, 16), False, False, [4, 8, 16]),
+        ((2, 4, 8), (1, 8, 16), False, False, [8, 8, 16]),
+    ],
+)
+def test_original_shape_merges_leading_axes(
+    x: tuple[int, ...],
+    weight: tuple[int, ...],
+    transpose_a: bool,
+    transpose_b: bool,
+    expected: list[int],
+) -> None:
+    param = torch_atb.LinearParam(transpose_a=transpose_a, transpose_b=transpose_b, has_bias=False)
+    plan = plan_of(param, [TensorDesc(F16, x), TensorDesc(F16, weight)], [TensorDesc(F16, x)])
+    assert json.loads(plan.kernels[0].mki_param)["oriShape"] == expected
+
+
+def test_nz_weight_selects_its_own_kernel() -> None:
+    weight = TensorDesc(F16, (1, 2, 16, 16), FORMAT_FRACTAL_NZ)
+    param = torch_atb.LinearParam(has_bias=False)
+    plan = plan_of(param, [TensorDesc(F16, (4, 32)), weight], [TensorDesc(F16, (4, 16))])
+    assert plan.kernels[0].name == "PpMatMulF16OptKernel"
+
+
+def test_element_type_names_the_kernel() -> None:
+    names = []
+    for dtype in (F16, BF16, F32, I64):
+        desc = TensorDesc(dtype, (4,))
+        add = torch_atb.ElewiseParam(elewise_type=torch_atb.ElewiseParam.ElewiseType.ELEWISE_ADD)
+        names.append(plan_of(add, [desc, desc], [desc]).kernels[0].name)
+    assert names == ["AddF16Kernel", "AddBF16Kernel", "AddF32Kernel", "AddI64Kernel"]
+
+
+def test_exact_gelu_is_another_kernel_than_the_tanh_form() -> None:
+    desc = TensorDesc(F32, (4,))
+    kinds = torch_atb.ActivationParam.GeLUMode
+    names = [
+        plan_of(torch_atb.ActivationParam(activation_type=2, gelu_mode=mode), [desc], [desc])
+        .kernels[0]
+        .name
+        for mode in (kinds.TANH_MODE, kinds.NONE_MODE)
+    ]
+    assert names == ["GeluApproxF32Kernel", "GeluF32Kernel"]
+
+
+def test_caches_are_outputs_in_place() -> None:
+    spec = operator_specs.get("ReshapeAndCacheOperation")
+    both, one = ({"kvCacheCfg": cfg, "compressType": 0} for cfg in (0, 1))
+    assert spec.output_aliases(both) == (2, 3)
+    assert spec.output_aliases(one) == (1,)
+    assert spec.tensor_names(both)[0][2:4] == ("keyCache", "valueCache")
+
+
+@pytest.mark.parametrize(
+    ("param", "message"),
+    [
+        ({"elewiseType": 99}, "has no elewiseType 99; known: 1 ELEWISE_CAST"),
+        ({"elewiseType": 0}, "has no elewiseType 0"),
+    ],
+)
+def test_unknown_elewise_type_lists_the_known_ones(param: dict[str, int], message: str) -> None:
+    with pytest.raises(OperationError, match=message):
+        operator_specs.get("ElewiseOperation").tensor_names(param)
+
+
+def test_mki_parameters_are_compact_json_with_sorted_keys() -> None:
+    desc = TensorDesc(F16, (2, 4))
+    for param, inputs in (
+        (torch_atb.SoftmaxParam(axes=[-1]), 1),
+        (torch_atb.RopeParam(), 5),
+        (torch_atb.ConcatParam(), 2),
+    ):
+        text = plan_of(param, [desc] * inputs, [desc]).kernels[0].mki_param
+        assert text == dump_json(json.loads(text))
