@@ -1,0 +1,206 @@
+"""Softmax attention of one sequence, for every attention operator.
+
+Per query head h with key/value head ``h // (H / Hk)``: scores, logN factor, scale, clamp, mask,
+softmax, weighted sum of values; in this order. Source: kernel definition of the acceleration
+library. Work goes by blocks of query rows, of which only the keys are touched that the mask shows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ait_llm.opcheck.golden.masks import Mask
+from ait_llm.opcheck.golden.quantise import INT8_MAX
+
+# Bounds on one block of scores (all heads) and on the part of it that a per-head mask takes.
+_BLOCK_SCORES = 2**24
+_LONGEST_BLOCK = 512
+# A key with less than this added has probability zero beside any other.
+_HIDDEN = -1e30
+_NO_MASK = Mask()
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scale: float,
+    mask: Mask = _NO_MASK,
+    clamp: tuple[float, float] | None = None,
+    row_scale: Tensor | None = None,
+) -> Tensor:
+    """Attention of one sequence.
+
+    Args:
+        query: ``[qs, H, D]``, float32 or float64.
+        key: ``[ks, Hk, D]``, same dtype; H is a multiple of Hk.
+        value: ``[ks, Hk, Dv]``, same dtype.
+        scale: factor of the scores.
+        mask: what is added to the scores.
+        clamp: lowest and highest score, before the mask.
+        row_scale: further factor per query row (``[qs]`` or ``[1]``), before the scale.
+
+    Returns:
+        ``[qs, H, Dv]``; rows that see no key are zero.
+    """
+    if row_scale is not None:
+        query = query * row_scale.to(query.dtype).reshape(-1, 1, 1)
+    heads, kv_heads = query.shape[1], key.shape[1]
+    keys, values = key.transpose(0, 1), value.transpose(0, 1)
+    fused = clamp is None and key.shape[2] == value.shape[2] and query.shape[0] > 1
+    output = query.new_zeros(query.shape[0], heads, value.shape[2])
+    for rows in _row_blocks(query.shape[0], heads * key.shape[0]):
+        seen = mask.keys_seen(*rows, key.shape[0])
+        if seen[0] == seen[1]:
+            continue
+        block = query[slice(*rows)].reshape(rows[1] - rows[0], kv_heads, -1, query.shape[2])
+        block = block.permute(1, 2, 0, 3)
+        added = mask.additive(rows, seen, query.dtype)
+        if added is not None:
+            seen, added = _trimmed(seen, added)
+        part = _fused if fused else _plain
+        result = part(block, keys[:, slice(*seen)], values[:, slice(*seen)], scale, added, clamp)
+        result = result.flatten(0, 1)
+        if added is not None:
+            blind = (added == -math.inf).all(dim=2, keepdim=True)
+            if bool(blind.any()):
+                result = result.masked_fill(blind, 0.0)
+        output[slice(*rows)] = result.transpose(0, 1)
+    return output
+
+
+def _row_blocks(rows: int, scores_per_row: int) -> list[tuple[int, int]]:
+    step = max(1, min(_LONGEST_BLOCK, _BLOCK_SCORES // max(scores_per_row, 1)))
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
+
+
+def _trimmed(seen: tuple[int, int], added: Tensor) -> tuple[tuple[int, int], Tensor]:
+    """Drop the last keys that every row of the block hides, if no row hides all keys.
+
+    Their probability is exactly zero, so this changes no result.
+    """
+    shown = added > _HIDDEN
+    if not bool(shown.any(dim=2).all()):
+        return seen, added
+    length = int(shown.flatten(0, 1).any(dim=0).nonzero()[-1]) + 1
+    return (seen[0], seen[0] + length), added[:, :, :length]
+
+
+def _grouped(added: Tensor | None, kv_heads: int) -> Tensor | None:
+    """A mask block as ``[1 or Hk, 1 or G, rows, keys]``."""
+    if added is None:
+        return None
+    heads = 1 if added.shape[0] == 1 else kv_heads
+    return added.reshape(heads, -1, *added.shape[1:])
+
+
+def _fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    added: Tensor | None,
+    clamp: tuple[float, float] | None,
+) -> Tensor:
+    """torch's own kernel, which never stores the scores. ``query`` is ``[Hk, G, rows, D]``."""
+    groups = query.shape[1]
+    return torch.nn.functional.scaled_dot_product_attention(
+        query,
+        key.unsqueeze(1).expand(-1, groups, -1, -1),
+        value.unsqueeze(1).expand(-1, groups, -1, -1),
+        attn_mask=_grouped(added, query.shape[0]),
+        scale=scale,
+    )
+
+
+def _plain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    added: Tensor | None,
+    clamp: tuple[float, float] | None,
+) -> Tensor:
+    """The definition, with the heads of a group as rows of one product."""
+    scores = torch.bmm(query.flatten(1, 2), key.transpose(1, 2)) * scale
+    probabilities = _masked(scores, query.shape[1], added, clamp).softmax(dim=-1)
+    return torch.bmm(probabilities, value).reshape(*query.shape[:3], -1)
+
+
+def _masked(
+    scores: Tensor, groups: int, added: Tensor | None, clamp: tuple[float, float] | None
+) -> Tensor:
+    """Clamp, then add the mask to scores ``[Hk, G * rows, keys]``."""
+    if clamp is not None:
+        scores = scores.clamp(*clamp)
+    grouped = _grouped(added, scores.shape[0])
+    if grouped is None:
+        return scores
+    split = scores.reshape(scores.shape[0], groups, -1, scores.shape[2])
+    return (split + grouped).reshape(scores.shape)
+
+
+def attend_int8(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scale: float,
+    score_scale: Tensor,
+    value_scale: Tensor,
+    probability_scale: Tensor | None,
+    mask: Mask = _NO_MASK,
+    row_scale: Tensor | None = None,
+) -> Tensor:
+    """Attention of int8 tensors with exact integer products.
+
+    Unnormalised probabilities ``exp(S - max)`` are quantised too, with a given scale per head or
+    with their row's maximum over 127.
+
+    Args:
+        query: int8 ``[qs, H, D]``.
+        key: int8 ``[ks, Hk, D]``.
+        value: int8 ``[ks, Hk, Dv]``.
+        scale: factor of the dequantised scores.
+        score_scale: dequantisation of scores, ``[H]``.
+        value_scale: dequantisation of values, ``[H]``.
+        probability_scale: quantisation of probabilities ``[H]``; None takes each row's own.
+        mask: what is added to the scores.
+        row_scale: further factor per query row.
+
+    Returns:
+        float32 ``[qs, H, Dv]``; rows that see no key are zero.
+    """
+    heads, groups = query.shape[1], query.shape[1] // key.shape[1]
+
+    def per_head(vector: Tensor) -> Tensor:
+        return vector.float().reshape(heads, 1, 1)
+
+    keys = key.double().permute(1, 2, 0).repeat_interleave(groups, 0)
+    values = value.double().transpose(0, 1).repeat_interleave(groups, 0)
+    output = torch.zeros(query.shape[0], heads, value.shape[2])
+    for rows in _row_blocks(query.shape[0], heads * key.shape[0]):
+        product = torch.bmm(query[slice(*rows)].double().transpose(0, 1), keys).float()
+        scores = product * per_head(score_scale)
+        if row_scale is not None:
+            factor = row_scale.float().reshape(-1, 1)
+            scores = scores * (factor if len(factor) == 1 else factor[slice(*rows)])
+        scores = scores * scale
+        added = mask.additive(rows, (0, key.shape[0]), scores.dtype)
+        if added is not None:
+            scores = scores + added
+        highest = scores.amax(-1, keepdim=True)
+        powers = torch.exp(scores - highest.masked_fill(highest == -math.inf, 0.0))
+        largest = powers.amax(-1, keepdim=True)
+        step = largest / INT8_MAX if probability_scale is None else per_head(probability_scale)
+        step = step.masked_fill(step == 0, 1.0)
+        quantised = (powers / step).half().double().round().clamp(-128, INT8_MAX)
+        weighted = torch.bmm(quantised, values).float() * per_head(value_scale) * step
+        sums = powers.sum(-1, keepdim=True)
+        result = weighted / sums.masked_fill(sums == 0, 1.0)
+        output[slice(*rows)] = result.transpose(0, 1)
+    return output

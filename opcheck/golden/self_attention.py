@@ -1,0 +1,363 @@
+"""SelfAttention: flash attention over packed tokens, contiguous caches or cached prefixes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ait_llm.core import DType, TensorDesc
+from ait_llm.opcheck.golden.attention_core import attend, attend_int8
+from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.layout import nz_to_nd
+from ait_llm.opcheck.golden.masks import Mask
+from ait_llm.opcheck.golden.paged_cache import read_pages
+from ait_llm.opcheck.golden.self_attention_config import NAME, CalcType, Config, read_config
+from ait_llm.opcheck.golden.self_attention_mask import Place, mask_of
+from ait_llm.opcheck.golden.shapes import (
+    BF16,
+    F16,
+    F32,
+    I8,
+    I32,
+    U32,
+    check_count,
+    check_dtypes,
+    check_rank,
+    check_shape,
+    replace,
+)
+from ait_llm.opcheck.golden.support import refused, tensor_at, torch_dtype
+
+
+def _dtypes(config: Config) -> list[tuple[DType, ...]]:
+    """Rows of the operator table for the inputs that the parameters imply."""
+    lengths = (I32,) if config.calc is CalcType.PA_ENCODER else (I32, U32)
+    rows = []
+    for real in (F16, BF16):
+        for length in lengths:
+            for slope in (F32, F16):
+                for log_n in (F32, F16):
+                    operand = I8 if config.int8 else real
+                    types = dict.fromkeys(("query", "key", "value"), operand)
+                    types |= dict.fromkeys(("key_cache", "value_cache", "mask"), real)
+                    types |= dict.fromkeys(("offset", "length", "layer", "status"), length)
+                    types |= dict.fromkeys(("key_length",), length)
+                    types |= dict.fromkeys(("tables", "score_offset", "value_offset"), I32)
+                    types |= {"slopes": slope, "log_n": log_n}
+                    rows.append(tuple(types.get(name, F32) for name in config.names))
+    return list(dict.fromkeys(rows))
+
+
+def _head_size(config: Config, shape: Sequence[int], heads: int, name: str) -> int:
+    """Entries of one head of a query, key or value of 2, 3 or 4 dimensions."""
+    if len(shape) == 2:
+        if shape[1] % heads:
+            raise refused(NAME, f"{name} {list(shape)} does not split into {heads} heads")
+        return shape[1] // heads
+    found = shape[1] if config.head_major and len(shape) == 4 else shape[-2]
+    if found != heads:
+        raise refused(NAME, f"{name} {list(shape)} does not have {heads} heads")
+    return shape[-1]
+
+
+def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc, ...]:
+    """The query's shape with the head size of the values, heads joined if it has 4 dimensions."""
+    config = read_config(params)
+    check_count(NAME, descs, len(config.names))
+    check_dtypes(NAME, descs, _dtypes(config))
+    named = dict(zip(config.names, descs, strict=True))
+    at = {name: index for index, name in enumerate(config.names)}
+    query = descs[0]
+    check_rank(NAME, descs, 0, 2, 3, 4)
+    size = _head_size(config, query.shape, config.heads, "query")
+    if "key" in named and config.calc is not CalcType.PREFIX_ENCODER:
+        check_rank(NAME, descs, at["key"], 2, 3, 4)
+        key_size = _head_size(config, named["key"].shape, config.kv_heads, "key")
+        if key_size != size:
+            raise refused(NAME, f"query heads have {size} entries and key heads {key_size}")
+        if config.value_size > key_size:
+            raise refused(NAME, f"mlaVHeadSize is {config.value_size}; keys have {key_size}")
+    if size > (576 if config.value_size else 256) and config.calc is not CalcType.PA_ENCODER:
+        raise refused(NAME, f"head size is {size}; it takes at most 256")
+    if "layer" in named:
+        for index in (at["key_cache"], at["value_cache"]):
+            check_rank(NAME, descs, index, 4, 5)
+        batch = named["key_cache"].shape[1]
+        for name in ("offset", "length", "status"):
+            if name in named:
+                check_shape(NAME, descs, at[name], (batch,))
+    if "slopes" in named:
+        check_shape(NAME, descs, at["slopes"], (config.heads,))
+    length = named["length"].shape
+    if len(length) == 2 and (config.calc is not CalcType.PA_ENCODER or length[0] != 2):
+        raise refused(NAME, f"seqLen has shape {list(length)}; it takes [B] or [2, B]")
+    dtype = query.dtype
+    if config.int8:
+        if config.out_dtype not in (F16, BF16):
+            raise refused(NAME, "int8 inputs need outDataType float16 (1) or bf16 (27)")
+        dtype = config.out_dtype
+    if config.head_major or config.calc is CalcType.PREFIX_ENCODER:
+        return (replace(query, dtype=dtype),)
+    value_size = size
+    if config.value_size:
+        value_size = config.value_size
+    elif "value" in named:
+        value_size = _head_size(config, named["value"].shape, config.kv_heads, "value")
+    return (replace(query, _joined(query.shape, config.heads, value_size), dtype),)
+
+
+def _joined(shape: Sequence[int], heads: int, value_size: int) -> tuple[int, ...]:
+    """Output shape for a query of ``[T, H * D]``, ``[T, H, D]`` or ``[B, S, H, D]``."""
+    if len(shape) == 3:
+        return (*shape[:2], value_size)
+    return (*shape[: len(shape) // 2], heads * value_size)
+
+
+def _tokens(config: Config, tensor: Tensor, heads: int) -> Tensor:
+    """Any layout as ``[rows, heads, D]``."""
+    if tensor.dim() == 4 and config.head_major:
+        tensor = tensor.transpose(1, 2)
+    if tensor.dim() == 4:
+        tensor = tensor.reshape(-1, *tensor.shape[2:])
+    return tensor.reshape(tensor.shape[0], heads, -1)
+
+
+def _starts(lengths: Sequence[int], tensor: Tensor, config: Config) -> list[int]:
+    """First row of each sequence: packed, or each at its padded place in a 4-D tensor."""
+    if tensor.dim() == 4 and tensor.shape[0] == len(lengths):
+        padded = tensor.shape[2] if config.head_major else tensor.shape[1]
+        if sum(lengths) < len(lengths) * padded:
+            return [index * padded for index in range(len(lengths))]
+    starts, first = [], 0
+    for length in lengths:
+        starts.append(first)
+        first += length
+    return starts
+
+
+def _places(config: Config, named: dict[str, Tensor], tokens: int) -> list[Place]:
+    """Query rows and number of keys of every sequence that runs.
+
+    Rows of switched-off sequences may be absent from the query; the number of tokens tells.
+    """
+    length = named["length"].to(torch.int64)
+    rows = (length[0] if length.dim() == 2 else length.reshape(-1)).tolist()
+    if length.dim() == 2:
+        keys = length[1].tolist()
+    elif "key_length" in named:
+        keys = named["key_length"].reshape(-1).tolist()
+    elif "offset" in named:
+        keys = named["offset"].reshape(-1).tolist()
+    else:
+        keys = rows
+    active = [True] * len(rows)
+    if "status" in named:
+        active = [bool(flag) for flag in named["status"].reshape(-1).tolist()]
+    if tokens < sum(rows):
+        rows = [count if on else 0 for count, on in zip(rows, active, strict=True)]
+    starts = _starts(rows, named["query"], config)
+    if starts and max(s + n for s, n in zip(starts, rows, strict=True)) > tokens:
+        raise refused(NAME, f"seqLen adds up to {sum(rows)}; the query has {tokens} tokens")
+    key_starts = _starts(keys, named.get("key", named["query"]), config)
+    return [
+        Place(index, starts[index], rows[index], keys[index], key_starts[index])
+        for index in range(len(rows))
+        if active[index] and rows[index] > 0
+    ]
+
+
+class _Caches:
+    """Contiguous caches ``[layers, B, S, heads * D]`` (head-major or NZ too) of one call."""
+
+    def __init__(self, config: Config, named: dict[str, Tensor]) -> None:
+        self._config = config
+        self._layer = int(named["layer"].reshape(-1)[0])
+        self.tensors = {name: named[name] for name in ("key_cache", "value_cache")}
+        for name, cache in self.tensors.items():
+            if not 0 <= self._layer < cache.shape[0]:
+                raise refused(NAME, f"layerId is {self._layer}; {name} has {cache.shape[0]} layers")
+
+    def _plain(self, name: str, batch: int) -> Tensor:
+        """``[S, heads, D]``, a copy only where blocks must be undone."""
+        part = self.tensors[name][self._layer, batch]
+        if part.dim() == 3:
+            part = part.transpose(0, 1) if self._config.head_major else nz_to_nd(part)
+        return part.reshape(part.shape[0], self._config.kv_heads, -1)
+
+    def read(self, name: str, batch: int, keys: int) -> Tensor:
+        """The first keys of a sequence; of a ring cache as many as the window holds."""
+        entries = self._plain(name, batch)
+        if self._config.ring:
+            keys = min(keys, self._config.window, len(entries))
+        if keys > len(entries):
+            raise refused(NAME, f"tokenOffset is {keys}; the cache holds {len(entries)} tokens")
+        return entries[:keys]
+
+    def append(self, name: str, tokens: Tensor, places: Sequence[Place]) -> None:
+        """Write each sequence's tokens behind those it has (in a ring, modulo its length)."""
+        cache = self.tensors[name].clone()
+        self.tensors[name] = cache
+        for place in places:
+            entries = self._plain(name, place.number).clone()
+            rows = torch.arange(place.keys - place.rows, place.keys)
+            if self._config.ring:
+                rows = rows % len(entries)
+            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(entries):
+                raise refused(
+                    NAME,
+                    f"sequence {place.number} writes tokens {place.keys - place.rows} to "
+                    f"{place.keys} of a cache of {len(entries)}",
+                )
+            entries[rows] = tokens[place.first : place.first + place.rows].to(entries.dtype)
+            part = cache[self._layer, place.number]
+            if part.dim() == 2:
+                part.copy_(entries.reshape(part.shape))
+            elif self._config.head_major:
+                part.copy_(entries.transpose(0, 1))
+            else:
+                blocks = entries.reshape(len(entries), -1, part.shape[2])
+                part.copy_(blocks.transpose(0, 1))
+
+
+def _keys_and_values(
+    config: Config, named: dict[str, Tensor], caches: _Caches | None, place: Place
+) -> tuple[Tensor, Tensor]:
+    """Keys ``[ks, Hk, D]`` and values ``[ks, Hk, Dv]`` of one sequence."""
+    if caches is not None:
+        keys, values = (
+            caches.read(name, place.number, place.keys) for name in ("key_cache", "value_cache")
+        )
+        return keys, values
+    if config.calc is CalcType.PREFIX_ENCODER:
+        table = named["tables"][place.number]
+        heads = config.kv_heads
+        keys, values = (
+            read_pages(NAME, named[name], table, place.keys, heads=heads)
+            for name in ("key", "value")
+        )
+        return keys, values
+    rows = slice(place.key_first, place.key_first + place.keys)
+    keys = _tokens(config, named["key"], config.kv_heads)[rows]
+    if len(keys) < place.keys:
+        raise refused(NAME, f"key has too few tokens for sequence {place.number}")
+    if config.value_size:
+        return keys, keys[..., : config.value_size]
+    return keys, _tokens(config, named["value"], config.kv_heads)[rows]
+
+
+def _row_scale(
+    config: Config, named: dict[str, Tensor], place: Place, decoding: bool
+) -> Tensor | None:
+    """logN per row position, while decoding per sequence."""
+    if "log_n" not in named:
+        return None
+    factors = named["log_n"].reshape(-1)
+    if decoding:
+        return factors[place.number : place.number + 1]
+    return factors[: place.rows]
+
+
+@golden_op(NAME, infer_shape=infer_shape)
+def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
+    """Attention of each sequence's rows over its keys.
+
+    Inputs depend on ``calcType`` (see :func:`read_config`): with caches (calcType 0 to 2) the new
+    keys and values are appended to them first and the caches returned as updated inputs.
+    """
+    config = read_config(params)
+    present = [tensor for tensor in inputs if tensor is not None]
+    if len(present) != len(config.names):
+        raise refused(
+            NAME,
+            f"got {len(present)} inputs; with these parameters it takes "
+            f"{len(config.names)}: {', '.join(config.names)}",
+        )
+    named = {name: tensor_at(NAME, present, i) for i, name in enumerate(config.names)}
+    query = _tokens(config, named["query"], config.heads)
+    places = _places(config, named, len(query))
+    caches = _Caches(config, named) if "layer" in named else None
+    updated = {}
+    if caches is not None and "key" in named:
+        for name, cache in (("key", "key_cache"), ("value", "value_cache")):
+            caches.append(cache, _tokens(config, named[name], config.kv_heads), places)
+            updated[config.names.index(cache)] = caches.tensors[cache]
+    decoding = config.decodes([place.rows for place in places])
+    pieces: list[tuple[Place, Tensor]] = []
+    for place in places:
+        if place.keys == 0:
+            continue
+        keys, values = _keys_and_values(config, named, caches, place)
+        mask = mask_of(config, named, place, len(keys), decoding=decoding)
+        row_scale = _row_scale(config, named, place, decoding)
+        rows = query[place.first : place.first + place.rows]
+        pieces.append(
+            (place, _attend(config, named, rows, keys, values, mask, row_scale, arithmetic))
+        )
+    return Result((_assemble(config, named, query, pieces, arithmetic),), updated)
+
+
+def _attend(
+    config: Config,
+    named: dict[str, Tensor],
+    rows: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Mask,
+    row_scale: Tensor | None,
+    arithmetic: Arithmetic,
+) -> Tensor:
+    if config.int8:
+        return attend_int8(
+            rows,
+            keys,
+            values,
+            scale=config.scale,
+            score_scale=named["score_scale"],
+            value_scale=named["value_scale"],
+            probability_scale=named.get("probability_scale"),
+            mask=mask,
+            row_scale=row_scale,
+        )
+    query = arithmetic.widen(rows)
+    if config.query_scale != 1.0:
+        query = arithmetic.widen((query * config.query_scale).to(rows.dtype))
+    return attend(
+        query,
+        arithmetic.widen(keys),
+        arithmetic.widen(values),
+        scale=config.scale,
+        mask=mask,
+        clamp=config.clamp,
+        row_scale=row_scale,
+    )
+
+
+def _assemble(
+    config: Config,
+    named: dict[str, Tensor],
+    query: Tensor,
+    pieces: Sequence[tuple[Place, Tensor]],
+    arithmetic: Arithmetic,
+) -> Tensor:
+    """All rows in the output's layout and dtype; rows without a sequence are zero."""
+    original = named["query"]
+    value_size = pieces[0][1].shape[2] if pieces else config.value_size or query.shape[2]
+    wide = torch.float32 if config.int8 else arithmetic.widen(query[:0]).dtype
+    rows = torch.zeros(len(query), config.heads, value_size, dtype=wide)
+    for place, piece in pieces:
+        rows[place.first : place.first + place.rows] = piece
+    dtype = original.dtype
+    if config.int8:
+        mask_dtype = named["mask"].dtype if "mask" in named else torch.float16
+        known = config.out_dtype is not DType.UNDEFINED
+        dtype = torch_dtype(config.out_dtype) if known else mask_dtype
+    if config.head_major and original.dim() == 4:
+        batch, heads, length, _ = original.shape
+        shaped = rows.reshape(batch, length, heads, -1).transpose(1, 2).contiguous()
+    elif config.calc is CalcType.PREFIX_ENCODER:
+        shaped = rows.reshape(*original.shape[:-1], -1)
+    else:
+        shaped = rows.reshape(_joined(original.shape, config.heads, value_size))
+    return arithmetic.round(shaped, dtype)
