@@ -18,7 +18,7 @@ from ait_llm.formats.atb_bin import read_values
 from ait_llm.formats.elements import Array
 from ait_llm.formats.layout import to_nd
 from ait_llm.formats.loaded import LoadedTensor
-from ait_llm.formats.opening import contained, open_regular
+from ait_llm.formats.opening import open_regular, unlinked
 
 if TYPE_CHECKING:
     import torch
@@ -74,8 +74,8 @@ class AtbTensor:
             FormatError: the file is not a sound tensor file, or a link that leaves the dump.
         """
         if self._header is None:
-            checked = contained(self.path, self.place.root)
-            object.__setattr__(self, "_header", read_header(checked))
+            path = unlinked(self.path, self.place.root)
+            object.__setattr__(self, "_header", read_header(path))
         assert self._header is not None
         return self._header
 
@@ -222,7 +222,7 @@ class AtbOperation:
         path = self.path / PARAMS_FILE
         if not path.exists() and not path.is_symlink():
             return _NO_PARAMS
-        with open_regular(contained(path, self.place.root)) as file:
+        with open_regular(unlinked(path, self.place.root)) as file:
             text = file.read(_MAX_PARAMS_BYTES + 1)
         if len(text) > _MAX_PARAMS_BYTES:
             raise FormatError(path, f"is larger than {_MAX_PARAMS_BYTES} bytes")

@@ -6,9 +6,9 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Mapping
+from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from ait_llm.formats.atb_header import MAX_HEADER_BYTES, AtbHeader, parse_header
 from ait_llm.formats.elements import Array, decode, encode, stored_byte_counts
 from ait_llm.formats.layout import stored_shape
 from ait_llm.formats.names import PLAIN_FORMATS
-from ait_llm.formats.opening import available_memory, contained, open_regular
+from ait_llm.formats.opening import available_memory, contained, open_unbuffered, unlinked
 
 SUFFIX = ".bin"
+_USUAL_HEADER_BYTES = 1024  # a header has about 100 bytes, the rest would be data
 _MAX_ALIASES = 8  # a file that refers to a file that refers to …
 _CHECK_MEMORY_FROM = 256 * 1024 * 1024
 Locate = Callable[[str], Path | None]
@@ -34,7 +35,7 @@ def read_header(path: Path | str) -> AtbHeader:
         FormatError: the file is missing, is not a tensor file, or contradicts its own header.
     """
     path = Path(path)
-    with open_regular(path) as file:
+    with open_unbuffered(path) as file:
         return _read_header(path, file)
 
 
@@ -81,7 +82,9 @@ def resolve_data(
         FormatError: see :func:`read_tensor`.
     """
     root = path.parent if root is None else root
-    header = read_header(contained(path, root))
+    header = read_header(unlinked(path, root))
+    if header.has_data:
+        return path, header
     wanted, holder = header.desc, path
     seen = {holder.resolve()}
     while not header.has_data:
@@ -121,7 +124,7 @@ def read_values(path: Path, header: AtbHeader, *, mmap: bool | None = None) -> A
     if mmap is None:
         mmap = header.length >= _CHECK_MEMORY_FROM and header.length > available_memory() // 2
     try:
-        with open_regular(path) as file:
+        with open_unbuffered(path) as file:
             raw = _bytes_of(path, file, header, mmap)
         elements = _stored_elements(desc, header.length)
         shape = stored_shape(desc.shape, desc.format, desc.dtype, elements)
@@ -182,11 +185,14 @@ def write_tensor(
     _replace(path, "".join(f"{line}\n" for line in lines).encode(), data)
 
 
-def _read_header(path: Path, file: BinaryIO) -> AtbHeader:
-    return parse_header(path, file.read(MAX_HEADER_BYTES), os.fstat(file.fileno()).st_size)
+def _read_header(path: Path, file: FileIO) -> AtbHeader:
+    head = file.read(_USUAL_HEADER_BYTES)
+    if len(head) == _USUAL_HEADER_BYTES and b"\n$End=" not in head:
+        head += file.read(MAX_HEADER_BYTES - len(head))
+    return parse_header(path, head, os.fstat(file.fileno()).st_size)
 
 
-def _bytes_of(path: Path, file: BinaryIO, header: AtbHeader, mmap: bool) -> Array:
+def _bytes_of(path: Path, file: FileIO, header: AtbHeader, mmap: bool) -> Array:
     """The stored bytes as a flat uint8 array."""
     if os.fstat(file.fileno()).st_size < header.offset + header.length:
         raise FormatError(path, "became shorter while it was read")
@@ -198,7 +204,7 @@ def _bytes_of(path: Path, file: BinaryIO, header: AtbHeader, mmap: bool) -> Arra
     file.seek(header.offset)
     view, filled = memoryview(raw.data), 0
     while filled < header.length:
-        count = file.readinto(view[filled:])  # type: ignore[attr-defined]  # typeshed's BinaryIO
+        count = file.readinto(view[filled:])
         if not count:
             raise FormatError(path, "became shorter while it was read")
         filled += count

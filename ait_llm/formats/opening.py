@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,15 +17,23 @@ def open_regular(path: Path) -> BinaryIO:
     Raises:
         FormatError: it does not exist, cannot be read, or is not a regular file.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise FormatError(path, f"cannot be read: {reason}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise FormatError(path, "is not a regular file")
-    return os.fdopen(descriptor, "rb")
+    return os.fdopen(_descriptor(path), "rb")
+
+
+def open_unbuffered(path: Path) -> FileIO:
+    """Like :func:`open_regular`, for readers that ask for exactly what they need."""
+    return os.fdopen(_descriptor(path), "rb", buffering=0)
+
+
+def unlinked(path: Path, root: Path) -> Path:
+    """The path itself, or, if it is a link, the file it leads to within ``root``.
+
+    Only the last part is checked: the folders are those that the caller found or was given.
+
+    Raises:
+        FormatError: the link leads out of ``root`` or nowhere.
+    """
+    return contained(path, root) if path.is_symlink() else path
 
 
 def contained(path: Path, root: Path, *, named_in: Path | None = None) -> Path:
@@ -64,3 +73,15 @@ def available_memory() -> int:
     except (OSError, ValueError, IndexError):
         return 2**63 - 1
     return 2**63 - 1
+
+
+def _descriptor(path: Path) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise FormatError(path, f"cannot be read: {reason}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FormatError(path, "is not a regular file")
+    return descriptor
