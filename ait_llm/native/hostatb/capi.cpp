@@ -21,6 +21,7 @@ constexpr size_t kMaxGraphName = 128; // of GraphParam.name
 
 template <typename Body> int Guarded(Body body)
 {
+    PrepareUnwinder();
     try {
         SetLastError("");
         return body();

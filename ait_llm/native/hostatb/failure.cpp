@@ -7,6 +7,18 @@ thread_local std::string lastError;
 
 } // namespace
 
+void PrepareUnwinder() noexcept
+{
+    static const bool prepared = [] {
+        try {
+            throw Failure(0, "");
+        } catch (const Failure &) {
+            return true;
+        }
+    }();
+    static_cast<void>(prepared);
+}
+
 void SetLastError(const std::string &text) noexcept
 {
     try {

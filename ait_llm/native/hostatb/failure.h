@@ -17,6 +17,11 @@ private:
     int status_;
 };
 
+// Makes exceptions of a probe that brought its own copy of libgcc catchable here. Each copy fills the
+// register tables of its unwinder at its first throw, and stepping into a frame of ours uses the
+// tables of our copy: without a throw before, the process aborts.
+void PrepareUnwinder() noexcept;
+
 // The text that hostatb_last_error returns on this thread.
 void SetLastError(const std::string &text) noexcept;
 const char *LastError() noexcept;

@@ -1,23 +1,20 @@
 """The programs of the recorded traces, rebuilt on the native runtime.
 
 Run as ``python programs.py JOBS.json`` with the recording probe preloaded: each job names a
-program, the file to record to, and what the probe and the device do. Every job runs in a child
-process of its own, because ids and caches count per process.
+program, the file to record to, and what the probe and the device do.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import operators as ops
+from jobs import run_jobs
 
 from ait_llm.core import DType, TensorDesc
 from ait_llm.hostatb.native import (
@@ -257,9 +254,8 @@ PROGRAMS: dict[str, Callable[[], None]] = {
 }
 
 
-def run_job(job: dict[str, Any]) -> None:
-    """Run one job in this process."""
-    os.environ.update(job["environment"])
+def run(job: dict[str, Any]) -> None:
+    """Run a recorded program on a device that behaves as recorded."""
     device = job["device"]
     ops.DEVICE.force_inf = device.get("outputsForcedToInf") == "1"
     ops.DEVICE.float_status = device.get("floatStatusWritten") == "1"
@@ -268,23 +264,5 @@ def run_job(job: dict[str, Any]) -> None:
     PROGRAMS[job["program"]]()
 
 
-def main(jobs: list[dict[str, Any]]) -> int:
-    """Run every job in a child process; the number of jobs that failed."""
-    failed = 0
-    for job in jobs:
-        child = os.fork()
-        if child == 0:
-            try:
-                run_job(job)
-            except BaseException:  # noqa: BLE001  # the child ends here, whatever it was
-                sys.excepthook(*sys.exc_info())
-                os._exit(1)
-            os._exit(0)
-        if os.waitpid(child, 0)[1] != 0:
-            sys.stderr.write(f"job {job['name']} failed\n")
-            failed += 1
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main(json.loads(Path(sys.argv[1]).read_text())))
+    sys.exit(run_jobs(dict.fromkeys(PROGRAMS, run)))
