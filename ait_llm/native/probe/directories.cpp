@@ -1,0 +1,144 @@
+#include "directories.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host_path.h"
+#include "matcher.h"
+
+namespace ait {
+namespace {
+
+constexpr mode_t DIRECTORY_MODE = 0750;
+constexpr mode_t FILE_MODE = 0640;
+constexpr size_t MAX_OPEN = 256; // far below the usual limit of 1024 descriptors
+constexpr int DIRECTORY_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+} // namespace
+
+Directories::Directories(std::string root, bool ownsUmask)
+    : root_(std::move(root)), ownsUmask_(ownsUmask)
+{
+}
+
+Directories::~Directories()
+{
+    Forget();
+}
+
+void Directories::Forget()
+{
+    for (const auto &entry : open_) {
+        close(entry.second);
+    }
+    open_.clear();
+}
+
+int Directories::OpenRoot()
+{
+    // Only what lies above the root may contain links: the user chose it.
+    for (size_t end = root_.find('/', 1);; end = root_.find('/', end + 1)) {
+        const std::string prefix = root_.substr(0, end);
+        if (mkdir(prefix.c_str(), DIRECTORY_MODE) == 0) {
+            if (!ownsUmask_) {
+                static_cast<void>(chmod(prefix.c_str(), DIRECTORY_MODE));
+            }
+        } else if (errno != EEXIST && errno != EISDIR && end == std::string::npos) {
+            const int error = errno;
+            const int fd = open(root_.c_str(), DIRECTORY_FLAGS);
+            errno = fd < 0 ? error : 0;
+            return fd;
+        }
+        if (end == std::string::npos) {
+            return open(root_.c_str(), DIRECTORY_FLAGS);
+        }
+    }
+}
+
+int Directories::OpenChild(int parent, const std::string &name)
+{
+    int fd = openat(parent, name.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
+    if (fd >= 0 || errno != ENOENT) {
+        return fd;
+    }
+    if (mkdirat(parent, name.c_str(), DIRECTORY_MODE) != 0 && errno != EEXIST) {
+        return -1;
+    }
+    fd = openat(parent, name.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
+    if (fd >= 0 && !ownsUmask_) {
+        static_cast<void>(fchmod(fd, DIRECTORY_MODE));
+    }
+    return fd;
+}
+
+int Directories::Open(const std::string &relative)
+{
+    const auto found = open_.find(relative);
+    if (found != open_.end()) {
+        return found->second;
+    }
+    if (open_.size() >= MAX_OPEN) {
+        Forget();
+    }
+    int fd = -1;
+    if (relative.empty()) {
+        fd = OpenRoot();
+    } else {
+        const int parent = Open(DirectoryOf(relative));
+        fd = parent < 0 ? -1 : OpenChild(parent, FileOf(relative));
+    }
+    if (fd >= 0) {
+        open_.emplace(relative, fd);
+    }
+    return fd;
+}
+
+int Directories::OpenFile(const std::string &directory, const std::string &name, int flags)
+{
+    for (int attempt = 0;; ++attempt) {
+        const int parent = Open(directory);
+        if (parent >= 0) {
+            const int fd =
+                openat(parent, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, FILE_MODE);
+            if (fd >= 0) {
+                if (!ownsUmask_ && (flags & O_CREAT) != 0) {
+                    static_cast<void>(fchmod(fd, FILE_MODE));
+                }
+                return fd;
+            }
+        }
+        const bool stale = errno == ENOENT || errno == ESTALE;
+        if (!stale || attempt > 0) {
+            return -1;
+        }
+        Forget(); // a directory was removed while we held it open
+    }
+}
+
+bool Directories::Claim(const std::string &relative)
+{
+    const int parent = Open(DirectoryOf(relative));
+    if (parent < 0 || mkdirat(parent, FileOf(relative).c_str(), DIRECTORY_MODE) != 0) {
+        return false;
+    }
+    if (!ownsUmask_) {
+        static_cast<void>(fchmodat(parent, FileOf(relative).c_str(), DIRECTORY_MODE, 0));
+    }
+    return true;
+}
+
+bool FitsFileSizeLimit(uint64_t size)
+{
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        size > limit.rlim_cur) {
+        errno = EFBIG;
+        return false;
+    }
+    return true;
+}
+
+} // namespace ait

@@ -1,0 +1,59 @@
+// The record of what a process captured and lost, sealed when the process has ended.
+#ifndef AIT_PROBE_LEDGER_H
+#define AIT_PROBE_LEDGER_H
+
+#include <cstdint>
+#include <string>
+
+#include "append_file.h"
+#include "directories.h"
+
+namespace ait {
+
+class JsonLine {
+public:
+    JsonLine &Text(const char *key, const std::string &value);
+    JsonLine &Number(const char *key, int64_t value);
+    JsonLine &Raw(const char *key, const std::string &json);
+    std::string Braces() const { return "{" + text_ + "}"; }
+
+private:
+    std::string text_;
+};
+
+// "2026-11-21T11:00:00Z"
+std::string UtcNow();
+
+class Ledger {
+public:
+    Ledger(Directories &directories, int pid);
+
+    // The first line. `device` may be empty where nothing has named it yet.
+    void Start(const std::string &device, const JsonLine &facts);
+    // Renames the file once a path tells the device.
+    void SetDevice(const std::string &device);
+    void Add(const JsonLine &line);
+    // After the last line; more lines and another seal may follow.
+    void Flush();
+
+    std::string Path() const;
+
+private:
+    std::string HeaderLine() const;
+    void Write(const std::string &line);
+    int Reopen();
+
+    Directories &directories_;
+    int pid_;
+    std::string device_;
+    std::string facts_;
+    AppendFile file_;
+    std::string waiting_; // lines that could not be written yet
+    uint64_t lost_ = 0;   // lines that were too many to keep
+    bool started_ = false;
+    bool onlyHeader_ = false;
+};
+
+} // namespace ait
+
+#endif

@@ -1,0 +1,138 @@
+#include "queue.h"
+
+#include <climits>
+#include <ctime>
+#include <linux/futex.h>
+#include <new>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace ait {
+namespace {
+
+constexpr uint64_t DATA_OFFSET = 4096;
+// Below this the memory stays in the processor's cache; an empty queue starts again from here.
+constexpr uint64_t WARM_BYTES = 4194304;
+constexpr uint64_t MAX_PIECE = 1048576;
+
+long Futex(std::atomic<uint32_t> *word, int operation, uint32_t value, const timespec *timeout)
+{
+    return syscall(SYS_futex, reinterpret_cast<uint32_t *>(word), operation, value, timeout,
+                   nullptr, 0);
+}
+
+} // namespace
+
+size_t Queue::MappingSize(uint64_t capacity)
+{
+    return static_cast<size_t>(DATA_OFFSET + capacity);
+}
+
+void Queue::Initialise(void *memory, uint64_t capacity)
+{
+    auto *header = new (memory) QueueHeader();
+    header->capacity = capacity;
+}
+
+Queue::Queue(void *memory)
+    : header_(static_cast<QueueHeader *>(memory)), data_(static_cast<char *>(memory) + DATA_OFFSET)
+{
+}
+
+uint64_t Queue::MaxPayload() const
+{
+    const uint64_t quarter = header_->capacity / 4 - sizeof(Record);
+    return quarter < MAX_PIECE ? quarter : MAX_PIECE;
+}
+
+uint64_t Queue::Used() const
+{
+    const uint64_t tail = header_->tail.load(std::memory_order_acquire);
+    return header_->head.load(std::memory_order_acquire) - tail;
+}
+
+Record *Queue::At(uint64_t position)
+{
+    return reinterpret_cast<Record *>(data_ + position % header_->capacity);
+}
+
+Record *Queue::Write(uint64_t position, uint32_t span, RecordState state)
+{
+    Record *record = At(position);
+    record->span = span;
+    record->state.store(state, std::memory_order_relaxed);
+    header_->head.store(position + span, std::memory_order_release);
+    return record;
+}
+
+Record *Queue::Reserve(uint32_t payload)
+{
+    const uint64_t capacity = header_->capacity;
+    const auto span = static_cast<uint32_t>((sizeof(Record) + payload + 63) / 64 * 64);
+    uint64_t head = header_->head.load(std::memory_order_relaxed);
+    const uint64_t tail = header_->tail.load(std::memory_order_acquire);
+    uint64_t offset = head % capacity;
+    const uint64_t room = capacity - (head - tail);
+    const bool startAgain = head == tail && offset >= WARM_BYTES;
+    const uint64_t skip = startAgain || capacity - offset < span ? capacity - offset : 0;
+    if (skip + span > room) {
+        return nullptr;
+    }
+    for (uint64_t rest = skip; rest > 0;) {
+        // A span has 32 bits; the queue may be larger.
+        constexpr uint64_t MAX_SPAN = 1u << 30;
+        const auto part = static_cast<uint32_t>(rest < MAX_SPAN ? rest : MAX_SPAN);
+        Write(head, part, RecordState::SKIP);
+        head += part;
+        rest -= part;
+    }
+    Record *record = Write(head, span, RecordState::RESERVED);
+    record->payload = payload;
+    return record;
+}
+
+bool Queue::Commit(Record *record)
+{
+    record->state.store(RecordState::READY, std::memory_order_seq_cst);
+    return header_->writerSleeps.load(std::memory_order_seq_cst) != 0 &&
+           header_->writerSleeps.exchange(0) != 0;
+}
+
+Record *Queue::Front()
+{
+    while (true) {
+        const uint64_t tail = header_->tail.load(std::memory_order_relaxed);
+        if (tail == header_->head.load(std::memory_order_acquire)) {
+            return nullptr;
+        }
+        Record *record = At(tail);
+        if (record->state.load(std::memory_order_acquire) != RecordState::SKIP) {
+            return record;
+        }
+        Pop(record);
+    }
+}
+
+void Queue::Pop(const Record *record)
+{
+    const uint64_t tail = header_->tail.load(std::memory_order_relaxed);
+    header_->tail.store(tail + record->span, std::memory_order_seq_cst);
+    if (header_->hostWaits.load(std::memory_order_seq_cst) != 0) {
+        header_->spaceChanges.fetch_add(1);
+        Futex(&header_->spaceChanges, FUTEX_WAKE, INT_MAX, nullptr);
+    }
+}
+
+void Queue::WaitForRoom(uint64_t seen, int milliseconds)
+{
+    const uint32_t changes = header_->spaceChanges.load();
+    header_->hostWaits.fetch_add(1);
+    // Freed in between: the wake-up may have been before we said that we wait.
+    if (Freed() == seen) {
+        const timespec timeout = {milliseconds / 1000, (milliseconds % 1000) * 1000000L};
+        Futex(&header_->spaceChanges, FUTEX_WAIT, changes, &timeout);
+    }
+    header_->hostWaits.fetch_sub(1);
+}
+
+} // namespace ait

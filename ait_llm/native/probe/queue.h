@@ -1,0 +1,81 @@
+// A bounded queue of records in memory that two processes share: the host appends, its writer
+// takes. What the host has handed over outlives the host.
+#ifndef AIT_PROBE_QUEUE_H
+#define AIT_PROBE_QUEUE_H
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ait {
+
+enum class RecordState : uint32_t { RESERVED = 0, READY = 1, SKIP = 2 };
+
+struct alignas(64) Record {
+    std::atomic<RecordState> state;
+    uint32_t span;    // bytes up to the next record
+    uint32_t payload; // bytes behind this header
+    uint16_t kind;
+    uint16_t more; // 1 where further pieces of the same message follow
+    uint32_t thread;
+    uint32_t metaSize; // of the whole message
+    uint64_t stream;   // of a message in several pieces
+    uint64_t dataSize; // of the whole message
+
+    char *Payload() { return reinterpret_cast<char *>(this + 1); }
+};
+static_assert(sizeof(Record) == 64, "records are aligned to cache lines");
+
+// Positions grow without limit; the place in memory is the position modulo the capacity.
+struct alignas(64) QueueHeader {
+    uint64_t capacity;
+    alignas(64) std::atomic<uint64_t> head; // written by the host
+    alignas(64) std::atomic<uint64_t> tail; // written by the writer
+    alignas(64) std::atomic<uint32_t> writerSleeps;
+    alignas(64) std::atomic<uint32_t> spaceChanges;
+    std::atomic<uint32_t> hostWaits;
+    std::atomic<uint32_t> sealed; // how many seals the writer has written
+};
+
+class Queue {
+public:
+    static constexpr size_t MIN_BYTES = 65536;
+
+    // Bytes of shared memory for a queue of that capacity.
+    static size_t MappingSize(uint64_t capacity);
+    // In fresh zeroed memory, by the host.
+    static void Initialise(void *memory, uint64_t capacity);
+
+    explicit Queue(void *memory);
+
+    // Largest payload of one record: several must fit, so that both sides work at the same time.
+    uint64_t MaxPayload() const;
+    uint64_t Used() const;
+
+    // Host, one thread at a time. Null where there is no room now.
+    Record *Reserve(uint32_t payload);
+    // Host, any thread. True where the writer has to be woken.
+    bool Commit(Record *record);
+
+    // Writer. The oldest record, ready or not; null where the queue is empty.
+    Record *Front();
+    // Frees it. True where the host waits for room.
+    void Pop(const Record *record);
+
+    // Host: sleeps until something was freed since `Freed` gave `seen`, or `milliseconds`.
+    uint64_t Freed() const { return header_->tail.load(std::memory_order_seq_cst); }
+    void WaitForRoom(uint64_t seen, int milliseconds);
+
+    QueueHeader &Header() { return *header_; }
+
+private:
+    Record *At(uint64_t position);
+    Record *Write(uint64_t position, uint32_t span, RecordState state);
+
+    QueueHeader *header_;
+    char *data_;
+};
+
+} // namespace ait
+
+#endif
