@@ -76,6 +76,8 @@ class Ledger:
         counts: number of entries by state.
         last: the last entry.
         losses: entries that failed or were dropped.
+        incidents: what else went wrong, as clauses: other files that could not be written, lines
+            of the ledger that were lost, an output directory that was removed.
         order: rank of each top-level execution ``(step, id)`` by its first entry.
         torn: True if the last line was cut off and left out.
     """
@@ -86,6 +88,7 @@ class Ledger:
     counts: Mapping[str, int]
     last: LedgerEntry | None
     losses: tuple[LedgerEntry, ...]
+    incidents: tuple[str, ...]
     order: Mapping[tuple[int, int], int]
     torn: bool
 
@@ -113,6 +116,7 @@ def read_ledger(path: Path) -> Ledger:
     counts: Counter[str] = Counter()
     last: LedgerEntry | None = None
     losses: list[LedgerEntry] = []
+    incidents: list[str] = []
     order: dict[tuple[int, int], int] = {}
     torn = False
     for number, line in _lines(path):
@@ -135,6 +139,8 @@ def read_ledger(path: Path) -> Ledger:
             seal = None
         elif kind == "seal":
             seal = Seal(_text(path, number, line, "end"), MappingProxyType(line))
+        else:
+            incidents += _incident(path, number, line)
     if header is None:
         if not torn:
             raise FormatError(path, "is an empty ledger")
@@ -146,6 +152,7 @@ def read_ledger(path: Path) -> Ledger:
         MappingProxyType(counts),
         last,
         tuple(losses),
+        tuple(incidents),
         MappingProxyType(order),
         torn,
     )
@@ -200,6 +207,20 @@ def _entry(path: Path, number: int, line: dict[str, Any]) -> LedgerEntry:
         lost=_count(path, number, line, "lost", default=0),
         reason=_text(path, number, line, "reason", default=""),
     )
+
+
+def _incident(path: Path, number: int, line: dict[str, Any]) -> list[str]:
+    """What a line of another kind says went wrong; nothing for kinds of later versions."""
+    match line.get("kind"):
+        case "file":
+            file = _text(path, number, line, "path")
+            reason = _text(path, number, line, "reason", default="unknown reason")
+            return [f"{file} could not be written: {reason}"]
+        case "lost":
+            return [f"{_count(path, number, line, 'lines')} lines of the ledger were lost"]
+        case "removed":
+            return ["the output directory was removed while capturing; what it held is lost"]
+    return []
 
 
 def _text(

@@ -29,10 +29,7 @@ def find_losses(
     # an operation that ran again at the same step replaced its files
     expected: dict[tuple[str, str], LedgerEntry] = {}
     for entry in filter(is_selected, ledger.entries()):
-        if entry.state in ("saved", "described"):
-            expected[entry.path, entry.phase] = entry
-        else:
-            expected.pop((entry.path, entry.phase), None)
+        expected[entry.path, entry.phase] = entry
     for place, entry in expected.items():
         files = present.get(place, 0)
         if files < entry.tensors:

@@ -228,20 +228,27 @@ class Process:
     @property
     def problem(self) -> str | None:
         """What is wrong with this process's capture, in one sentence, or None."""
-        who = f"process {self.pid} on device {self.device}"
-        missing = sum(loss.tensors for loss in self.losses)
-        lost = f"{missing} tensors of {len(self.losses)} operations were lost"
+        problems = []
         if self.state == "unfinished":
             last = self.last_operation
-            where = (
+            problems.append("it did not finish its capture")
+            problems.append(
                 f"its last operation was {last.type} {last.op_id} at step {last.step}"
                 if last is not None
                 else "it recorded no operation"
             )
-            return f"{who} did not finish its capture; {where}" + (
-                f"; {lost}" if self.losses else ""
+        if self.losses:
+            tensors = sum(loss.tensors for loss in self.losses)
+            problems.append(
+                f"lost {_counted(tensors, 'tensor')} of {_counted(len(self.losses), 'operation')}"
             )
-        return f"{who}: {lost}" if self.losses else None
+        incidents = self.ledger.incidents if self.ledger is not None else ()
+        problems += incidents[:1]
+        if len(incidents) > 1:
+            problems.append(f"and {len(incidents) - 1} more of that")
+        if not problems:
+            return None
+        return f"process {self.pid} on device {self.device}: " + "; ".join(problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +264,10 @@ class TopologyFile:
     pid: int
     name: str
     path: Path
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 class Dump(Protocol):

@@ -34,7 +34,7 @@ def read_header(path: Path | str) -> AtbHeader:
     Raises:
         FormatError: the file is missing, is not a tensor file, or contradicts its own header.
     """
-    path = Path(path)
+    path = path if isinstance(path, Path) else Path(path)
     with open_unbuffered(path) as file:
         return _read_header(path, file)
 
@@ -59,7 +59,7 @@ def read_tensor(path: Path | str, *, root: Path | None = None, mmap: bool | None
         FormatError: as :func:`read_header`; also when no data is stored, a reference is broken,
             leads out of ``root`` or to another kind of tensor, or the type cannot be represented.
     """
-    path = Path(path)
+    path = path if isinstance(path, Path) else Path(path)
     holder, header = resolve_data(path, root=root)
     return read_values(holder, header, mmap=mmap)
 
@@ -158,7 +158,7 @@ def write_tensor(
         FormatError: array and desc disagree, an attribute cannot stand in a header line, or the
             file cannot be written.
     """
-    path = Path(path)
+    path = path if isinstance(path, Path) else Path(path)
     try:
         data = b"" if array is None else encode(array, desc.dtype)
     except ValueError as error:

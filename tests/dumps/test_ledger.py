@@ -64,7 +64,7 @@ def test_killed_process_tells_its_last_operation(builder: DumpBuilder) -> None:
     assert found.last_operation is not None
     assert str(found.last_operation.op_id) == "0_0"
     assert found.problem == (
-        "process 4242 on device 0 did not finish its capture; "
+        "process 4242 on device 0: it did not finish its capture; "
         "its last operation was LinearOperation 0_0 at step 0"
     )
 
@@ -72,7 +72,7 @@ def test_killed_process_tells_its_last_operation(builder: DumpBuilder) -> None:
 def test_killed_process_without_an_operation(builder: DumpBuilder) -> None:
     builder.ledger(HEADER)
     assert process(builder).problem == (
-        "process 4242 on device 0 did not finish its capture; it recorded no operation"
+        "process 4242 on device 0: it did not finish its capture; it recorded no operation"
     )
 
 
@@ -122,6 +122,33 @@ def test_lines_of_later_versions_are_skipped(builder: DumpBuilder) -> None:
     assert len(list(ledger.entries())) == 1
 
 
+def test_other_incidents_are_told(builder: DumpBuilder) -> None:
+    builder.ledger(
+        HEADER,
+        {"kind": "removed", "time": "2026-11-21T11:00:00Z"},
+        {"kind": "file", "path": "layer/4242/A_0.json", "state": "failed", "reason": "full"},
+        {"kind": "lost", "lines": 7},
+        SEAL,
+    )
+    found = process(builder)
+    assert found.ledger is not None
+    assert found.ledger.incidents == (
+        "the output directory was removed while capturing; what it held is lost",
+        "layer/4242/A_0.json could not be written: full",
+        "7 lines of the ledger were lost",
+    )
+    assert found.problem == (
+        "process 4242 on device 0: the output directory was removed while capturing; "
+        "what it held is lost; and 2 more of that"
+    )
+
+
+def test_saved_part_of_a_failed_operation_is_expected(builder: DumpBuilder) -> None:
+    builder.ledger(HEADER, entry(LINEAR, state="failed", tensors=1, lost=1, reason="full"), SEAL)
+    found = [(loss.state, loss.tensors) for loss in process(builder).losses]
+    assert found == [("failed", 1), ("missing", 1)]
+
+
 def test_process_that_replaced_itself_continues_its_ledger(builder: DumpBuilder) -> None:
     exec_seal = {**SEAL, "end": "exec"}
     ledger = read_ledger(builder.ledger(HEADER, entry(LINEAR), exec_seal, HEADER, SEAL))
@@ -147,9 +174,7 @@ def test_losses_that_the_capture_noticed(builder: DumpBuilder) -> None:
     assert (first.state, str(first.op_id), first.tensors) == ("failed", "0_0", 2)
     assert first.reason == "No space left"
     assert (second.state, second.type, second.reason) == ("dropped", "Layer", "gave up")
-    assert process(builder).problem == (
-        "process 4242 on device 0: 2 tensors of 2 operations were lost"
-    )
+    assert process(builder).problem == ("process 4242 on device 0: lost 2 tensors of 2 operations")
 
 
 def test_files_that_vanished_after_the_capture(builder: DumpBuilder) -> None:
