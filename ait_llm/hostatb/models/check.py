@@ -10,6 +10,8 @@ from torch import Tensor
 
 # Largest relative error of one rounding: half the spacing of the type's significand.
 _ROUNDING = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
+# Root mean square of that error over its largest value, for values spread evenly over binades.
+_TYPICAL = 0.42
 _ROUNDINGS_PER_LAYER = 11  # tensors that a decoder layer rounds between its input and its output
 _SAFETY = 4.0
 
@@ -22,7 +24,7 @@ def tolerance(dtype: torch.dtype, layers: int, hidden_size: int) -> float:
     sum of n float32 terms adds about ``sqrt(n)`` roundings of its own. The result carries a factor
     of four for what the walk leaves out.
     """
-    one = _ROUNDING[dtype] + math.sqrt(hidden_size) * _ROUNDING[torch.float32]
+    one = _TYPICAL * _ROUNDING[dtype] + math.sqrt(hidden_size) * _ROUNDING[torch.float32]
     return _SAFETY * math.sqrt(2 * _ROUNDINGS_PER_LAYER * layers) * one
 
 

@@ -10,7 +10,13 @@ from ait_llm.hostatb.models.config import LlamaConfig
 
 
 def blocks_for(length: int, block_size: int) -> int:
-    """Blocks that hold ``length`` tokens."""
+    """Blocks that hold ``length`` tokens.
+
+    Raises:
+        UsageError: the block size is not positive.
+    """
+    if block_size <= 0:
+        raise UsageError(f"the block size must be positive, not {block_size}")
     return -(-length // block_size)
 
 
@@ -26,8 +32,6 @@ class PagedCache:
     """
 
     def __init__(self, config: LlamaConfig, num_blocks: int, block_size: int) -> None:
-        if block_size <= 0:
-            raise UsageError(f"the block size must be positive, not {block_size}")
         shape = (num_blocks, block_size, config.num_kv_heads, config.head_dim)
         self.block_size = block_size
         self.keys = [torch.zeros(shape, dtype=config.dtype) for _ in range(config.num_layers)]
