@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -66,6 +67,60 @@ def _assert_close(
         atol=floor * epsilon,
         equal_nan=True,
     )
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    scale: float,
+    bias: Callable[[int, int, int], float] | None = None,
+    sees: Callable[[int, int], bool] = lambda row, key: True,
+    clamp: tuple[float, float] | None = None,
+    row_factor: Callable[[int], float] = lambda row: 1.0,
+) -> Tensor:
+    """Attention one score at a time, in float64: ``[qs, H, Dv]``.
+
+    Args:
+        query: ``[qs, H, D]``.
+        key: ``[ks, Hk, D]``.
+        value: ``[ks, Hk, Dv]``.
+        scale: factor of the scores.
+        bias: added to the score of (head, row, key).
+        sees: whether a row sees a key.
+        clamp: bounds of the score before the bias.
+        row_factor: further factor of a row's scores.
+    """
+    rows, heads, _ = query.shape
+    keys, kv_heads, _ = key.shape
+    result = torch.zeros(rows, heads, value.shape[2], dtype=torch.float64)
+    queries, all_keys = query.double().tolist(), key.double().tolist()
+    for head in range(heads):
+        shared = head * kv_heads // heads
+        for row in range(rows):
+            scores = []
+            for column in range(keys):
+                pairs = zip(queries[row][head], all_keys[column][shared], strict=True)
+                score = math.fsum(a * b for a, b in pairs) * row_factor(row) * scale
+                if clamp is not None:
+                    score = min(max(score, clamp[0]), clamp[1])
+                score += bias(head, row, column) if bias is not None else 0.0
+                scores.append(score if sees(row, column) else -math.inf)
+            highest = max(scores)
+            if highest == -math.inf:
+                continue
+            powers = [math.exp(score - highest) for score in scores]
+            for column, power in enumerate(powers):
+                weight = power / math.fsum(powers)
+                result[row, head] += weight * value[column, shared].double()
+    return result
+
+
+@pytest.fixture(scope="session")
+def attention() -> Callable[..., Tensor]:
+    """The oracle of the attention operators."""
+    return _attention
 
 
 @pytest.fixture(scope="session")
