@@ -16,6 +16,7 @@ from typing import Any
 
 from ait_llm.probe.writers import is_alive
 
+_UNKNOWN_DEVICE = "-1"
 _COUNTED = ("saved", "described", "empty", "failed", "dropped")
 
 
@@ -157,6 +158,11 @@ def _add_operation(record: ProcessRecord, line: Mapping[str, Any]) -> None:
     record.tensors += _number(line, "tensors")
     record.bytes += _number(line, "bytes")
     record.last_operation = str(line.get("path", line.get("op")))
+    if record.device == _UNKNOWN_DEVICE:
+        # The process can open its ledger before it drives a device; the tensors' folder knows.
+        device, _, rest = record.last_operation.partition("_")
+        if rest.startswith(f"{record.pid}/"):
+            record.device = device
     if state in ("failed", "dropped"):
         record.lost_tensors += _number(line, "lost")
         record.reasons[str(line.get("reason", "no reason given"))] += 1

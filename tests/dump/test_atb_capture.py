@@ -69,6 +69,13 @@ def test_two_devices_are_two_processes(environ: dict[str, str], tmp_path: Path) 
     assert [(p.device, p.pid) for p in summary.processes] == [("0", 70), ("1", 71)]
 
 
+def test_a_device_that_was_unknown_at_first_is_taken_from_the_operations(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    code = "c = Capture('-1', pid=7)\nc.op(path='3_7/0/0_Linear')\nc.seal()"
+    assert dump(environ, tmp_path, code).processes[0].device == "3"
+
+
 def test_no_atb_call_is_said_with_the_reasons(environ: dict[str, str], tmp_path: Path) -> None:
     summary = dump(environ, tmp_path, "pass")
     (problem,) = summary.problems
