@@ -38,6 +38,7 @@ class LedgerEntry:
         bytes: bytes of data written.
         lost: tensors not written.
         reason: why, for ``failed`` and ``dropped``.
+        cut: the process ended here, perhaps in the middle of it.
     """
 
     op_id: OpId
@@ -50,6 +51,7 @@ class LedgerEntry:
     bytes: int
     lost: int
     reason: str
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,7 @@ def _entry(path: Path, number: int, line: dict[str, Any]) -> LedgerEntry:
         bytes=_count(path, number, line, "bytes", default=0),
         lost=_count(path, number, line, "lost", default=0),
         reason=_text(path, number, line, "reason", default=""),
+        cut=line.get("cut") is True,
     )
 
 

@@ -18,12 +18,14 @@ from ait_llm.formats.atb_header import MAX_HEADER_BYTES, AtbHeader, parse_header
 from ait_llm.formats.elements import Array, decode, encode, stored_byte_counts
 from ait_llm.formats.layout import stored_shape
 from ait_llm.formats.names import PLAIN_FORMATS
-from ait_llm.formats.opening import available_memory, contained, open_unbuffered, unlinked
+from ait_llm.formats.opening import contained, open_unbuffered, unlinked
 
 SUFFIX = ".bin"
 _USUAL_HEADER_BYTES = 1024  # a header has about 100 bytes, the rest would be data
 _MAX_ALIASES = 8  # a file that refers to a file that refers to …
-_CHECK_MEMORY_FROM = 256 * 1024 * 1024
+# Mapping reads a large tensor several times faster than read() where files are virtualised, and
+# never needs memory for it; for small ones the page faults cost more than the copy.
+_MAP_FROM = 1024 * 1024
 Locate = Callable[[str], Path | None]
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
@@ -47,13 +49,13 @@ def read_tensor(path: Path | str, *, root: Path | None = None, mmap: bool | None
     Args:
         path: the tensor file.
         root: folder that no reference may leave; the folder of ``path`` when None.
-        mmap: map the file read-only instead of reading it; None maps what would take more than
-            half of the free memory. Types that need unpacking are read in either case.
+        mmap: True maps the file, so that values are read when they are used; the file must not
+            be changed meanwhile. False reads them. None maps tensors of a mebibyte and more.
 
     Returns:
         Array of ``desc.shape`` (or its padded FRACTAL_NZ form, see ``layout.stored_shape``) with
         the NumPy or ml_dtypes type of the tensor; HiFloat8 widened to float32, complex32 to
-        complex64.
+        complex64. Read-only unless ``mmap`` is False.
 
     Raises:
         FormatError: as :func:`read_header`; also when no data is stored, a reference is broken,
@@ -121,14 +123,13 @@ def read_values(path: Path, header: AtbHeader, *, mmap: bool | None = None) -> A
     desc = header.desc
     if desc.dtype.bits == 0:
         raise FormatError(path, f"holds {desc.dtype.label} elements, which have no numeric value")
-    if mmap is None:
-        mmap = header.length >= _CHECK_MEMORY_FROM and header.length > available_memory() // 2
+    mapped = header.length >= _MAP_FROM if mmap is None else mmap
     try:
         with open_unbuffered(path) as file:
-            raw = _bytes_of(path, file, header, mmap)
+            raw = _bytes_of(path, file, header, mapped)
         elements = _stored_elements(desc, header.length)
         shape = stored_shape(desc.shape, desc.format, desc.dtype, elements)
-        return decode(raw, desc.dtype, elements).reshape(shape)
+        array = decode(raw, desc.dtype, elements).reshape(shape)
     except ValueError as error:
         raise FormatError(path, str(error)) from None
     except MemoryError:
@@ -137,6 +138,9 @@ def read_values(path: Path, header: AtbHeader, *, mmap: bool | None = None) -> A
             f"its {header.length} bytes of {desc.dtype.label} do not fit into the free memory",
             "Read it with mmap=True, or on a machine with more memory",
         ) from None
+    if mmap is not False:
+        array.flags.writeable = False
+    return array
 
 
 def write_tensor(
@@ -192,13 +196,13 @@ def _read_header(path: Path, file: FileIO) -> AtbHeader:
     return parse_header(path, head, os.fstat(file.fileno()).st_size)
 
 
-def _bytes_of(path: Path, file: FileIO, header: AtbHeader, mmap: bool) -> Array:
+def _bytes_of(path: Path, file: FileIO, header: AtbHeader, mapped: bool) -> Array:
     """The stored bytes as a flat uint8 array."""
     if os.fstat(file.fileno()).st_size < header.offset + header.length:
         raise FormatError(path, "became shorter while it was read")
     if header.length == 0:
         return np.empty(0, dtype=np.uint8)
-    if mmap:
+    if mapped:
         return np.asarray(np.memmap(file, np.uint8, "r", header.offset, (header.length,)))
     raw = np.empty(header.length, dtype=np.uint8)
     file.seek(header.offset)

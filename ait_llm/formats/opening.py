@@ -63,18 +63,6 @@ def contained(path: Path, root: Path, *, named_in: Path | None = None) -> Path:
     return resolved
 
 
-def available_memory() -> int:
-    """Bytes of memory that can be used without swapping; a very large number if unknown."""
-    try:
-        with Path("/proc/meminfo").open(encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return 2**63 - 1
-    return 2**63 - 1
-
-
 def _descriptor(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -289,6 +289,26 @@ def test_sparse_file_of_four_gigabytes_is_mapped_not_read(tmp_path: Path) -> Non
 
 def test_values_read_into_memory_are_owned_and_aligned(tmp_path: Path) -> None:
     write_tensor(tmp_path / "a.bin", np.ones(3), TensorDesc(DType.FLOAT64, (3,)))
-    array = read_tensor(tmp_path / "a.bin")
+    array = read_tensor(tmp_path / "a.bin", mmap=False)
     assert array.flags.aligned
     assert array.flags.writeable
+
+
+@pytest.mark.parametrize("count", [3, 300_000])
+def test_values_are_read_only_unless_a_copy_is_asked_for(tmp_path: Path, count: int) -> None:
+    write_tensor(tmp_path / "a.bin", np.ones(count), TensorDesc(DType.FLOAT64, (count,)))
+    assert not read_tensor(tmp_path / "a.bin").flags.writeable
+    assert not read_tensor(tmp_path / "a.bin", mmap=True).flags.writeable
+
+
+@pytest.mark.parametrize("dtype", [DType.BFLOAT16, DType.FLOAT32, DType.INT64, DType.FLOAT16])
+@pytest.mark.parametrize("padding", [0, 1, 2, 3])
+def test_mapped_values_are_right_wherever_they_start(
+    tmp_path: Path, dtype: DType, padding: int
+) -> None:
+    assert dtype.numpy_type is not None
+    array = np.arange(5).astype(dtype.numpy_type)
+    write_tensor(tmp_path / "a.bin", array, TensorDesc(dtype, (5,)), {"note": "x" * padding})
+    mapped = read_tensor(tmp_path / "a.bin", mmap=True)
+    assert mapped.astype(np.float64).tolist() == [0, 1, 2, 3, 4]
+    assert (mapped + mapped).astype(np.float64).tolist() == [0, 2, 4, 6, 8]

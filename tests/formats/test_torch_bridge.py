@@ -49,7 +49,7 @@ def test_types_that_torch_lacks_are_widened(
     assert tensor.tolist() == values
 
 
-def test_tensor_owns_its_memory(tmp_path: Path) -> None:
+def test_tensor_owns_its_memory() -> None:
     array = np.zeros(3, dtype=np.float32)
     tensor = to_torch(array, DType.FLOAT32)
     tensor += 1
