@@ -43,6 +43,7 @@ def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             str(SUPPORT / "atb_host.cpp"), str(library), f"-Wl,-rpath,{library.parent}",
             # The runtime library looks for its own dependencies when the program starts.
             "-Wl,--allow-shlib-undefined",
+            "-rdynamic",  # its aclrtGetDevice is found before that of hostatb
         ],
         check=True,
     )  # fmt: skip

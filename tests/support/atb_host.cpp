@@ -39,6 +39,19 @@ public:
 
 using atb::Probe;
 
+static int Device()
+{
+    const char *rank = getenv("LOCAL_RANK");
+    return rank != nullptr ? atoi(rank) : 0;
+}
+
+// The driver's answer for a thread that has chosen its device.
+extern "C" int aclrtGetDevice(int32_t *device)
+{
+    *device = Device();
+    return 0;
+}
+
 static const char *GRAPH = "{\"inTensorNum\":2,\"opName\":\"AddOperation_0\","
                            "\"opType\":\"AddOperation\",\"outTensorNum\":1,\"param\":{\"k\":1}}";
 
@@ -68,8 +81,7 @@ int main(int argc, char **argv)
 {
     const int executes = argc > 1 ? atoi(argv[1]) : 1;
     const char *ending = argc > 2 ? argv[2] : "0";
-    const char *rank = getenv("LOCAL_RANK");
-    const std::string root = std::string(rank != nullptr ? rank : "0") + "_" + std::to_string(getpid());
+    const std::string root = std::to_string(Device()) + "_" + std::to_string(getpid());
     const bool need = Probe::IsTensorNeedSave({0}, "AddOperation");
     if (Probe::ReportOperationGraphEnable()) {
         Probe::ReportOperationGraph("AddOperation_0", GRAPH);
