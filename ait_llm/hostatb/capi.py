@@ -76,6 +76,7 @@ def library() -> ctypes.CDLL:
         ),
         "hostatb_context_create": (c_void_p, [c_int32]),
         "hostatb_context_set_stream": (c_int, [c_void_p]),
+        "hostatb_context_set_launch_mode": (c_int, [c_void_p, c_int]),
         "hostatb_context_destroy": (None, [c_void_p]),
         "hostatb_infer_shape": (c_int, [c_void_p, c_uint32, descs, c_uint32, descs]),
         "hostatb_setup": (c_int, [c_void_p, c_void_p, c_uint32, tensors, c_uint32, tensors]),

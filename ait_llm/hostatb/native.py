@@ -91,6 +91,14 @@ class NativeContext:
         """
         marshal.check("setting the stream", library().hostatb_context_set_stream(self.handle))
 
+    def set_graph_launch(self, enabled: bool) -> None:
+        """Choose between launching kernels one by one and capturing them at the first Execute.
+
+        A captured operation is replayed by later Executes: only the tilings reach the probe then.
+        """
+        status = library().hostatb_context_set_launch_mode(self.handle, int(enabled))
+        marshal.check("choosing the launch mode", status)
+
     def close(self) -> None:
         """Release the context; a second call does nothing."""
         handle, self._handle = self._handle, None

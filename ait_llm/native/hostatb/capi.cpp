@@ -214,6 +214,15 @@ int hostatb_context_set_stream(HostatbContext *context)
     });
 }
 
+int hostatb_context_set_launch_mode(HostatbContext *context, int graph)
+{
+    return Guarded([&] {
+        Require(context != nullptr, "a launch mode belongs to a context");
+        context->graphLaunch = graph != 0;
+        return HOSTATB_NO_ERROR;
+    });
+}
+
 void hostatb_context_destroy(HostatbContext *context)
 {
     if (context == nullptr) {

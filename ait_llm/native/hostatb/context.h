@@ -7,6 +7,7 @@
 
 struct HostatbContext {
     int32_t device = 0;
+    bool graphLaunch = false;
     std::atomic<bool> floatStatus{false}; // an overflow happened; ATB never clears it
 };
 

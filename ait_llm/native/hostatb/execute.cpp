@@ -31,6 +31,16 @@ std::vector<uint32_t> Range(size_t first, size_t count)
     return ids;
 }
 
+Tensors Inputs(const Runner &runner, const MemoryPlan &memory)
+{
+    return Resolve(runner, memory, Range(0, runner.in.size()));
+}
+
+Tensors Outputs(const Runner &runner, const MemoryPlan &memory)
+{
+    return Resolve(runner, memory, Range(runner.in.size(), runner.out.size()));
+}
+
 // In saturation mode a device stores the largest finite value and remembers the overflow.
 void Saturate(HostatbContext &context, const Tensors &out)
 {
@@ -46,10 +56,10 @@ void Saturate(HostatbContext &context, const Tensors &out)
 }
 
 int RunLeaf(Runner &runner, uint32_t kernel, const Tensors &in, const Tensors &out,
-            HostatbContext &context, ExecuteStatistic &statistic)
+            Execution &execution)
 {
     const HostatbCallbacks &callbacks = runner.operation->leaf->callbacks;
-    if (callbacks.run == nullptr) {
+    if (callbacks.run == nullptr || execution.capture) {
         return HOSTATB_NO_ERROR;
     }
     const Stopwatch watch;
@@ -57,8 +67,8 @@ int RunLeaf(Runner &runner, uint32_t kernel, const Tensors &in, const Tensors &o
     const int status =
         callbacks.run(callbacks.user, kernel, static_cast<uint32_t>(in.size()), in.data(),
                       static_cast<uint32_t>(out.size()), out.data());
-    Saturate(context, out);
-    statistic.kernelExecuteTime += watch.Microseconds();
+    Saturate(execution.context, out);
+    execution.statistic.kernelExecuteTime += watch.Microseconds();
     if (status != HOSTATB_NO_ERROR) {
         const bool hasKernels = kernel < runner.plan.kernels.size();
         SetLastError((hasKernels ? "kernel " + runner.plan.kernels[kernel].name + " of " : "") +
@@ -91,15 +101,14 @@ int CheckOverflow(const Runner &runner, size_t kernel, const Tensors &operationO
                                                  : HOSTATB_ERROR_RT_FAIL;
 }
 
-int RunKernel(Runner &runner, size_t kernel, const Tensors &operationOut, HostatbContext &context,
-              const MemoryPlan &memory, ExecuteStatistic &statistic)
+int RunKernel(Runner &runner, size_t kernel, const Tensors &operationOut, Execution &execution)
 {
-    const Tensors in = Resolve(runner, memory, runner.plan.kernels[kernel].in);
-    const Tensors out = Resolve(runner, memory, runner.plan.kernels[kernel].out);
+    const Tensors in = Resolve(runner, execution.memory, runner.plan.kernels[kernel].in);
+    const Tensors out = Resolve(runner, execution.memory, runner.plan.kernels[kernel].out);
     DumpKernel(runner, kernel, Phase::kBefore, in, out);
-    int status = RunLeaf(runner, static_cast<uint32_t>(kernel), in, out, context, statistic);
+    int status = RunLeaf(runner, static_cast<uint32_t>(kernel), in, out, execution);
     if (status == HOSTATB_NO_ERROR) {
-        status = CheckOverflow(runner, kernel, operationOut, context);
+        status = CheckOverflow(runner, kernel, operationOut, execution.context);
     }
     if (status != HOSTATB_NO_ERROR) {
         return status;
@@ -109,39 +118,67 @@ int RunKernel(Runner &runner, size_t kernel, const Tensors &operationOut, Hostat
     return HOSTATB_NO_ERROR;
 }
 
-int RunBody(Runner &runner, const Tensors &in, const Tensors &out, HostatbContext &context,
-            const MemoryPlan &memory, ExecuteStatistic &statistic)
+int RunBody(Runner &runner, const Tensors &in, const Tensors &out, Execution &execution)
 {
     int status = HOSTATB_NO_ERROR;
     if (runner.operation->IsGraph()) {
         for (size_t i = 0; i < runner.children.size() && status == HOSTATB_NO_ERROR; ++i) {
-            status = ExecuteRunner(*runner.children[i], context, memory, statistic);
+            status = ExecuteRunner(*runner.children[i], execution);
         }
         return status;
     }
     if (runner.plan.kernels.empty()) {
-        return RunLeaf(runner, 0, in, out, context, statistic);
+        return RunLeaf(runner, 0, in, out, execution);
     }
     for (size_t k = 0; k < runner.plan.kernels.size() && status == HOSTATB_NO_ERROR; ++k) {
-        status = RunKernel(runner, k, out, context, memory, statistic);
+        status = RunKernel(runner, k, out, execution);
     }
     return status;
 }
 
 } // namespace
 
-int ExecuteRunner(Runner &runner, HostatbContext &context, const MemoryPlan &memory,
-                  ExecuteStatistic &statistic)
+int ExecuteRunner(Runner &runner, Execution &execution)
 {
-    const Tensors in = Resolve(runner, memory, Range(0, runner.in.size()));
-    const Tensors out = Resolve(runner, memory, Range(runner.in.size(), runner.out.size()));
+    const Tensors in = Inputs(runner, execution.memory);
+    const Tensors out = Outputs(runner, execution.memory);
     DumpOperation(runner, Phase::kBefore, in, out);
-    const int status = RunBody(runner, in, out, context, memory, statistic);
+    const int status = RunBody(runner, in, out, execution);
     DumpOperation(runner, Phase::kAfter, in, out); // also when the body failed
     DumpParam(runner);
     ReportOperation(runner, in, out);
     ++runner.executeCount;
     return status;
+}
+
+int ReplayKernels(Runner &runner, Execution &execution)
+{
+    int status = HOSTATB_NO_ERROR;
+    for (size_t i = 0; i < runner.children.size() && status == HOSTATB_NO_ERROR; ++i) {
+        status = ReplayKernels(*runner.children[i], execution);
+    }
+    if (runner.operation->IsGraph()) {
+        return status;
+    }
+    if (runner.plan.kernels.empty()) {
+        return RunLeaf(runner, 0, Inputs(runner, execution.memory),
+                       Outputs(runner, execution.memory), execution);
+    }
+    for (size_t k = 0; k < runner.plan.kernels.size() && status == HOSTATB_NO_ERROR; ++k) {
+        const Kernel &kernel = runner.plan.kernels[k];
+        status = RunLeaf(runner, static_cast<uint32_t>(k),
+                         Resolve(runner, execution.memory, kernel.in),
+                         Resolve(runner, execution.memory, kernel.out), execution);
+    }
+    return status;
+}
+
+void CountExecute(Runner &runner)
+{
+    for (const auto &child : runner.children) {
+        CountExecute(*child);
+    }
+    ++runner.executeCount;
 }
 
 } // namespace hostatb

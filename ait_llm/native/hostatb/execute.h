@@ -9,10 +9,22 @@
 
 namespace hostatb {
 
-// Runs one operation and what is below it, with every call to the Probe. Returns the status of the
+struct Execution {
+    HostatbContext &context;
+    const MemoryPlan &memory;
+    ExecuteStatistic &statistic;
+    bool capture = false; // graph launch: kernels are noted now and run after the walk
+};
+
+// Walks one operation and what is below it, with every call to the Probe. Returns the status of the
 // first kernel that failed; the text of a failure is the last error of the thread.
-int ExecuteRunner(Runner &runner, HostatbContext &context, const MemoryPlan &memory,
-                  ExecuteStatistic &statistic);
+int ExecuteRunner(Runner &runner, Execution &execution);
+
+// Runs the kernels of a captured tree without a call to the Probe.
+int ReplayKernels(Runner &runner, Execution &execution);
+
+// Counts an Execute of the whole tree that did not walk it.
+void CountExecute(Runner &runner);
 
 } // namespace hostatb
 

@@ -97,6 +97,9 @@ int hostatb_graph_add_node(HostatbOperation *graph, HostatbOperation *node, uint
 
 HostatbContext *hostatb_context_create(int32_t device);
 int hostatb_context_set_stream(HostatbContext *context);
+/* Graph launch (graph != 0): the first Execute of an operation walks it and captures its kernels,
+ * later ones replay them with hardly a call to the Probe. */
+int hostatb_context_set_launch_mode(HostatbContext *context, int graph);
 void hostatb_context_destroy(HostatbContext *context);
 
 int hostatb_infer_shape(HostatbOperation *op, uint32_t inNum, const HostatbDesc *in,

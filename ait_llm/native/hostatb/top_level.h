@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "context.h"
+#include "execute.h"
 #include "memory_plan.h"
 #include "runner.h"
 #include "statistic.h"
@@ -26,6 +27,9 @@ private:
     void CheckTensors(const Tensors &in, const Tensors &out) const;
     void CheckOutputs(const Tensors &out) const;
     void CreateRunnersOnce();
+    bool IsReplay(const HostatbContext &context, const Tensors &in, const Tensors &out) const;
+    int Walk(Execution &execution);
+    int Replay(Execution &execution);
 
     HostatbOperation &operation_;
     int64_t id_;
@@ -33,6 +37,7 @@ private:
     std::unique_ptr<Runner> root_;
     bool graphReported_ = false;
     bool ready_ = false;
+    bool captured_ = false; // graph launch: an Execute has walked the tree for these shapes
     MemoryPlan memory_;
 };
 

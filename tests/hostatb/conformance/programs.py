@@ -38,6 +38,9 @@ class Buffer:
         self._memory = ctypes.create_string_buffer(data, len(data))
         self.tensor = NativeTensor(desc, ctypes.addressof(self._memory), len(data))
 
+    def __bytes__(self) -> bytes:
+        return self._memory.raw
+
 
 def _input(desc: TensorDesc, start: int) -> Buffer:
     return Buffer(desc, ops.pattern(desc, start).tobytes())
@@ -229,6 +232,18 @@ def multi_kernel() -> None:
             Call(context, operation, _inputs(*descs)).run()
 
 
+def graph_launch() -> None:
+    with _open() as context:
+        context.set_graph_launch(True)
+        call = Call(context, demo_layer(), _inputs(X, GAMMA, WEIGHT))
+        call.run()
+        assert (
+            bytes(call.outputs[0])
+            == ops.pattern(X, ops.PATTERN_OF_KERNEL["AddF16Kernel"]).tobytes()
+        )
+        call.run()
+
+
 def event() -> None:
     with _open() as context:
         Call(context, ops.event(), []).run()
@@ -250,6 +265,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "threads": threads,
     "multikernel": multi_kernel,
     "twophase": graph3,  # the runtime launches in Execute; PreLaunch makes no call to the Probe
+    "graphmode": graph_launch,
     "event": event,
 }
 

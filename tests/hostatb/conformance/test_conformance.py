@@ -15,12 +15,7 @@ import pytest
 
 HERE = Path(__file__).parent
 TRACES = HERE.parents[1] / "data" / "atb-trace"
-GRAPH_LAUNCH = "trace-08i-graph-launch-mode-2rounds.jsonl"
-INDEX = [
-    entry
-    for entry in json.loads((TRACES / "index.json").read_text())
-    if entry["file"] != GRAPH_LAUNCH
-]
+INDEX = json.loads((TRACES / "index.json").read_text())
 
 pytestmark = pytest.mark.native
 
@@ -85,12 +80,18 @@ def _events(text: str) -> dict[str, list[Event]]:
     return {f"T{index}": calls for index, calls in enumerate(threads.values())}
 
 
+def _without_launches(threads: dict[str, list[Event]]) -> dict[str, list[Event]]:
+    return {t: [call for call in calls if call[0] != "launch"] for t, calls in threads.items()}
+
+
 @pytest.mark.parametrize("entry", INDEX, ids=lambda entry: entry["file"].removesuffix(".jsonl"))
 def test_program_makes_the_recorded_calls(entry: dict[str, Any], recorded: Path) -> None:
     with gzip.open(TRACES / f"{entry['file']}.gz", "rt") as file:
         expected = _events(file.read())
     text = (recorded / entry["file"]).read_text()
     actual = _events(re.sub(r'(?<=")0_\d+/', "0_${PID}/", text))
+    if entry["program"] == "graphmode":  # launches are not where they were recorded: see the docs
+        actual, expected = _without_launches(actual), _without_launches(expected)
     assert actual.keys() == expected.keys()
     for thread, calls in expected.items():
         for number, (mine, theirs) in enumerate(zip(actual[thread], calls, strict=False)):
