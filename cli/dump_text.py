@@ -69,6 +69,8 @@ def _what(config: ProbeConfig) -> Iterator[tuple[str, str]]:
         )
         yield "of", f"{_selection(config)}; {_steps(config)}; {_devices(config)}"
     others = [text for name, text in _TYPES.items() if name in config.types]
+    if "model" in config.types and "layer" in config.types:
+        others.remove(_TYPES["layer"])  # the model's line names it
     if others:
         yield ("and" if config.captures_tensors else "write"), ", ".join(others)
         if {"op", "kernel"} & set(config.types) and not config.captures_tensors:

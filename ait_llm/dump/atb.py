@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from ait_llm.dump.ledger import ProcessRecord, read_ledger
 from ait_llm.dump.profiling import merge_profiling
@@ -89,10 +90,17 @@ def plan_atb_dump(
     return AtbDumpPlan(tuple(words), config, host, probe, free)
 
 
-def run_atb_dump(plan: AtbDumpPlan, environ: Mapping[str, str]) -> DumpSummary:
+def run_atb_dump(
+    plan: AtbDumpPlan, environ: Mapping[str, str], output: IO[bytes] | None = None
+) -> DumpSummary:
     """Run the program under the probe and report what was captured.
 
     The program's own failure is not an error here: see :attr:`DumpSummary.exit_code`.
+
+    Args:
+        plan: what :func:`plan_atb_dump` returned.
+        environ: the user's environment.
+        output: takes what the program prints; None leaves it our own streams.
 
     Raises:
         UsageError: the program cannot be started.
@@ -105,7 +113,7 @@ def run_atb_dump(plan: AtbDumpPlan, environ: Mapping[str, str]) -> DumpSummary:
         started = _time_of(config.output)
         with preloadable(plan.probe.path) as library:
             environment = child_environment(environ, probe_environment(config), library)
-            exit_code = run_command(plan.words, environment)
+            exit_code = run_command(plan.words, environment, output)
             wait_for_writers(config.output, config.start_time)
         after = _ledgers(config.dump_dir)
         changed = [path for path, state in after.items() if before.get(path) != state]

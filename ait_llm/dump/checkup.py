@@ -244,11 +244,17 @@ def _try_capture(environ: Mapping[str, str], finding: Callable[[Status, str], Fi
         )
         try:
             plan = plan_atb_dump([sys.executable, "-c", _PROGRAM], config, environ)
-            summary = run_atb_dump(plan, environ)
+            with tempfile.TemporaryFile() as output:
+                summary = run_atb_dump(plan, environ, output)
+                output.seek(0)
+                said = output.read().decode("utf-8", "replace").strip()
         except AitError as error:
             return finding("broken", str(error))
         if summary.exit_code:
-            return finding("broken", f"the trial program failed with code {summary.exit_code}")
+            last = said.splitlines()[-1] if said else "it said nothing"
+            return finding(
+                "broken", f"the trial program failed with code {summary.exit_code}: {last}"
+            )
         if summary.problems:
             return finding("broken", "; ".join(summary.problems))
         return finding(

@@ -167,15 +167,14 @@ def _why(record: ProcessRecord) -> str:
 
 def nothing_seen(host: HostLibrary, exit_code: int) -> str:
     """Why no process made a call that the probe saw."""
-    early = (
-        f"the program failed (exit code {exit_code}) before it reached ATB; "
-        if exit_code
-        else "the program does not use ATB at all; "
-    )
+    if exit_code:
+        return (
+            f"the program failed (exit code {exit_code}) before any ATB call was seen; make it run "
+            "without ait first, then dump again"
+        )
     return (
-        "no ATB call was seen. Possible reasons: "
-        + early
-        + f"it loads another libatb.so than {host.path}, of another C++ ABI than {host.abi}; "
+        "no ATB call was seen. Possible reasons: the program does not use ATB at all; "
+        f"it loads another libatb.so than {host.path}, of another C++ ABI than {host.abi}; "
         "it links ATB statically; it loads ATB with RTLD_DEEPBIND; or it drops LD_PRELOAD on the "
         "way (sudo, containers, env -i). Check with: ait llm doctor"
     )

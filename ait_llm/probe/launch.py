@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import IO
 
 from ait_llm.errors import UsageError
 
@@ -91,11 +92,18 @@ def resolve_program(words: Sequence[str], environ: Mapping[str, str]) -> str:
     raise UsageError(f"--exec: there is no program {name!r}; check its name and your PATH")
 
 
-def run_command(words: Sequence[str], environment: Mapping[str, str]) -> int:
+def run_command(
+    words: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None = None
+) -> int:
     """Run ``words`` to its end and return its exit code, or 128 plus the signal that ended it.
 
     Standard streams and the process group are shared with the program, so that terminals, job
     control and launchers such as torchrun behave as without us. Signals sent to us are sent on.
+
+    Args:
+        words: the program and its arguments.
+        environment: all of its environment.
+        output: takes what the program prints; None leaves it our own streams.
 
     Raises:
         UsageError: the program cannot be started.
@@ -116,7 +124,13 @@ def run_command(words: Sequence[str], environment: Mapping[str, str]) -> int:
 
     with _handlers(pass_on):
         try:
-            child = subprocess.Popen(list(words), executable=program, env=dict(environment))
+            child = subprocess.Popen(
+                list(words),
+                executable=program,
+                env=dict(environment),
+                stdout=output,
+                stderr=output,
+            )
         except OSError as error:
             raise UsageError(f"--exec: {program} cannot be started ({error.strerror})") from error
         for number in received:
