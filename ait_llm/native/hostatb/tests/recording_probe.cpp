@@ -3,7 +3,8 @@
 // RECORDING_PROBE_FILE     where to write; without it nothing is recorded and all answers are false
 // RECORDING_PROBE_ANSWERS  "IsTensorNeedSave=1;IsSaveParam=0;..." Functions not named answer false.
 //                          IsTensorNeedSave also takes maxlen:N (at most N ids) and prefix:0_1.
-//                          The value throw makes any function throw std::runtime_error.
+//                          seq:0110 are the answers of the first calls, then false. The value throw
+//                          makes any function throw std::runtime_error.
 // RECORDING_PROBE_WAIT     "A:B:N": a call of A waits until B has been called N times
 //
 // The file is opened at the first call, so that a forked child can choose its own.
@@ -85,10 +86,20 @@ public:
         return *recorder;
     }
 
-    std::string Answer(const std::string &function) const
+    // The answer to the next call.
+    std::string Answer(const std::string &function)
     {
         const auto found = answers_.find(function);
-        return found != answers_.end() ? found->second : "0";
+        if (found == answers_.end()) {
+            return "0";
+        }
+        const std::string sequence = "seq:";
+        if (found->second.compare(0, sequence.size(), sequence) != 0) {
+            return found->second;
+        }
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const size_t position = sequence.size() + static_cast<size_t>(calls_[function]);
+        return position < found->second.size() ? found->second.substr(position, 1) : "0";
     }
 
     void Write(const std::string &event, const std::string &function, const std::string &body)
