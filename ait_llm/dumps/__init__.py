@@ -1,6 +1,6 @@
 """One folder, one dump: what a run left on disk, whatever tool wrote it."""
 
-from ait_llm.dumps import atb as atb  # registers the kind
+from ait_llm.dumps.atb import AtbDump  # registers the kind
 from ait_llm.dumps.describe import Row, describe
 from ait_llm.dumps.io_table import IoRow, IoTable, IoTensor, read_io_table
 from ait_llm.dumps.kinds import kinds, open_dump
@@ -8,6 +8,7 @@ from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.model import Dump, Kernel, Loss, Operation, Process, Tensor, TopologyFile
 
 __all__ = [
+    "AtbDump",
     "Dump",
     "IoRow",
     "IoTable",

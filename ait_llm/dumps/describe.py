@@ -21,7 +21,7 @@ class Row:
         type: operation type.
         tensor: ``before/intensor0 (weight)``; empty in the row of an operation.
         dtype, format, shape: of the tensor; empty in the row of an operation.
-        note: ``graph``, the number of kernels, ``no data``, or why the tensor cannot be read.
+        note: ``graph``, ``2 kernels``, ``no data``, or why the tensor cannot be read.
     """
 
     process: str
@@ -46,7 +46,8 @@ def describe(dump: Dump, *, tensors: bool = False, step: int | None = None) -> I
     for operation in dump.operations(step=step):
         note = "graph" if operation.is_graph else ""
         if operation.kernels:
-            note = f"{len(operation.kernels)} kernels"
+            count = len(operation.kernels)
+            note = "1 kernel" if count == 1 else f"{count} kernels"
         yield _row(operation, note=note)
         if tensors:
             for tensor in operation.tensors:

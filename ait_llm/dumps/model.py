@@ -288,6 +288,21 @@ class Dump(Protocol):
         """By device, then process id."""
         ...
 
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Execution counts of all processes, ascending."""
+        ...
+
+    @property
+    def layers(self) -> Sequence[TopologyFile]:
+        """Graphs of top-level operations that the run reported."""
+        ...
+
+    @property
+    def models(self) -> Sequence[TopologyFile]:
+        """Graphs of whole models that the run reported."""
+        ...
+
     def operations(
         self, *, device: int | None = None, pid: int | None = None, step: int | None = None
     ) -> Iterable[Operation]:

@@ -7,6 +7,7 @@ import pytest
 
 from ait_llm import open_dump
 from ait_llm.core import DType
+from ait_llm.dumps import describe
 from ait_llm.errors import FormatError
 
 DATA = Path(__file__).parents[1] / "data" / "atb-official"
@@ -102,6 +103,16 @@ def test_data_that_the_probe_lost_is_told() -> None:
     kernel = operations["0_2"].kernels[0]
     with pytest.raises(FormatError, match=r"refers to 'intensor0\.bin', which leads back to itse"):
         kernel.tensors[0].numpy()
+
+
+def test_rows_for_printing() -> None:
+    rows = list(describe(open_dump(DATA / "filter0"), tensors=True, step=0))
+    assert len(rows) == 10 + 32 - 2
+    linear = next(row for row in rows if row.op_id == "0_1_0")
+    assert (linear.type, linear.note) == ("LinearOperation", "1 kernel")
+    weight = next(row for row in rows if row.op_id == "0_1_0" and "intensor1" in row.tensor)
+    assert (weight.tensor, weight.shape) == ("before/intensor1 (weight)", "32,32")
+    assert list(describe(open_dump(DATA / "filter0"), step=1)) == []
 
 
 def test_reported_graphs_are_listed() -> None:

@@ -9,6 +9,7 @@ import pytest
 from dump_builder import DumpBuilder
 
 from ait_llm import open_dump
+from ait_llm.dumps import kinds
 from ait_llm.errors import FormatError, UnknownNameError
 
 
@@ -133,6 +134,30 @@ def test_kind_by_name(filled: DumpBuilder) -> None:
     assert open_dump(filled.root, kind="atb").kind == "atb"
     with pytest.raises(UnknownNameError, match="unknown kind of dump 'atp'; did you mean 'atb'"):
         open_dump(filled.root, kind="atp")
+
+
+def test_folder_of_several_kinds_needs_the_kind(
+    filled: DumpBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = {"atb": kinds.get("atb"), "second": kinds.get("atb")}
+    monkeypatch.setattr(kinds, "_entries", entries)
+    with pytest.raises(FormatError, match=r"can be read as several kinds of dump \(atb, atb\)"):
+        open_dump(filled.root)
+    assert open_dump(filled.root, kind="second").root == filled.root
+
+
+def test_link_to_a_dump_is_opened(filled: DumpBuilder, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to(filled.root)
+    assert ids(tmp_path / "latest") == ALL
+    tensor = next(iter(open_dump(tmp_path / "latest").operations())).tensors[0]
+    assert tensor.numpy().shape == (2, 3)
+
+
+@pytest.mark.parametrize("part", ["0_4242/1/0_Layer/notes", "0_4242/x", "x"])
+def test_folder_in_a_dump_that_is_no_part_of_it(filled: DumpBuilder, part: str) -> None:
+    (filled.root / "tensors" / part).mkdir(parents=True)
+    with pytest.raises(FormatError, match="is not"):
+        open_dump(filled.root / "tensors" / part)
 
 
 def test_listing_imports_no_torch(filled: DumpBuilder) -> None:

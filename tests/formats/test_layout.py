@@ -125,6 +125,25 @@ def test_to_nd_of_images() -> None:
     assert (to_nd(stored, stored.shape, FORMAT_NC1HWC0, DType.FLOAT16) == array).all()
 
 
+@pytest.mark.parametrize(("format", "c0"), [(50, 16), (51, 32)])
+def test_formats_with_a_block_row_in_their_name(format: int, c0: int) -> None:
+    assert nz_c0(DType.FLOAT32, format) == c0
+    matrix = np.arange(60, dtype=np.float32).reshape(3, 20)
+    found = to_nd(nd_to_nz(matrix, c0), (3, 20), format, DType.FLOAT32)
+    assert (found == matrix).all()
+
+
+def test_shapes_that_no_layout_has() -> None:
+    with pytest.raises(ValueError, match="needs a matrix"):
+        nz_storage_shape((4,), 16)
+    with pytest.raises(ValueError, match="needs 3 dims"):
+        nz_to_nd(np.zeros((4, 16)))
+    with pytest.raises(ValueError, match="has 5 dims"):
+        nc1hwc0_to_nchw(np.zeros((4, 16)))
+    with pytest.raises(ValueError, match="string elements have no size"):
+        nz_c0(DType.STRING)
+
+
 def test_to_nd_leaves_plain_formats_alone() -> None:
     array = np.ones((2, 3))
     assert to_nd(array, (2, 3), FORMAT_ND, DType.FLOAT64) is array

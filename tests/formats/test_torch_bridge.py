@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ait_llm.core import DType, TensorDesc
+from ait_llm.errors import MissingDependencyError
 from ait_llm.formats import from_torch, load, to_torch, write_tensor
 from ait_llm.formats.elements import decode
 
@@ -65,6 +66,24 @@ def test_strided_and_differentiable_tensors_are_read() -> None:
     tensor = torch.arange(6.0, requires_grad=True).reshape(2, 3).T
     array, _ = from_torch(tensor)
     assert array.tolist() == tensor.tolist()
+
+
+def test_lazily_conjugated_and_negated_tensors_are_resolved() -> None:
+    tensor = torch.tensor([1 + 2j, 3 - 4j])
+    assert from_torch(tensor.conj())[0].tolist() == [1 - 2j, 3 + 4j]
+    assert from_torch(tensor.conj().imag)[0].tolist() == [-2.0, 4.0]
+
+
+def test_half_complex_tensor_is_widened() -> None:
+    array, dtype = from_torch(torch.view_as_complex(torch.tensor([[1.5, -2.0]]).half()))
+    assert (dtype, array.dtype, array.tolist()) == (DType.COMPLEX32, np.complex64, [1.5 - 2j])
+
+
+def test_old_torch_without_a_type_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch, "float8_e8m0fnu")
+    array = decode(np.array([127], dtype=np.uint8), DType.FLOAT8_E8M0, 1)
+    with pytest.raises(MissingDependencyError, match="has no element type float8_e8m0fnu"):
+        to_torch(array, DType.FLOAT8_E8M0)
 
 
 def test_sparse_tensor_is_refused() -> None:
