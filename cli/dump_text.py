@@ -125,7 +125,8 @@ def describe_summary(summary: DumpSummary) -> str:
         lines.append(
             (
                 "total",
-                f"{summary.total('operations')} operations, {summary.total('tensors')} tensors, "
+                f"{summary.total('operations')} operations, {summary.total('kernels')} kernels, "
+                f"{summary.total('tensors')} tensors, "
                 f"{summary.total('files')} files, {human_bytes(summary.total('bytes'))}; "
                 f"tokens {ranges(summary.steps) or 'none'}",
             )
@@ -152,7 +153,7 @@ def describe_summary(summary: DumpSummary) -> str:
 
 def what_next(summary: DumpSummary) -> str | None:
     """The command that looks at what was captured; None if there is nothing to look at."""
-    if not summary.total("operations"):
+    if not summary.total("operations") + summary.total("kernels"):
         return None
     return shlex.join(["ait", "llm", "show", str(summary.dump_dir)])
 
@@ -171,7 +172,7 @@ def _process(process: ProcessSummary) -> str:
     lost = process.failed + process.dropped
     return (
         f"{process.pid} on device {process.device}: tokens {ranges(process.steps) or 'none'}, "
-        f"{process.operations} operations, {process.tensors} tensors, "
+        f"{process.operations} operations, {process.kernels} kernels, {process.tensors} tensors, "
         f"{human_bytes(process.bytes)}; {f'{lost} operations lost; ' if lost else ''}{state}"
     )
 

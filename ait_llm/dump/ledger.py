@@ -16,6 +16,8 @@ from typing import Any
 
 from ait_llm.probe.writers import is_alive
 
+# Names of libmki's kernels; built-in operations end in "Operation".
+_KERNEL_ENDINGS = ("Kernel", "Tactic")
 _UNKNOWN_DEVICE = "-1"
 _COUNTED = ("saved", "described", "empty", "failed", "dropped")
 
@@ -30,6 +32,7 @@ class ProcessRecord:
         environment: facts that the probe noted, such as the ABI.
         steps: execute counts of which something was selected.
         phases: selected operations per phase (``before``, ``after``).
+        kernel_phases: selected kernels per phase.
         sections: selected operations per state, one counter for each header.
         tensors, files, bytes: what was written.
         lost_tensors, lost_files, lost_lines: tensors, other files and ledger lines that could not
@@ -49,6 +52,7 @@ class ProcessRecord:
     environment: Mapping[str, Any] = field(default_factory=dict)
     steps: set[int] = field(default_factory=set)
     phases: Counter[str] = field(default_factory=Counter)
+    kernel_phases: Counter[str] = field(default_factory=Counter)
     sections: list[Counter[str]] = field(default_factory=list)
     tensors: int = 0
     files: int = 0
@@ -82,6 +86,11 @@ class ProcessRecord:
     def operations(self) -> int:
         """Executed operations that were selected; one saved before and after counts once."""
         return max(self.phases.values(), default=0)
+
+    @property
+    def kernels(self) -> int:
+        """Executed kernels that were selected, counted like operations."""
+        return max(self.kernel_phases.values(), default=0)
 
 
 def read_ledger(path: Path, start_time: str) -> ProcessRecord | None:
@@ -153,7 +162,9 @@ def _open_record(path: Path, header: Mapping[str, Any]) -> ProcessRecord:
 def _add_operation(record: ProcessRecord, line: Mapping[str, Any]) -> None:
     state = str(line.get("state"))
     record.sections[-1][state] += 1
-    record.phases[str(line.get("phase"))] += 1
+    is_kernel = str(line.get("type")).endswith(_KERNEL_ENDINGS)
+    phases = record.kernel_phases if is_kernel else record.phases
+    phases[str(line.get("phase"))] += 1
     record.steps.add(_number(line, "step"))
     record.tensors += _number(line, "tensors")
     record.bytes += _number(line, "bytes")

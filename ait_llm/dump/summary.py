@@ -26,6 +26,7 @@ class ProcessSummary:
     running: bool
     steps: tuple[int, ...]
     operations: int
+    kernels: int
     tensors: int
     files: int
     bytes: int
@@ -88,7 +89,15 @@ class DumpSummary:
             "steps": list(self.steps),
             **{
                 name: self.total(name)
-                for name in ("operations", "tensors", "bytes", "failed", "dropped", "lost_tensors")
+                for name in (
+                    "operations",
+                    "kernels",
+                    "tensors",
+                    "bytes",
+                    "failed",
+                    "dropped",
+                    "lost_tensors",
+                )
             },
             "files": self.total("files") + self.files,
             "sealed": all(process.sealed for process in self.processes),
@@ -113,6 +122,7 @@ def summarise_process(record: ProcessRecord) -> ProcessSummary:
         running=record.running,
         steps=tuple(sorted(record.steps)),
         operations=record.operations,
+        kernels=record.kernels,
         tensors=record.tensors,
         # Only the seal knows the parameter files; without it the tensors are a lower bound.
         files=record.files if record.sealed else record.tensors,
@@ -189,7 +199,9 @@ def missing_types(
     """A sentence for each type that was asked for and of which nothing came back."""
     rows: Counter[str] = sum((record.rows for record in records), Counter())
     sentences = []
-    if config.captures_tensors and not any(record.operations for record in records):
+    if config.captures_tensors and not any(
+        record.operations or record.kernels for record in records
+    ):
         sentences.append(_nothing_selected(config, host))
     if all(record.sealed for record in records):
         for name, row in (("op", "op"), ("kernel", "kernel"), ("cpu_profiling", "cpu_profiling")):

@@ -63,6 +63,12 @@ def test_an_operation_saved_before_and_after_counts_once(
     assert dump(environ, tmp_path, code).total("operations") == 1
 
 
+def test_kernels_are_counted_apart_from_operations(environ: dict[str, str], tmp_path: Path) -> None:
+    code = "c = Capture()\nc.op('0_0_0', type='AddF16Kernel')\nc.op('0_0')\nc.op('0')\nc.seal()"
+    summary = dump(environ, tmp_path, code)
+    assert (summary.total("operations"), summary.total("kernels")) == (2, 1)
+
+
 def test_two_devices_are_two_processes(environ: dict[str, str], tmp_path: Path) -> None:
     code = "for d in '10':\n c = Capture(d, pid=70 + int(d))\n c.op()\n c.seal()"
     summary = dump(environ, tmp_path, code)

@@ -43,8 +43,13 @@ class Capture:
     def op(self, op: str = "0", step: int = 0, state: str = "saved", **more: Any) -> None:
         self.states[state] += 1
         written = {"tensors": 3, "bytes": 24} if state == "saved" else {}
-        line = {"phase": "after", "path": f"{self.device}_{self.pid}/{step}/{op}_Linear", **written}
-        self.append(kind="op", op=op, type="Linear", step=step, state=state, **{**line, **more})
+        line = {
+            "type": "Linear",
+            "phase": "after",
+            "path": f"{self.device}_{self.pid}/{step}/{op}_Linear",
+            **written,
+        }
+        self.append(kind="op", op=op, step=step, state=state, **{**line, **more})
 
     def seal(self, end: str = "exit", **rows: int) -> None:
         total = sum(self.states.values())
