@@ -203,8 +203,8 @@ def dump(
     ait llm dump --exec "bash run.sh" --type tensor layer -er 0,1 -o out
 
     The program runs as without us: its output, its environment and its signals are its own. What
-    we say goes to stderr. The exit code is the program's; if the program succeeds but something
-    could not be captured, it is 3.
+    we say goes to stderr; with --json the last line of stdout is the result. The exit code is the
+    program's; if the program succeeds but something could not be captured, it is 3.
     """
     words = split_command(command)
     config = ProbeConfig(
@@ -225,7 +225,8 @@ def dump(
     summary = run_atb_dump(plan, os.environ)
     click.echo(describe_summary(summary), err=True)
     if as_json:
-        click.echo(json.dumps({**summary.as_dict(), "next": what_next(summary)}))
+        # On a line of its own even if the program left its last line open.
+        click.echo("\n" + json.dumps({**summary.as_dict(), "next": what_next(summary)}))
     if summary.exit_code:
         ctx.exit(summary.exit_code)
     if not summary.complete and not allow_skip:

@@ -116,7 +116,7 @@ def test_a_script_may_redirect_and_the_command_may_quote(host: Host, tmp_path: P
     ran = dump(host, tmp_path / "out", f"bash '{script}' 2")
     assert ran.code == 0, ran.stderr
     assert (tmp_path / "log").read_text() == "result 42\n"
-    assert ran.stdout.count("\n") == 1
+    assert "result 42" not in ran.stdout
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -142,3 +143,19 @@ def test_the_host_starts_without_heavy_packages(words: list[str]) -> None:
 )
 def test_our_commands_are_listed_without_torch_or_onnx(words: list[str]) -> None:
     assert not modules_after(*words) & {"torch", "onnx", "safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("doctor", {"-o", "--output", "--json", "-h", "--help"}),
+        (
+            "show",
+            {"--tensors", "--token", "--json", "--allow-skip", "-l", "--log-level", "-h", "--help"},
+        ),
+    ],
+)
+def test_the_options_of_our_commands_are_a_promise(name: str, options: set[str]) -> None:
+    _, output, _ = run("llm", name, "--help")
+    listed = output[output.index("Options:") :]
+    assert set(re.findall(r"(?<!\w)--?[a-z][a-z-]*", listed)) == options
