@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ait_llm.core import OpId
+from ait_llm.dumps.atb_ledgers import AtbLedgers
 from ait_llm.dumps.atb_place import PROCESS_NAME, STEP_NAME, AtbPlace, find_place
 from ait_llm.dumps.atb_records import AtbKernel, AtbOperation, Place
 from ait_llm.dumps.atb_tree import (
@@ -23,7 +24,7 @@ from ait_llm.dumps.atb_tree import (
 from ait_llm.dumps.graphs import graph_ids, list_graphs
 from ait_llm.dumps.io_table import IoTable, list_io_tables
 from ait_llm.dumps.kinds import kinds
-from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
+from ait_llm.dumps.ledger import LedgerEntry
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Loss, Process, TopologyFile
 
@@ -43,7 +44,6 @@ class AtbDump:
         self._place = place
         self._scans: dict[tuple[int, int, int], list[Folder]] = {}
         self._members: dict[tuple[int, str, int], frozenset[tuple[int, ...]] | None] = {}
-        self._ledgers: dict[tuple[int, int], Ledger] = {}
 
     @property
     def root(self) -> Path:
@@ -62,7 +62,7 @@ class AtbDump:
                 device,
                 pid,
                 self._steps(device, pid),
-                self._ledger(device, pid),
+                self._ledgers.of((device, pid)),
                 tuple(self._losses(device, pid)),
             )
             for device, pid in self._process_ids
@@ -113,17 +113,15 @@ class AtbDump:
         return None if self._place.process is None else self._place.process[1]
 
     @cached_property
+    def _ledgers(self) -> AtbLedgers:
+        found = subfolders_if_any(self._place.tensors, PROCESS_NAME)
+        folders = [(int(match[1]), int(match[2])) for match in found]
+        return AtbLedgers(self.root / "ledger", folders)
+
+    @property
     def _process_ids(self) -> tuple[tuple[int, int], ...]:
-        found = {
-            (int(match[1]), int(match[2]))
-            for match in subfolders_if_any(self._place.tensors, PROCESS_NAME)
-        }
-        for path in (self.root / "ledger").glob("*.jsonl"):
-            if (match := PROCESS_NAME.fullmatch(path.stem)) is not None:
-                found.add((int(match[1]), int(match[2])))
-        if self._place.process is not None:
-            found &= {self._place.process}
-        return tuple(sorted(found))
+        selected = self._place.process
+        return tuple(each for each in self._ledgers.processes if selected in (None, each))
 
     def _process_folder(self, device: int, pid: int) -> Path:
         return self._place.tensors / f"{device}_{pid}"
@@ -132,14 +130,6 @@ class AtbDump:
         found = subfolders_if_any(self._process_folder(device, pid), STEP_NAME)
         steps = sorted(int(match[0]) for match in found)
         return tuple(step for step in steps if self._place.step in (None, step))
-
-    def _ledger(self, device: int, pid: int) -> Ledger | None:
-        if (device, pid) not in self._ledgers:
-            path = self.root / "ledger" / f"{device}_{pid}.jsonl"
-            if not path.exists():
-                return None
-            self._ledgers[device, pid] = read_ledger(path)
-        return self._ledgers[device, pid]
 
     def _scan(self, device: int, pid: int, step: int) -> list[Folder]:
         key = (device, pid, step)
@@ -150,7 +140,7 @@ class AtbDump:
     def _process_operations(
         self, device: int, pid: int, step: int | None
     ) -> Iterator[AtbOperation]:
-        ledger = self._ledger(device, pid)
+        ledger = self._ledgers.of((device, pid))
         order: Mapping[tuple[int, int], int] = ledger.order if ledger is not None else {}
         executions = [
             (each_step, folder)
@@ -256,7 +246,7 @@ class AtbDump:
         return self._members[key]
 
     def _losses(self, device: int, pid: int) -> Iterator[Loss]:
-        ledger = self._ledger(device, pid)
+        ledger = self._ledgers.of((device, pid))
         if ledger is None:
             return iter(())
         start = len(str(self._place.tensors)) + 1
@@ -266,11 +256,16 @@ class AtbDump:
             for folder in walk(self._scan(device, pid, step))
             for phase, files in folder.files.items()
         }
-        return find_losses(ledger, present, self._is_selected)
-
-    def _is_selected(self, entry: LedgerEntry) -> bool:
         prefix = self._place.prefix
-        return self._place.step in (None, entry.step) and entry.op_id.parts[: len(prefix)] == prefix
+
+        def is_selected(entry: LedgerEntry) -> bool:
+            return (
+                self._place.step in (None, entry.step)
+                and entry.op_id.parts[: len(prefix)] == prefix
+                and self._ledgers.belongs(entry, (device, pid))
+            )
+
+        return find_losses(ledger, present, is_selected)
 
 
 @kinds.register("atb")

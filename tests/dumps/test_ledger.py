@@ -218,6 +218,42 @@ def test_process_that_left_only_a_ledger(builder: DumpBuilder) -> None:
     assert (found.device, found.pid, found.steps, found.sealed) == (3, 77, (), True)
 
 
+def test_ledger_of_a_process_that_drives_two_devices(builder: DumpBuilder) -> None:
+    for device in (0, 1):
+        builder.operation("0_Layer/0_LinearOperation", process=f"{device}_4242")
+    builder.ledger(
+        HEADER,
+        entry(LINEAR),
+        entry(LINEAR.replace("0_4242", "1_4242"), tensors=3),
+        entry(LINEAR.replace("0_4242", "2_4242")),
+    )
+    first, second = open_dump(builder.root).processes
+    assert [(first.device, first.state), (second.device, second.state)] == [
+        (0, "unfinished"),
+        (1, "unfinished"),
+    ]
+    assert [loss.tensors for loss in first.losses] == [2]  # of device 2, of which nothing is left
+    assert [loss.tensors for loss in second.losses] == [1]
+
+
+def test_ledger_named_before_the_device_was_known(builder: DumpBuilder) -> None:
+    builder.operation("0_Layer/0_LinearOperation")
+    builder.ledger(HEADER, entry(LINEAR), SEAL, process="-1_4242")
+    found = process(builder)
+    assert (found.device, found.state, found.problem) == (0, "sealed", None)
+
+
+def test_processes_of_containers_share_a_process_id(builder: DumpBuilder) -> None:
+    for device in (0, 1, 2):
+        builder.operation("0_Layer/0_LinearOperation", process=f"{device}_1")
+    for device in (0, 1):
+        path = LINEAR.replace("0_4242", f"{device}_1")
+        builder.ledger(HEADER, entry(path), *[SEAL] * device, process=f"{device}_1")
+    found = open_dump(builder.root).processes
+    assert [each.state for each in found] == ["unfinished", "sealed", "unknown"]
+    assert [each.losses for each in found] == [(), (), ()]
+
+
 def test_top_level_operations_come_in_the_order_of_the_ledger(builder: DumpBuilder) -> None:
     builder.operation("0_Prefill", step=0)
     builder.operation("0_Prefill", step=1)
