@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ait_llm.cli.numbers import human_bytes, ranges
+from ait_llm.cli.numbers import counted, human_bytes, ranges
 from ait_llm.dump.atb import AtbDumpPlan
 from ait_llm.dump.summary import DumpSummary, ProcessSummary
 from ait_llm.probe import ProbeConfig, SaveTime, TensorPart
@@ -125,9 +125,11 @@ def describe_summary(summary: DumpSummary) -> str:
         lines.append(
             (
                 "total",
-                f"{summary.total('operations')} operations, {summary.total('kernels')} kernels, "
-                f"{summary.total('tensors')} tensors, "
-                f"{summary.total('files')} files, {human_bytes(summary.total('bytes'))}; "
+                ", ".join(
+                    counted(summary.total(f"{noun}s"), noun)
+                    for noun in ("operation", "kernel", "tensor", "file")
+                )
+                + f", {human_bytes(summary.total('bytes'))}; "
                 f"tokens {ranges(summary.steps) or 'none'}",
             )
         )
@@ -153,7 +155,7 @@ def describe_summary(summary: DumpSummary) -> str:
 
 def what_next(summary: DumpSummary) -> str | None:
     """The command that looks at what was captured; None if there is nothing to look at."""
-    if not summary.total("operations") + summary.total("kernels"):
+    if not summary.total("tensors"):
         return None
     return shlex.join(["ait", "llm", "show", str(summary.dump_dir)])
 
@@ -169,11 +171,14 @@ def _process(process: ProcessSummary) -> str:
         state = f"sealed at {process.end}"
     else:
         state = "still running" if process.running else "NOT SEALED"
-    lost = process.failed + process.dropped
+    if lost := process.failed + process.dropped:
+        state = f"{counted(lost, 'operation')} lost; {state}"
+    counts = ", ".join(
+        counted(getattr(process, f"{noun}s"), noun) for noun in ("operation", "kernel", "tensor")
+    )
     return (
         f"{process.pid} on device {process.device}: tokens {ranges(process.steps) or 'none'}, "
-        f"{process.operations} operations, {process.kernels} kernels, {process.tensors} tensors, "
-        f"{human_bytes(process.bytes)}; {f'{lost} operations lost; ' if lost else ''}{state}"
+        f"{counts}, {human_bytes(process.bytes)}; {state}"
     )
 
 

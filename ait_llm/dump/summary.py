@@ -162,8 +162,9 @@ def losses(records: Iterable[ProcessRecord]) -> list[str]:
             )
         elif not record.sealed:
             last = record.last_operation
+            cause = "killed, or the disk was full" if states["failed"] else "killed?"
             sentences.append(
-                f"{name} ended without sealing its ledger (killed?); "
+                f"{name} ended without sealing its ledger ({cause}); "
                 + (f"the last operation it recorded is {last}" if last else "it recorded nothing")
             )
     return sentences
@@ -185,8 +186,8 @@ def nothing_seen(host: HostLibrary, exit_code: int) -> str:
     return (
         "no ATB call was seen. Possible reasons: the program does not use ATB at all; "
         f"it loads another libatb.so than {host.path}, of another C++ ABI than {host.abi}; "
-        "it links ATB statically; it loads ATB with RTLD_DEEPBIND; or it drops LD_PRELOAD on the "
-        "way (sudo, containers, env -i). Check with: ait llm doctor"
+        "it links ATB statically; it loads ATB with RTLD_DEEPBIND; it drops LD_PRELOAD on the way "
+        "(sudo, containers, env -i); or it removed the dump itself. Check with: ait llm doctor"
     )
 
 

@@ -113,9 +113,7 @@ class ProbeConfig:
         return bool({"tensor", "stats"} & set(self.types))
 
 
-# Variables that would change what is captured if they were left over from the user's shell. Those
-# that this version does not set (ATB_TIMESTAMP, ATB_DUMP_CONFIG ...) select other directories or
-# other settings in probes of other makes.
+# Variables that would change what is captured if they were left over from the user's shell.
 CONTRACT_VARIABLES = frozenset(
     {
         "AIT_PROBE_DEDUPE",
@@ -124,7 +122,6 @@ CONTRACT_VARIABLES = frozenset(
         "AIT_PROBE_START_TIME",
         "ATB_AIT_LOG_LEVEL",
         "ATB_DEVICE_ID",
-        "ATB_DUMP_CONFIG",
         "ATB_DUMP_SUB_PROC_INFO_SAVE_PATH",
         "ATB_DUMP_TYPE",
         "ATB_OUTPUT_DIR",
@@ -138,7 +135,6 @@ CONTRACT_VARIABLES = frozenset(
         "ATB_SAVE_TENSOR_RUNNER",
         "ATB_SAVE_TENSOR_TIME",
         "ATB_SAVE_TILING",
-        "ATB_TIMESTAMP",
     }
 )
 
