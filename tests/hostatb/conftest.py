@@ -56,10 +56,3 @@ def native_library(native_build: Path) -> Iterator[Path]:
         patch.delenv("ATB_HOME_PATH", raising=False)
         patch.setenv("AIT_LLM_LIB_DIR", str(native_build))
         yield native_build
-
-
-@pytest.fixture(autouse=True)
-def _built_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests marked native load the library of this build, not an installed one."""
-    if request.node.get_closest_marker("native") is not None:
-        monkeypatch.setenv("AIT_LLM_LIB_DIR", str(request.getfixturevalue("native_build")))

@@ -26,7 +26,7 @@ from ait_llm.hostatb.native import (
 from ait_llm.hostatb.native_library import find_library, home_directory
 from ait_llm.hostatb.spec import Kernel, Plan
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("native_library")]
 
 Run = Callable[[Sequence[NativeTensor], Sequence[NativeTensor]], None]
 

@@ -53,6 +53,11 @@ class Device:
     float_status: bool = False
     mark: Callable[[str], None] = field(default=lambda kernel: None)
 
+    def record_launches(self) -> None:
+        """Let the recording probe write down each kernel that runs."""
+        write = ctypes.CDLL(None).recording_probe_mark
+        self.mark = lambda kernel: write(b"kernel_launch", b"kernel", kernel.encode())
+
 
 DEVICE = Device()
 

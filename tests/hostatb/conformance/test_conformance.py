@@ -16,6 +16,21 @@ import pytest
 HERE = Path(__file__).parent
 TRACES = HERE.parents[1] / "data" / "atb-trace"
 INDEX = json.loads((TRACES / "index.json").read_text())
+API_PROGRAMS = (
+    "single",
+    "graph3",
+    "noname",
+    "nested1",
+    "nested3",
+    "twosame",
+    "model",
+    "multikernel",
+)
+API_INDEX = [
+    entry
+    for entry in INDEX
+    if entry["program"] in API_PROGRAMS and not entry["stubSettings"].get("deviceSatMode")
+]
 
 pytestmark = pytest.mark.native
 
@@ -62,25 +77,42 @@ def _job(entry: dict[str, Any], directory: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=["abi0", "abi1"])
-def recorded(
-    request: pytest.FixtureRequest,
-    native_environment: Callable[[int], dict[str, str]],
-    tmp_path_factory: pytest.TempPathFactory,
+def _record(
+    script: str, entries: list[dict[str, Any]], environment: dict[str, str], directory: Path
 ) -> Path:
-    """Directory with what every program recorded on hostatb."""
-    directory: Path = tmp_path_factory.mktemp("recorded")
+    """Run the entries' programs; each leaves a file of its trace's name in the directory."""
     jobs = directory / "jobs.json"
-    jobs.write_text(json.dumps([_job(entry, directory) for entry in INDEX]))
+    jobs.write_text(json.dumps([_job(entry, directory) for entry in entries]))
     done = subprocess.run(
-        [sys.executable, HERE / "programs.py", jobs],
-        env=native_environment(request.param),
+        [sys.executable, HERE / script, jobs],
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return directory
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["abi0", "abi1"])
+def recorded(
+    request: pytest.FixtureRequest,
+    native_environment: Callable[[int], dict[str, str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Directory with what every program recorded on the runtime."""
+    directory = tmp_path_factory.mktemp("recorded")
+    return _record("programs.py", INDEX, native_environment(request.param), directory)
+
+
+@pytest.fixture(scope="module")
+def recorded_by_api(
+    native_environment: Callable[[int], dict[str, str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The same of the programs that the public interface can express."""
+    directory = tmp_path_factory.mktemp("api")
+    return _record("api_programs.py", API_INDEX, native_environment(1), directory)
 
 
 def _events(text: str) -> dict[str, list[Event]]:
@@ -100,10 +132,9 @@ def _without_launches(threads: dict[str, list[Event]]) -> dict[str, list[Event]]
     return {t: [call for call in calls if call[0] != "launch"] for t, calls in threads.items()}
 
 
-@pytest.mark.parametrize("entry", INDEX, ids=lambda entry: entry["file"].removesuffix(".jsonl"))
-def test_program_makes_the_recorded_calls(entry: dict[str, Any], recorded: Path) -> None:
+def _assert_same_calls(entry: dict[str, Any], directory: Path) -> None:
     expected = _events(_trace(entry))
-    text = (recorded / entry["file"]).read_text()
+    text = (directory / entry["file"]).read_text()
     actual = _events(re.sub(r'(?<=")0_\d+/', "0_${PID}/", text))
     if entry["program"] == "graphmode":  # launches are not where they were recorded: see the docs
         actual, expected = _without_launches(actual), _without_launches(expected)
@@ -112,3 +143,20 @@ def test_program_makes_the_recorded_calls(entry: dict[str, Any], recorded: Path)
         for number, (mine, theirs) in enumerate(zip(actual[thread], calls, strict=False)):
             assert mine == theirs, f"call {number} of {thread}"
         assert len(actual[thread]) == len(calls)
+
+
+def _name(entry: dict[str, Any]) -> str:
+    name: str = entry["file"]
+    return name.removesuffix(".jsonl")
+
+
+@pytest.mark.parametrize("entry", INDEX, ids=_name)
+def test_program_makes_the_recorded_calls(entry: dict[str, Any], recorded: Path) -> None:
+    _assert_same_calls(entry, recorded)
+
+
+@pytest.mark.parametrize("entry", API_INDEX, ids=_name)
+def test_torch_atb_program_makes_the_recorded_calls(
+    entry: dict[str, Any], recorded_by_api: Path
+) -> None:
+    _assert_same_calls(entry, recorded_by_api)
