@@ -63,7 +63,7 @@ def _run(fault: str, monkeypatch: pytest.MonkeyPatch) -> _Run:
         model = make_llama(TINY, llama_weights(TINY, 0), LENGTHS, 2, 16)
         tokens = generate(model, random_prompts(TINY, LENGTHS, 0), 2).tokens
     assert ids[-1] is not None
-    return _Run(tokens, outputs, int(str(ids[-1])))
+    return _Run(tokens, outputs, ids[-1].parts[0])
 
 
 def _layers_of_twin(tokens: Tensor) -> list[Tensor]:
