@@ -28,15 +28,23 @@ class Host:
     environ: dict[str, str]
 
 
-@pytest.fixture(scope="session", params=[1, 0], ids=["abi1", "abi0"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Host:
-    abi: int = request.param
+@pytest.fixture(scope="session")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    return build(1, tmp_path_factory.mktemp("host1"))
+
+
+@pytest.fixture(scope="session", params=[0, 1], ids=["abi0", "abi1"])
+def any_host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Host:
+    return build(request.param, tmp_path_factory.mktemp("host"))
+
+
+def build(abi: int, folder: Path) -> Host:
     library = find_packaged(f"hostatb/cxx_abi_{abi}/lib/libatb.so", os.environ)
     probe = find_packaged(f"libatb_probe_abi{abi}.so", os.environ)
     compiler = shutil.which("c++")
     if library is None or probe is None or compiler is None:
         pytest.skip("needs the compiled libraries and a C++ compiler")
-    program = tmp_path_factory.mktemp(f"host{abi}") / "atb_host"
+    program = folder / "atb_host"
     subprocess.run(
         [
             compiler, "-std=c++17", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", "-o", str(program),
@@ -79,9 +87,9 @@ def dump(host: Host, output: Path, command: str, *words: str, **changes: str) ->
     return Ran(done.returncode, done.stdout, done.stderr, output)
 
 
-def test_everything_is_captured_and_added_up(host: Host, tmp_path: Path) -> None:
+def test_everything_is_captured_and_added_up(any_host: Host, tmp_path: Path) -> None:
     types = ("tensor", "layer", "op", "cpu_profiling", "onnx")
-    ran = dump(host, tmp_path, f"{host.program} 3", "--type", *types, "-er", "0,1")
+    ran = dump(any_host, tmp_path, f"{any_host.program} 3", "--type", *types, "-er", "0,1")
     assert ran.code == 0, ran.stderr
     assert ran.stdout.startswith("result 42\n")
     summary = ran.summary
@@ -176,18 +184,20 @@ def test_two_processes_of_torchrun_are_two_devices(host: Host, tmp_path: Path) -
     assert [process["sealed"] for process in ran.summary["processes"]] == [True, True]
 
 
-def test_a_probe_of_the_other_abi_is_refused_before_the_start(host: Host, tmp_path: Path) -> None:
-    abi = int(host.environ["ATB_HOME_PATH"][-1])
+def test_a_probe_of_the_other_abi_is_refused_before_the_start(
+    any_host: Host, tmp_path: Path
+) -> None:
+    abi = int(any_host.environ["ATB_HOME_PATH"][-1])
     other = find_packaged(f"libatb_probe_abi{1 - abi}.so", os.environ)
-    ran = dump(host, tmp_path, f"{host.program}", "--probe-lib", str(other))
+    ran = dump(any_host, tmp_path, f"{any_host.program}", "--probe-lib", str(other))
     assert ran.code == 2
     assert ran.stdout == ""
     assert f"built for C++ ABI {1 - abi}" in ran.stderr
 
 
-def test_the_wrong_atb_home_is_noticed_after_the_run(host: Host, tmp_path: Path) -> None:
-    abi = int(host.environ["ATB_HOME_PATH"][-1])
-    home = f"{host.environ['ATB_HOME_PATH'][:-1]}{1 - abi}"
-    ran = dump(host, tmp_path, f"{host.program}", ATB_HOME_PATH=home)
+def test_the_wrong_atb_home_is_noticed_after_the_run(any_host: Host, tmp_path: Path) -> None:
+    abi = int(any_host.environ["ATB_HOME_PATH"][-1])
+    home = f"{any_host.environ['ATB_HOME_PATH'][:-1]}{1 - abi}"
+    ran = dump(any_host, tmp_path, f"{any_host.program}", ATB_HOME_PATH=home)
     assert ran.code == 3
-    assert "another C++ ABI" in ran.stderr or "of another C++ ABI than" in ran.stderr
+    assert "of another C++ ABI than" in ran.stderr
