@@ -149,7 +149,9 @@ def describe_summary(summary: DumpSummary) -> str:
         lines.append(("lost", "nothing; every process sealed its ledger"))
     if (next_command := what_next(summary)) is not None:
         lines.append(("next", next_command))
-    head = "complete" if summary.complete else "INCOMPLETE"
+    head = "complete" if summary.processes else "finished"
+    if not summary.complete:
+        head = "INCOMPLETE"
     return _table(f"ait llm dump: {head}", lines)
 
 

@@ -145,7 +145,14 @@ def _collect(
 
     foreign_files = 0
     if not records and not plan.probe.packaged:
-        foreign_files = sum(_count_new_files(p, started) for p in _foreign_dumps(config.output))
+        roots = _foreign_dumps(config.output)
+        foreign_files = sum(_count_new_files(root, started) for root in roots)
+        tensors = sum(_count_new_files(root, started, ".bin") for root in roots)
+        if foreign_files and config.captures_tensors and not tensors:
+            problems.append(
+                f"the probe {plan.probe.path} wrote no tensor file; probes of 2026 take their "
+                "settings from a file that ATB_DUMP_CONFIG names, not from this command"
+            )
         notes.append(f"the probe {plan.probe.path} keeps no ledger, so what it lost cannot be told")
     if records:
         problems = [
@@ -256,11 +263,12 @@ def _new_files(dump_dir: Path, directories: Sequence[str], suffix: str, started:
     ]
 
 
-def _count_new_files(directory: Path, started: int) -> int:
+def _count_new_files(directory: Path, started: int, suffix: str = "") -> int:
     return sum(
         os.lstat(os.path.join(folder, name)).st_mtime_ns >= started  # noqa: PTH118 - hot loop
         for folder, _, names in os.walk(directory)
         for name in names
+        if name.endswith(suffix)
     )
 
 

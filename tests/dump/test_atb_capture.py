@@ -299,6 +299,19 @@ def test_a_probe_without_ledger_counts_files_and_says_that_losses_are_unknown(
     assert "keeps no ledger" in summary.notes[0]
 
 
+def test_a_probe_that_wrote_files_but_no_tensors_is_incomplete(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    own = Path(environ["AIT_LLM_LIB_DIR"]) / "libatb_probe_abi1.so"
+    code = (
+        "import pathlib\np = pathlib.Path(os.environ['ATB_OUTPUT_DIR']) / 'atb_dump_data'\n"
+        "p.mkdir()\n(p / 'layer.json').write_text('x')"
+    )
+    summary = dump(environ, tmp_path / "out", code, probe=own)
+    assert summary.files == 1
+    assert "wrote no tensor file" in summary.problems[0]
+
+
 def test_a_probe_without_ledger_that_wrote_nothing_is_incomplete(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
