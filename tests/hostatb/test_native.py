@@ -277,6 +277,16 @@ def test_graph_refuses_unknown_tensors_and_second_owners() -> None:
         leaf.setup(context, [Host(b"x").tensor], [Host(b"x").tensor])
 
 
+def test_graph_refuses_tensors_that_nothing_writes() -> None:
+    graph = NativeGraph("Graph", 1, 1, 1)
+    with pytest.raises(NativeStatusError, match="reads tensor 2, which no earlier node writes"):
+        graph.add_node(_leaf(), (2,), (1,))
+    graph.add_node(_leaf(), (0,), (2,))
+    with pytest.raises(NativeStatusError, match="no node of Graph writes output 0") as caught:
+        _run(graph, [Host(b"x")], [Host(b"x")])
+    assert caught.value.status == Status.INVALID_GRAPH
+
+
 def test_graph_name_is_letters_digits_and_underscores() -> None:
     with pytest.raises(NativeStatusError, match=r"\.\./x"):
         NativeGraph("../x", 1, 1, 0)

@@ -77,6 +77,27 @@ std::vector<uint32_t> Ids(uint32_t count, const uint32_t *ids)
     return count == 0 ? std::vector<uint32_t>() : std::vector<uint32_t>(ids, ids + count);
 }
 
+void CheckNode(const HostatbOperation &graph, const Node &node, const HostatbOperation &operation)
+{
+    const std::vector<bool> &known = graph.graph->known;
+    for (const std::vector<uint32_t> *ids : {&node.inIds, &node.outIds}) {
+        for (const uint32_t id : *ids) {
+            if (id >= known.size()) {
+                throw Failure(HOSTATB_ERROR_INVALID_GRAPH,
+                              graph.type + " has " + std::to_string(known.size()) +
+                                  " tensors; a node refers to number " + std::to_string(id));
+            }
+        }
+    }
+    for (const uint32_t id : node.inIds) {
+        if (!known[id]) {
+            throw Failure(HOSTATB_ERROR_INVALID_GRAPH,
+                          operation.type + " in " + graph.type + " reads tensor " +
+                              std::to_string(id) + ", which no earlier node writes");
+        }
+    }
+}
+
 Tensors TensorList(uint32_t count, const HostatbTensor *tensors)
 {
     return count == 0 ? Tensors() : Tensors(tensors, tensors + count);
@@ -149,7 +170,10 @@ HostatbOperation *hostatb_graph_create(const char *name, uint32_t inNum, uint32_
         operation->type = text.empty() ? "GraphOperation" : text;
         operation->inNum = inNum;
         operation->outNum = outNum;
-        operation->graph.emplace().internalNum = internalNum;
+        Graph &graph = operation->graph.emplace();
+        graph.internalNum = internalNum;
+        graph.known.resize(size_t{inNum} + outNum + internalNum);
+        std::fill_n(graph.known.begin(), inNum, true);
         created = operation.release();
         return HOSTATB_NO_ERROR;
     });
@@ -172,15 +196,9 @@ int hostatb_graph_add_node(HostatbOperation *graph, HostatbOperation *node, uint
                               std::to_string(inNum) + " and " + std::to_string(outNum));
         }
         Node added{nullptr, Ids(inNum, inIds), Ids(outNum, outIds), reshape, reshapeUser};
-        const uint32_t tensors = graph->inNum + graph->outNum + graph->graph->internalNum;
-        for (const std::vector<uint32_t> *ids : {&added.inIds, &added.outIds}) {
-            for (const uint32_t id : *ids) {
-                if (id >= tensors) {
-                    throw Failure(HOSTATB_ERROR_INVALID_GRAPH,
-                                  graph->type + " has " + std::to_string(tensors) +
-                                      " tensors; a node refers to number " + std::to_string(id));
-                }
-            }
+        CheckNode(*graph, added, *node);
+        for (const uint32_t id : added.outIds) {
+            graph->graph->known[id] = true;
         }
         graph->graph->nodes.push_back(std::move(added));
         graph->graph->nodes.back().operation.reset(node);

@@ -26,20 +26,44 @@ Descs InferLeaf(const HostatbOperation &operation, const Descs &in)
 
 Descs InferGraph(const HostatbOperation &operation, const Descs &in)
 {
-    const Graph &graph = *operation.graph;
-    Descs tensors = in;
-    tensors.resize(in.size() + operation.outNum + graph.internalNum);
-    for (const Node &node : graph.nodes) {
-        const Descs out = InferShape(*node.operation, NodeInputs(node, tensors));
-        for (size_t i = 0; i < out.size(); ++i) {
-            tensors[node.outIds[i]] = out[i];
-        }
+    Descs tensors = GraphTensors(operation, in);
+    for (const Node &node : operation.graph->nodes) {
+        SetNodeOutputs(operation, node, InferShape(*node.operation, NodeInputs(node, tensors)),
+                       tensors);
     }
-    const auto first = tensors.begin() + operation.inNum;
-    return Descs(first, first + operation.outNum);
+    return GraphOutputs(operation, tensors);
 }
 
 } // namespace
+
+Descs GraphTensors(const HostatbOperation &graph, const Descs &in)
+{
+    for (uint32_t i = 0; i < graph.outNum; ++i) {
+        if (!graph.graph->known[graph.inNum + i]) {
+            throw Failure(HOSTATB_ERROR_INVALID_GRAPH,
+                          "no node of " + graph.type + " writes output " + std::to_string(i));
+        }
+    }
+    Descs tensors = in;
+    tensors.resize(in.size() + graph.outNum + graph.graph->internalNum);
+    return tensors;
+}
+
+void SetNodeOutputs(const HostatbOperation &graph, const Node &node, const Descs &out,
+                    Descs &tensors)
+{
+    for (size_t i = 0; i < out.size(); ++i) {
+        if (node.outIds[i] >= graph.inNum) {
+            tensors[node.outIds[i]] = out[i];
+        }
+    }
+}
+
+Descs GraphOutputs(const HostatbOperation &graph, const Descs &tensors)
+{
+    const auto first = tensors.begin() + graph.inNum;
+    return Descs(first, first + graph.outNum);
+}
 
 Descs NodeInputs(const Node &node, const Descs &graphTensors)
 {

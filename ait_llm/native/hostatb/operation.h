@@ -33,7 +33,19 @@ struct Node {
 struct Graph {
     uint32_t internalNum = 0;
     std::vector<Node> nodes;
+    std::vector<bool> known; // tensors that are inputs or that a node has written
 };
+
+// Descriptions of a graph's inputs, outputs and internals; the last two still unknown. Throws
+// Failure if a graph output is never written.
+Descs GraphTensors(const HostatbOperation &graph, const Descs &in);
+
+// Enters what a node writes. An input that a node updates in place stays what it is.
+void SetNodeOutputs(const HostatbOperation &graph, const Node &node, const Descs &out,
+                    Descs &tensors);
+
+// The graph's own outputs among its tensors.
+Descs GraphOutputs(const HostatbOperation &graph, const Descs &tensors);
 
 // What input `descs` of a node look like after its reshape. Throws Failure.
 Descs NodeInputs(const Node &node, const Descs &graphTensors);

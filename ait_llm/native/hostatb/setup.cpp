@@ -93,22 +93,15 @@ void SetupLeaf(Runner &runner, const Descs &in, SetupStatistic &statistic)
 
 void SetupGraph(Runner &runner, const Descs &in, SetupStatistic &statistic)
 {
-    const Graph &graph = *runner.operation->graph;
+    const std::vector<Node> &nodes = runner.operation->graph->nodes;
     runner.in = in;
-    runner.tensors = in;
-    runner.tensors.resize(in.size() + runner.operation->outNum + graph.internalNum);
-    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    runner.tensors = GraphTensors(*runner.operation, in);
+    for (size_t i = 0; i < nodes.size(); ++i) {
         Runner &child = *runner.children[i];
-        SetupRunner(child, NodeInputs(graph.nodes[i], runner.tensors), statistic);
-        for (size_t k = 0; k < child.out.size(); ++k) {
-            const uint32_t id = graph.nodes[i].outIds[k];
-            if (id >= in.size()) { // an input that a node updates in place stays what it is
-                runner.tensors[id] = child.out[k];
-            }
-        }
+        SetupRunner(child, NodeInputs(nodes[i], runner.tensors), statistic);
+        SetNodeOutputs(*runner.operation, nodes[i], child.out, runner.tensors);
     }
-    const auto first = runner.tensors.begin() + runner.operation->inNum;
-    runner.out.assign(first, first + runner.operation->outNum);
+    runner.out = GraphOutputs(*runner.operation, runner.tensors);
 }
 
 } // namespace
