@@ -15,7 +15,7 @@ from ait_llm.hostatb.models.config import ATB_DTYPES, BERT_PRESETS, BertConfig
 from ait_llm.hostatb.models.minilm import PACKAGE, find_minilm, load_minilm
 from ait_llm.hostatb.models.weights import bert_weights
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("native_library")]
 TINY = BERT_PRESETS["tiny"].with_dtype(torch.float16)
 SEQUENCES = [torch.tensor([1, 5, 9, 200, 2]), torch.tensor([1, 77, 2])]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -15,7 +16,12 @@ import ait_llm.hostatb as torch_atb
 from ait_llm.hostatb.demo import bert, llama
 from ait_llm.hostatb.models import minilm
 
-native = pytest.mark.native
+TestFunction = TypeVar("TestFunction", bound=Callable[..., None])
+
+
+def native(test: TestFunction) -> TestFunction:
+    """Mark a test that runs operations."""
+    return pytest.mark.native(pytest.mark.usefixtures("native_library")(test))
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from ait_llm.hostatb.models.generate import follow, generate, make_llama, random
 from ait_llm.hostatb.models.llama_torch import llama_twin
 from ait_llm.hostatb.models.weights import llama_weights
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("native_library")]
 TINY = LLAMA_PRESETS["tiny"]
 LENGTHS = (7, 4)
 # In a run of one prefill and one decode step, the layers are called in this order.

@@ -26,7 +26,7 @@ from ait_llm.hostatb.models.llama_torch import llama_twin
 from ait_llm.hostatb.models.model import Model
 from ait_llm.hostatb.models.weights import llama_weights
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("native_library")]
 TINY = LLAMA_PRESETS["tiny"]
 LENGTHS = (7, 4)
 
