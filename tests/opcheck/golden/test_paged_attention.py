@@ -262,6 +262,7 @@ def test_int8_queries_quantise_probabilities(run: Run, offline: bool) -> None:
     params = _params(quantType=2 if offline else 3, outDataType=27)
     (y,) = run(OP, [query, *caches, TABLES[:2], _int32(9, 4), *tail], params).outputs
     assert y.dtype == torch.bfloat16
+    exact = []
     for batch, count in ((0, 9), (1, 4)):
         keys, values = (_entries(cache, batch, count) for cache in caches)
         for head in range(4):
@@ -272,9 +273,11 @@ def test_int8_queries_quantise_probabilities(run: Run, offline: bool) -> None:
             counts = [min(round(float(torch.tensor(p / unit).half())), 127) for p in powers]
             total = sum(c * v for c, v in zip(counts, values[:, head // 2].double(), strict=True))
             expected = total * float(value[head]) * unit / math.fsum(powers)
-            slack = 127 * float(value[head]) * unit
             difference = (y[batch, head].double() - expected).abs()
-            assert bool((difference <= slack + expected.abs() * 2**-8).all())
+            # A count at a rounding boundary may differ by one, in a few elements.
+            assert bool((difference <= 127 * float(value[head]) * unit).all())
+            exact.append(difference <= expected.abs() * 2**-8 * 0.6 + 1e-6)
+    assert float(torch.stack(exact).double().mean()) >= 0.8
 
 
 # ---- properties and refusals ----------------------------------------------------------------

@@ -542,6 +542,7 @@ def test_int8_attention_quantises_probabilities(run: Run, offline: bool, masked:
     params = _params(quantType=2 if offline else 3, outDataType=1, maskType=int(masked))
     (y,) = run(OP, [q, k, v, *mask, _int32(6), *scales], params).outputs
     assert y.dtype == torch.float16
+    exact = []
     for head in range(4):
         for row in range(6):
             keys = range(row + 1 if masked else 6)
@@ -557,9 +558,11 @@ def test_int8_attention_quantises_probabilities(run: Run, offline: bool, masked:
             for d in range(16):
                 total = sum(c * int(v[j, head // 2, d]) for c, j in zip(counts, keys, strict=True))
                 expected = total * float(value[head]) * unit / math.fsum(powers)
-                # A count at a rounding boundary may differ by one.
-                slack = 127 * float(value[head]) * unit
-                assert abs(float(y[row, head, d]) - expected) <= slack + abs(expected) * 1e-3
+                error = abs(float(y[row, head, d]) - expected)
+                # A count at a rounding boundary may differ by one, in a few elements.
+                assert error <= 127 * float(value[head]) * unit
+                exact.append(error <= abs(expected) * 1e-3 + 1e-6)
+    assert sum(exact) >= 0.9 * len(exact)
 
 
 # ---- properties and refusals ----------------------------------------------------------------
