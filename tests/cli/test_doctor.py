@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +13,7 @@ from click.testing import CliRunner
 from ait_llm.cli import doctor as command
 from ait_llm.cli.main import ait
 from ait_llm.dump.checkup import Finding
+from ait_llm.probe.library import find_packaged
 
 GOOD = Finding("torch", "ok", "2.9 (/lib/torch)", essential=True)
 OPTIONAL = Finding("torch_npu", "absent", "not installed", "capturing on an Ascend device")
@@ -55,3 +59,19 @@ def test_json_holds_every_finding() -> None:
         "disables": "capturing on an Ascend device",
         "essential": False,
     }
+
+
+@pytest.mark.native
+def test_the_embedded_default_is_tried_for_real() -> None:
+    if find_packaged("libatb_probe_abi1.so", os.environ) is None:
+        pytest.skip("needs the compiled libraries")
+    done = subprocess.run(
+        [sys.executable, "-m", "ait_llm", "llm", "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    findings = {item["name"]: item for item in json.loads(done.stdout)["findings"]}
+    assert findings["capture"]["status"] == "ok", findings
+    assert "tensors and was sealed" in findings["capture"]["detail"]
+    assert done.returncode == 0
