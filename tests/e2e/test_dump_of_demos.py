@@ -247,3 +247,24 @@ def test_bert_is_dumped_from_a_shell_script(tmp_path: Path) -> None:
     assert len(attention) == config.num_layers
     assert attention[0].outputs[0].shape == (25, config.hidden_size)
     assert attention[0].params["headNum"] == config.num_heads
+
+
+def test_two_processes_on_two_devices_are_kept_apart(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    program = [*launcher, "--nproc-per-node", "2", "-m", f"{DEMO}.llama", "--tokens", "1"]
+    ran = _dump(["--exec", shlex.join(program), "--type", "tensor", "model", "-ids", "5"], tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    first, second = Capture(tmp_path, ran).dump.processes
+    assert (first.device, second.device) == (0, 1)
+    assert first.pid != second.pid
+    assert first.sealed
+    assert second.sealed
+    dump = Capture(tmp_path, ran).dump
+    logits = [
+        operation.outputs[0].torch()
+        for process in (first, second)
+        for operation in dump.operations(device=process.device, pid=process.pid)
+        if operation.type == "LmHead"
+    ]
+    assert torch.equal(*logits)
+    assert {model.pid for model in dump.models} == {first.pid, second.pid}

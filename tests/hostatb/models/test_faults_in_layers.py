@@ -100,4 +100,4 @@ def test_a_fault_is_visible_in_its_layer_and_not_before(
     golden = _layers_of_twin(clean.tokens)[phase]
     assert torch.equal(faulty.outputs[phase][0], clean.outputs[phase][0])
     usual = _error(golden[1], clean.outputs[phase][1])
-    assert not _error(golden[1], faulty.outputs[phase][1]) <= 1.5 * usual  # NaN is visible too
+    assert not _error(golden[1], faulty.outputs[phase][1]) <= 2 * usual  # NaN is visible too
