@@ -162,10 +162,14 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     if kind is ElewiseType.QUANT:
         check_last_dim(NAME, descs, 32)
         return (replace(x, dtype=I8),)
-    if kind is ElewiseType.QUANT_PER_CHANNEL:
-        return (replace(x, dtype=I8),)
-    if kind is ElewiseType.DEQUANT_PER_CHANNEL:
-        return (replace(x, dtype=F16),)
+    if kind in (ElewiseType.QUANT_PER_CHANNEL, ElewiseType.DEQUANT_PER_CHANNEL):
+        for channels in descs[1:]:
+            if channels.elements and broadcast(NAME, x.shape, channels.shape) != x.shape:
+                raise refused(
+                    NAME,
+                    f"channels of {list(channels.shape)} are more than x of {list(x.shape)} has",
+                )
+        return (replace(x, dtype=I8 if kind is ElewiseType.QUANT_PER_CHANNEL else F16),)
     if kind is ElewiseType.DYNAMIC_QUANT:
         return _infer_dynamic_quant(x, params)
     return (x,)

@@ -9,7 +9,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from ait_llm.core import DType, TensorDesc
+from ait_llm.core import FORMAT_FRACTAL_NZ, DType, TensorDesc
 from ait_llm.opcheck.golden.attention_core import attend, attend_int8
 from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.masks import Bias, Mask, key_bias, tensor_mask, total, unblocked
@@ -173,7 +173,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
             check_rank(NAME, descs, at[name], rank)
     query, key = descs[0], descs[1]
     head_size = query.shape[2]
-    nz = key.format != query.format
+    nz = key.format == FORMAT_FRACTAL_NZ
     size_axis = (key.shape[1] * key.shape[3] // config.kv_heads) if nz else key.shape[3]
     if query.shape[1] != config.heads or size_axis != head_size:
         raise refused(

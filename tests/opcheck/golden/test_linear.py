@@ -194,6 +194,13 @@ def test_int8_products_are_exact_before_the_scale(
     assert_close(y, total * scale.double(), floor=0.001)
 
 
+def test_int8_sums_beyond_float32_keep_their_last_bit(run: Run) -> None:
+    x = torch.full((1, 3001), 127, dtype=torch.int8)
+    bias = torch.tensor([-(127 * 127 * 3001) + 1], dtype=torch.int32)
+    params = {"outDataType": 27, "quantMode": 1}
+    assert float(run(OP, [x, x, bias, torch.ones(1)], params).outputs[0]) == 1.0
+
+
 def test_per_token_scales_multiply_rows(run: Run, assert_close: AssertClose) -> None:
     x, w = _int8(3, 32), _int8(5, 32)
     scale, token = torch.rand(5) * 1e-4, torch.rand(3) + 0.5

@@ -252,6 +252,25 @@ def test_int8_caches_are_dequantised_per_channel(
         assert_close(y[batch : batch + 1], expected, floor=0.05)
 
 
+def test_compressed_rows_dequantise_with_their_head(
+    run: Run, assert_close: AssertClose, attention: Attention
+) -> None:
+    query = torch.randn(1, 4, 16).half()
+    caches = [torch.randint(-128, 128, (4, BLOCK, 1, 16)).to(torch.int8) for _ in range(2)]
+    tables = torch.tensor([[3, 1], [2, 0]], dtype=torch.int32)
+    scales = [torch.rand(32) * 0.02 for _ in range(2)]
+    params = _params(quantType=1, compressType=1)
+    (y,) = run(OP, [query, *caches, tables, _int32(6, 3), *scales], params).outputs
+    for head, count in ((0, 6), (1, 3)):
+        plain = [
+            torch.stack([c[tables[head, j // BLOCK], j % BLOCK] for j in range(count)]).double()
+            * scale.double().reshape(2, 16)[head]
+            for c, scale in zip(caches, scales, strict=True)
+        ]
+        own = slice(2 * head, 2 * head + 2)
+        assert_close(y[:, own], attention(query[:, own], *plain, scale=SCALE), floor=0.05)
+
+
 @pytest.mark.parametrize("offline", [True, False])
 def test_int8_queries_quantise_probabilities(run: Run, offline: bool) -> None:
     query = torch.randint(-100, 100, (2, 4, 16)).to(torch.int8)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import OperationError
-from ait_llm.opcheck.golden import Result, golden_ops
+from ait_llm.opcheck.golden import Result, golden_ops, topk_topp_sampling
 from ait_llm.opcheck.golden.glibc_random import rand, uniform
 
 Run = Callable[..., Result]
@@ -185,13 +185,30 @@ def test_large_vocabularies_are_walked_by_blocks_per_row(run: Run) -> None:
     probs = torch.full((2, vocabulary), 2.0**-14).half()
     numbers = torch.tensor([[0.1], [0.9]])
     topk = torch.full((2, 1), vocabulary - 1, dtype=torch.int32)
-    topp = torch.ones(2, 1).half()
+    # Sums reach 1 at the end of the first block and 2 at the end of the second.
+    topp = torch.full((2, 1), 2.0).half()
     params = {"topkToppSamplingType": 3, "logProbsSize": 0}
     index, _, logs = run(OP, [probs, topk, topp, numbers], params).outputs
     assert logs.shape == (2, 0)
     for b in range(2):
-        place, _, _ = _drawn(probs[b].tolist(), 1.0, float(numbers[b]), vocabulary - 1, below=True)
+        place, _, _ = _drawn(probs[b].tolist(), 2.0, float(numbers[b]), vocabulary - 1, below=True)
         assert int(index[b]) == place
+    assert int(index[0]) < 0.11 * 16384
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(0, 1), (1, 0)])
+def test_a_sum_equal_to_the_bound_counts_for_single_topk_only(
+    run: Run, monkeypatch: pytest.MonkeyPatch, kind: int, expected: int
+) -> None:
+    def half(seeds: list[int], count: int) -> Tensor:
+        return torch.full((len(seeds), count), 0.5)
+
+    monkeypatch.setattr(topk_topp_sampling, "uniform", half)
+    probs, topp = torch.full((1, 4), 0.25).half(), torch.tensor([[0.6]]).half()
+    topk = [] if kind == 0 else [torch.tensor([[3]], dtype=torch.int32)]
+    params = {"topkToppSamplingType": kind, "topk": 4, "randSeeds": [1]}
+    # Sums are 0.25, 0.5, 0.75, 1; the second is selected; the bound is 0.25.
+    assert int(run(OP, [probs, *topk, topp], params).outputs[0]) == expected
 
 
 def test_frequencies_follow_the_probabilities(run: Run) -> None:
