@@ -179,7 +179,8 @@ def _process(process: ProcessSummary) -> str:
         counted(getattr(process, f"{noun}s"), noun) for noun in ("operation", "kernel", "tensor")
     )
     return (
-        f"{process.pid} on device {process.device}: tokens {ranges(process.steps) or 'none'}, "
+        f"{process.pid} on device {', '.join(process.devices)}: "
+        f"tokens {ranges(process.steps) or 'none'}, "
         f"{counts}, {human_bytes(process.bytes)}; {state}"
     )
 

@@ -134,7 +134,7 @@ def _collect(
             continue
         if record is not None:
             records.append(record)
-    records.sort(key=lambda record: (record.device, record.pid))
+    records.sort(key=lambda record: (record.devices, record.pid))
     running = any(record.running for record in records)
 
     tables = _new_files(config.dump_dir, _TABLE_DIRECTORIES, ".csv", started)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,16 +19,16 @@ from ait_llm.probe.writers import is_alive
 
 # Names of libmki's kernels; built-in operations end in "Operation".
 _KERNEL_ENDINGS = ("Kernel", "Tactic")
-_UNKNOWN_DEVICE = "-1"
 _COUNTED = ("saved", "described", "empty", "failed", "dropped")
 
 
 @dataclass(slots=True)
 class ProcessRecord:
-    """Totals of one traced process on one device.
+    """Totals of one traced process.
 
     Attributes:
-        device: device id as in the directory name, ``-1`` if ATB could not tell.
+        named_device: device id in the header, ``-1`` if it was not known yet.
+        used_devices: device ids of the selected operations.
         host: name of the machine it ran on.
         environment: facts that the probe noted, such as the ABI.
         steps: execute counts of which something was selected.
@@ -46,10 +47,11 @@ class ProcessRecord:
     """
 
     path: Path
-    device: str
+    named_device: str
     pid: int
     host: str
     environment: Mapping[str, Any] = field(default_factory=dict)
+    used_devices: set[str] = field(default_factory=set)
     steps: set[int] = field(default_factory=set)
     phases: Counter[str] = field(default_factory=Counter)
     kernel_phases: Counter[str] = field(default_factory=Counter)
@@ -83,6 +85,11 @@ class ProcessRecord:
         return sum(self.sections, Counter())
 
     @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that operations ran on; where none is known, the one that the header names."""
+        return tuple(sorted(self.used_devices, key=device_order)) or (self.named_device,)
+
+    @property
     def operations(self) -> int:
         """Executed operations that were selected; one saved before and after counts once."""
         return max(self.phases.values(), default=0)
@@ -91,6 +98,11 @@ class ProcessRecord:
     def kernels(self) -> int:
         """Executed kernels that were selected, counted like operations."""
         return max(self.kernel_phases.values(), default=0)
+
+
+def device_order(device: str) -> tuple[int, str]:
+    """Sorts device ids as numbers, and what is no number before them."""
+    return (int(device) if device.isdecimal() else -1, device)
 
 
 def read_ledger(path: Path, start_time: str) -> ProcessRecord | None:
@@ -152,7 +164,7 @@ def _open_record(path: Path, header: Mapping[str, Any]) -> ProcessRecord:
     environment = header.get("environment")
     return ProcessRecord(
         path,
-        device=str(header.get("device", device)),
+        named_device=str(header.get("device", device)),
         pid=_number(header, "pid") or (int(pid) if pid.isdigit() else 0),
         host=str(header.get("host", "")),
         environment=environment if isinstance(environment, dict) else {},
@@ -169,11 +181,9 @@ def _add_operation(record: ProcessRecord, line: Mapping[str, Any]) -> None:
     record.tensors += _number(line, "tensors")
     record.bytes += _number(line, "bytes")
     record.last_operation = str(line.get("path", line.get("op")))
-    if record.device == _UNKNOWN_DEVICE:
-        # The process can open its ledger before it drives a device; the tensors' folder knows.
-        device, _, rest = record.last_operation.partition("_")
-        if rest.startswith(f"{record.pid}/"):
-            record.device = device
+    device, _, rest = record.last_operation.partition("_")
+    if rest.startswith(f"{record.pid}/") and re.fullmatch(r"-?\d{1,9}", device):
+        record.used_devices.add(device)
     if state in ("failed", "dropped"):
         record.lost_tensors += _number(line, "lost")
         record.reasons[str(line.get("reason", "no reason given"))] += 1

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ait_llm.dump.ledger import ProcessRecord
+from ait_llm.dump.ledger import ProcessRecord, device_order
 from ait_llm.probe import HostLibrary, ProbeConfig
 
 # A program may run for hours with thousands of processes; nobody reads more than this.
@@ -17,9 +17,9 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class ProcessSummary:
-    """One traced process on one device. ``end`` is None if its ledger is not sealed."""
+    """One traced process. ``end`` is None if its ledger is not sealed."""
 
-    device: str
+    devices: tuple[str, ...]
     pid: int
     sealed: bool
     end: str | None
@@ -85,7 +85,10 @@ class DumpSummary:
             "exit_code": self.exit_code,
             "complete": self.complete,
             "dump_dir": str(self.dump_dir),
-            "devices": sorted({process.device for process in self.processes}),
+            "devices": sorted(
+                {device for process in self.processes for device in process.devices},
+                key=device_order,
+            ),
             "steps": list(self.steps),
             **{
                 name: self.total(name)
@@ -115,7 +118,7 @@ def summarise_process(record: ProcessRecord) -> ProcessSummary:
     """The totals of one ledger."""
     states = record.states
     return ProcessSummary(
-        device=record.device,
+        devices=record.devices,
         pid=record.pid,
         sealed=record.sealed,
         end=record.end,
@@ -138,7 +141,7 @@ def losses(records: Iterable[ProcessRecord]) -> list[str]:
     """A sentence for each process that lost something or did not finish its ledger."""
     sentences = []
     for record in records:
-        name = f"process {record.pid} on device {record.device}"
+        name = f"process {record.pid} on device {', '.join(record.devices)}"
         if record.damaged_lines:
             sentences.append(f"{name}: {record.damaged_lines} lines of {record.path} are damaged")
         if record.removed:

@@ -45,7 +45,7 @@ class Recorder:
 
 def summary(**changes: Any) -> DumpSummary:
     process = ProcessSummary(
-        device="0", pid=4242, sealed=True, end="exit", running=False, steps=(0, 1),
+        devices=("0",), pid=4242, sealed=True, end="exit", running=False, steps=(0, 1),
         operations=4, kernels=2, tensors=12, files=16, bytes=96,
         failed=0, dropped=0, lost_tensors=0,
         last_operation="0_4242/1/0_DecoderLayer",

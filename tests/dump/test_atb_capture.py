@@ -51,7 +51,7 @@ def test_a_complete_capture_is_added_up(environ: dict[str, str], tmp_path: Path)
     summary = dump(environ, tmp_path / "out", code)
     (process,) = summary.processes
     assert summary.complete
-    assert (process.device, process.sealed, process.end) == ("0", True, "exit")
+    assert (process.devices, process.sealed, process.end) == (("0",), True, "exit")
     assert summary.steps == (0, 1)
     assert [summary.total(n) for n in ("operations", "tensors", "files", "bytes")] == [3, 9, 12, 72]
 
@@ -72,14 +72,23 @@ def test_kernels_are_counted_apart_from_operations(environ: dict[str, str], tmp_
 def test_two_devices_are_two_processes(environ: dict[str, str], tmp_path: Path) -> None:
     code = "for d in '10':\n c = Capture(d, pid=70 + int(d))\n c.op()\n c.seal()"
     summary = dump(environ, tmp_path, code)
-    assert [(p.device, p.pid) for p in summary.processes] == [("0", 70), ("1", 71)]
+    assert [(p.devices, p.pid) for p in summary.processes] == [(("0",), 70), (("1",), 71)]
+    assert summary.as_dict()["devices"] == ["0", "1"]
+
+
+def test_a_process_that_drives_two_devices_names_both(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    code = "c = Capture(pid=7)\n[c.op(path=f'{d}_7/0/0_Linear') for d in (10, 2)]\nc.seal()"
+    summary = dump(environ, tmp_path, code)
+    assert summary.processes[0].devices == ("2", "10")
 
 
 def test_a_device_that_was_unknown_at_first_is_taken_from_the_operations(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     code = "c = Capture('-1', pid=7)\nc.op(path='3_7/0/0_Linear')\nc.seal()"
-    assert dump(environ, tmp_path, code).processes[0].device == "3"
+    assert dump(environ, tmp_path, code).processes[0].devices == ("3",)
 
 
 def test_no_atb_call_is_said_with_the_reasons(environ: dict[str, str], tmp_path: Path) -> None:
