@@ -34,6 +34,9 @@ _WRITER = {
 # ATB 8.3 and later ask for settings after every Setup.
 _SINCE_8_3 = f"{_PROBE}12UpdateConfigEv"
 
+WRITER_NAME = "ait_probe_writer"
+"""The process that writes a capture to disk; the probe starts the one beside itself."""
+
 LIB_DIR_VARIABLE = "AIT_LLM_LIB_DIR"
 """Names a directory that is searched for our native libraries before the package's own."""
 
@@ -207,14 +210,14 @@ def check_probe(path: Path, abi: int) -> None:
     """
     try:
         library = read_shared_library(path)
-        status = path.stat()
-    except (FormatError, OSError) as error:
+    except FormatError as error:
         raise ProbeError(f"the probe cannot be used: {error}") from error
-    if _writable_by_others(status):
-        raise ProbeError(
-            f"the probe {path} can be changed by other users (mode {stat.S_IMODE(status.st_mode):o}"
-            f"); it would run inside your program, so first: chmod go-w {path}"
-        )
+    for file in (path, path.with_name(WRITER_NAME)):  # the probe starts the writer beside it
+        if file.exists() and _writable_by_others(status := file.stat()):
+            raise ProbeError(
+                f"{file} can be changed by other users (mode {stat.S_IMODE(status.st_mode):o}); "
+                f"it would run with your program's rights, so first: chmod go-w {file}"
+            )
     if not library.runs_here:
         raise ProbeError(f"the probe {path} is built for {library.machine_name}, not this machine")
     missing = [name for name in (_GATE[abi], _WRITER[abi]) if name not in library.exported]

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_NAME = b"ait_probe_writer"
+from ait_llm.probe.library import WRITER_NAME
+
 _HOST_ARGUMENT = 4  # process id of the host in the writer's argument list
 _POLL_SECONDS = 0.02
 _PATIENCE_SECONDS = 2.0
@@ -60,7 +61,7 @@ def _writers(output: Path, start_time: str) -> Iterator[tuple[int, int]]:
             continue
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
-            if not words[0].endswith(b"/" + _NAME):
+            if not words[0].endswith(b"/" + WRITER_NAME.encode()):
                 continue
             settings = (process / "environ").read_bytes().split(b"\0")
         except OSError:  # it has ended meanwhile, or belongs to another user

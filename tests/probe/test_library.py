@@ -134,6 +134,15 @@ def test_a_probe_that_others_can_change_is_refused(tmp_path: Path, mode: int) ->
         check_probe(path, 1)
 
 
+def test_a_writer_that_others_can_change_is_refused(tmp_path: Path) -> None:
+    path = library(tmp_path / "x.so", GATE[1], WRITER[1])
+    writer = tmp_path / "ait_probe_writer"
+    writer.write_bytes(b"")
+    writer.chmod(0o757)
+    with pytest.raises(ProbeError, match=r"ait_probe_writer can be changed by other users"):
+        check_probe(path, 1)
+
+
 def test_a_text_file_is_refused_as_a_probe(tmp_path: Path) -> None:
     path = tmp_path / "x.so"
     path.write_text("hello")
