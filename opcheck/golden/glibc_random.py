@@ -36,8 +36,10 @@ def rand(seeds: Sequence[int], count: int) -> Tensor:
     words += words[:_LAG]
     while len(words) < _WORDS + _LAG + _DISCARDED + count:
         words.append(words[-_WORDS] + words[-_LAG])
-    outputs = np.stack(words[_WORDS + _LAG + _DISCARDED :], axis=1) >> 1
-    return torch.from_numpy(outputs.astype(np.int64))
+    outputs = np.array(words[_WORDS + _LAG + _DISCARDED :], dtype=np.int64).reshape(
+        count, len(start)
+    )
+    return torch.from_numpy(outputs.T >> 1)
 
 
 def uniform(seeds: Sequence[int], count: int) -> Tensor:

@@ -57,7 +57,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     new, past = tensor_at(NAME, inputs, 0), tensor_at(NAME, inputs, 2)
     layer = int(tensor_at(NAME, inputs, 1).reshape(-1)[0])
     ends, lengths = (tensor_at(NAME, inputs, i).reshape(-1).to(torch.int64) for i in (3, 4))
-    tokens = new.reshape(new.shape[0], -1) if new.dim() == 2 else new.flatten(0, 1).flatten(1)
+    tokens = new if new.dim() == 2 else new.flatten(0, 1).flatten(1)
     sequence, position = segments(lengths)
     row = ends[sequence] - lengths[sequence] + position
     changed = past.clone()

@@ -24,7 +24,7 @@ def nd_to_nz(matrix: Tensor) -> Tensor:
     rows, columns = matrix.shape[-2:]
     padding = (0, -columns % block, 0, -rows % ROW_BLOCK)
     padded = torch.nn.functional.pad(matrix, padding)
-    split = padded.reshape(*padded.shape[:-1], -1, block)
+    split = padded.reshape(*padded.shape[:-1], padded.shape[-1] // block, block)
     return split.transpose(-3, -2).contiguous()
 
 

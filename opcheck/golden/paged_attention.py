@@ -406,7 +406,7 @@ def _gather(
     )
     for (first, last), part in outputs.items():
         rows[first:last] = part
-    rows = rows.reshape(named["query"].shape[0], config.heads, -1)
+    rows = rows.reshape(named["query"].shape[0], config.heads, rows.shape[2])
     if query.dtype != torch.int8:
         return arithmetic.round(rows, query.dtype)
     mask_dtype = named["mask"].dtype if "mask" in named else torch.float16

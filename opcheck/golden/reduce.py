@@ -62,5 +62,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     if kind is ReduceType.SUM:
         total = arithmetic.widen(x).sum(dim=axes)
         return Result((arithmetic.round(total, x.dtype),))
+    if x.numel() == 0:
+        raise refused(NAME, f"x has shape {list(x.shape)}; no entry is the largest of none")
     extreme = torch.amax if kind is ReduceType.MAX else torch.amin
     return Result((extreme(x, dim=axes),))

@@ -119,8 +119,8 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     rotated = []
     for index in (0, 1):
         x = tensor_at(NAME, inputs, index)
-        tokens, _ = _hidden(x.shape)
-        heads = arithmetic.widen(x).reshape(tokens, -1, head_dim)
+        tokens, hidden = _hidden(x.shape)
+        heads = arithmetic.widen(x).reshape(tokens, hidden // head_dim, head_dim)
         y = rotate(heads, cos, sin, coefficient).reshape(x.shape)
         rotated.append(arithmetic.round(y, x.dtype))
     return Result(tuple(rotated))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -121,7 +122,8 @@ def _tokens(config: Config, tensor: Tensor, heads: int) -> Tensor:
         tensor = tensor.transpose(1, 2)
     if tensor.dim() == 4:
         tensor = tensor.reshape(-1, *tensor.shape[2:])
-    return tensor.reshape(tensor.shape[0], heads, -1)
+    width = math.prod(tensor.shape[1:])
+    return tensor.reshape(tensor.shape[0], heads, width // heads)
 
 
 def _starts(lengths: Sequence[int], tensor: Tensor, config: Config) -> list[int]:
@@ -355,9 +357,7 @@ def _assemble(
         dtype = torch_dtype(config.out_dtype) if known else mask_dtype
     if config.head_major and original.dim() == 4:
         batch, heads, length, _ = original.shape
-        shaped = rows.reshape(batch, length, heads, -1).transpose(1, 2).contiguous()
-    elif config.calc is CalcType.PREFIX_ENCODER:
-        shaped = rows.reshape(*original.shape[:-1], -1)
+        shaped = rows.reshape(batch, length, heads, value_size).transpose(1, 2).contiguous()
     else:
         shaped = rows.reshape(_joined(original.shape, config.heads, value_size))
     return arithmetic.round(shaped, dtype)

@@ -53,8 +53,8 @@ def write_slots(op: str, cache: Tensor, tokens: Tensor, slots: Tensor, *, blocke
     plain = (cache.transpose(1, 2) if blocked else cache).clone(
         memory_format=torch.contiguous_format
     )
-    entries = plain.view(plain.shape[0] * plain.shape[1], -1)
-    features = tokens.reshape(tokens.shape[0], -1)
+    entries = plain.flatten(0, 1).flatten(1)
+    features = tokens.flatten(1)
     targets = slots.reshape(-1).to(torch.int64)
     if features.shape[1] != entries.shape[1] or len(targets) != len(features):
         raise refused(

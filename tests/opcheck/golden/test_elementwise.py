@@ -96,6 +96,7 @@ def test_integer_sums_are_exact(run: Run) -> None:
 
 
 def test_half_products_overflow_to_infinity(run: Run) -> None:
+    """Disagreement 10: not clipped."""
     x = torch.tensor([[60000.0, -60000.0, 2.0]]).half()
     (y,) = run(ELEWISE, [x, x.abs()], {"elewiseType": 9}).outputs
     assert y.tolist() == [[math.inf, -math.inf, 4.0]]
@@ -158,6 +159,7 @@ FORMULAS: dict[int, Callable[[float], float]] = {
 def test_activation_formulas(
     run: Run, assert_close: AssertClose, kind: int, dtype: torch.dtype
 ) -> None:
+    """Disagreement 38: bfloat16 stays bfloat16."""
     x = torch.cat([torch.randn(60) * 3, torch.tensor([0.0, -0.0, 20.0, -20.0])]).to(dtype)
     params = {"activationType": kind, "scale": 1.5, "dim": -1}
     (y,) = run(ACTIVATION, [x], params, infer=kind != 1).outputs
@@ -201,6 +203,7 @@ def test_swiglu_gates_one_half_with_the_other(
 
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_swiglu_backward_is_the_derivative(run: Run, assert_close: AssertClose, axis: int) -> None:
+    """Disagreement 39: dy is input 0, x is input 1."""
     x = (torch.randn(3, 4, 8) * 2).half()
     shape = list(x.shape)
     shape[axis] //= 2
@@ -232,6 +235,7 @@ def test_softmax_normalises_over_all_axes_together(
     last: int,
     dtype: torch.dtype,
 ) -> None:
+    """Disagreement 37."""
     x = (torch.randn(3, 4, 5) * 4).to(dtype)
     (y,) = run("SoftmaxOperation", [x], {"axes": axes}).outputs
     expected = torch.empty(x.shape, dtype=torch.float64)

@@ -43,6 +43,7 @@ def test_gather_takes_rows_of_any_dtype(
 
 
 def test_gather_pairs_the_batch_dimensions(run: Run) -> None:
+    """Disagreement 19: a selection per batch entry."""
     x, index = torch.randn(2, 3, 5, 4).half(), torch.randint(0, 5, (2, 6), dtype=torch.int32)
     (y,) = run("GatherOperation", [x, index], {"axis": 2, "batchDims": 1}).outputs
     assert y.shape == (2, 3, 6, 4)

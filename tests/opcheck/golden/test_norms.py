@@ -75,6 +75,7 @@ def test_rms_norm(
     dtype: torch.dtype,
     arithmetic: Arithmetic,
 ) -> None:
+    """Disagreement 12: the output has the dtype of x, bfloat16 too."""
     x, gamma = (torch.randn(2, 3, 32) * 2).to(dtype), torch.randn(32).to(dtype)
     extra = [torch.randn(32).to(dtype)] if bias and layer > 1 else []
     residual = [torch.randn(2, 3, 32).to(dtype)] if layer > 1 else []

@@ -37,6 +37,7 @@ def _q8(value: float, lowest: int = -128) -> int:
 
 
 def test_quant_multiplies_by_the_scale_and_adds_before_rounding(run: Run) -> None:
+    """Disagreement 7: x * scale + offset, rounded half to even and clamped."""
     x = torch.tensor([[0.5, 1.5, 2.5, -0.5, 40000.0, -40000.0, 3.0, 0.126] * 4]).half()
     quant = {"inputScale": 2.5, "inputOffset": -3, "asymmetric": True}
     (y,) = run(ELEWISE, [x], {"elewiseType": 6, "quantParam": quant}).outputs
