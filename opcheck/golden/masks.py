@@ -78,6 +78,13 @@ def unblocked(mask: Tensor, heads: int, keys: int) -> Tensor:
     return mask
 
 
+def split_heads(mask: Tensor, heads: int, batch: int) -> Tensor:
+    """A mask ``[B * H, rows, keys]`` as ``[B, H, rows, keys]``; any other as it is."""
+    if mask.dim() == 3 and mask.shape[0] == heads * batch:
+        return mask.reshape(batch, heads, *mask.shape[1:])
+    return mask
+
+
 def effective(mask: Tensor, coefficient: float) -> Tensor:
     """The mask times its coefficient.
 

@@ -12,7 +12,15 @@ from torch import Tensor
 from ait_llm.core import FORMAT_FRACTAL_NZ, DType, TensorDesc
 from ait_llm.opcheck.golden.attention_core import attend, attend_int8
 from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
-from ait_llm.opcheck.golden.masks import Bias, Mask, key_bias, tensor_mask, total, unblocked
+from ait_llm.opcheck.golden.masks import (
+    Bias,
+    Mask,
+    key_bias,
+    split_heads,
+    tensor_mask,
+    total,
+    unblocked,
+)
 from ait_llm.opcheck.golden.paged_cache import read_pages
 from ait_llm.opcheck.golden.quantise import scale_from_bits
 from ait_llm.opcheck.golden.shapes import (
@@ -249,6 +257,7 @@ def _mask(config: _Config, named: dict[str, Tensor], sequence: _Sequence) -> Mas
     if config.mask is MaskType.NONE:
         return Mask()
     mask = unblocked(named["mask"], config.heads, sequence.keys)
+    mask = split_heads(mask, config.heads, named["lengths"].shape[0])
     first_row = 0
     if config.mask is MaskType.SPEC:
         first_row = sequence.first if mask.dim() == 2 else 0

@@ -212,8 +212,8 @@ def _normalise(variant: _Variant, total: Tensor, gamma: Tensor, arithmetic: Arit
     rstd = reciprocal_rms(total, (-1,), variant.epsilon)
     if variant.high_performance:
         half = (total * rstd).to(torch.float16)
-        return half * gamma.to(torch.float16)
-    weight = arithmetic.widen(gamma)
+        return half * gamma.to(torch.float16).reshape(-1)
+    weight = arithmetic.widen(gamma).reshape(-1)
     return total * rstd * (1.0 + weight if variant.gemma else weight)
 
 

@@ -120,6 +120,8 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     for index in (0, 1):
         x = tensor_at(NAME, inputs, index)
         tokens, hidden = _hidden(x.shape)
+        if len(cos) not in (1, tokens):
+            raise refused(NAME, f"cos has {len(cos)} rows for {tokens} tokens; give one for each")
         heads = arithmetic.widen(x).reshape(tokens, hidden // head_dim, head_dim)
         y = rotate(heads, cos, sin, coefficient).reshape(x.shape)
         rotated.append(arithmetic.round(y, x.dtype))

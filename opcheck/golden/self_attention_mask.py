@@ -15,6 +15,7 @@ from ait_llm.opcheck.golden.masks import (
     linear_distance,
     root_distance,
     slope_bias,
+    split_heads,
     tensor_mask,
     tiled_alibi,
     unblocked,
@@ -99,8 +100,7 @@ def mask_of(
     if config.mask is MaskType.NORM_COMPRESS or (config.mask is MaskType.NORM and template):
         return Mask(diagonal=diagonal)
     mask = effective(mask, _coefficient(config, named["query"], mask, decoding=decoding))
-    if mask.dim() == 3 and mask.shape[0] == config.heads * len(named["length"].reshape(-1)):
-        mask = mask.reshape(-1, config.heads, *mask.shape[1:])
+    mask = split_heads(mask, config.heads, named["length"].shape[-1])
     per_head = config.mask is MaskType.ALIBI and mask.dim() == 3
     per_head = per_head and mask.shape[0] == config.heads
     bias = tensor_mask(

@@ -142,6 +142,16 @@ def test_decode_masks_are_added_as_they_are(
         assert_close(y[batch : batch + 1], expected, floor=0.05)
 
 
+def test_blocked_masks_join_batch_and_heads(run: Run) -> None:
+    query, caches = torch.randn(3, 4, 16).half(), _caches()
+    mask = torch.randn(3, 4, 1, 12).half()
+    inputs = [query, *caches, TABLES, _int32(*CONTEXTS)]
+    (plain,) = run(OP, [*inputs, mask], _params(maskType=2)).outputs
+    blocked = nd_to_nz(mask.reshape(12, 1, 12))
+    (same,) = run(OP, [*inputs, blocked], _params(maskType=2)).outputs
+    assert torch.equal(plain, same)
+
+
 ROWS = [3, 2, 1]
 
 

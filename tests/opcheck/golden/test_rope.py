@@ -97,6 +97,13 @@ def test_one_table_row_serves_every_token(run: Run, assert_close: AssertClose) -
     assert_close(y, _rotated(query, cos, sin, 2), floor=0.05)
 
 
+def test_tables_need_a_row_per_token(run: Run) -> None:
+    query = torch.randn(3, 32).half()
+    cos, sin = _tables(2, 16, torch.float16)
+    with pytest.raises(OperationError, match="2 rows for 3 tokens"):
+        run(OP, [query, query, cos, sin, LENGTHS], {"rotaryCoeff": 2})
+
+
 @given(st.floats(-10, 10), st.sampled_from([2, 16]))
 def test_rotation_keeps_lengths_and_undoes(run: Run, angle: float, coefficient: int) -> None:
     query = torch.linspace(-2, 2, 64).reshape(2, 32).half()

@@ -319,6 +319,16 @@ def test_nz_masks_are_unblocked(run: Run) -> None:
     assert torch.equal(plain, same)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8])
+def test_masks_without_sign_hide_where_set(
+    run: Run, assert_close: AssertClose, attention: Attention, dtype: torch.dtype
+) -> None:
+    q, k, v = _qkv(4)
+    mask = torch.ones(4, 4).triu(1).to(dtype)
+    (y,) = run(OP, [q, k, v, mask, _int32(4)], _params(maskType=1), infer=False).outputs
+    assert_close(y, attention(q, k, v, scale=SCALE, sees=_causal), floor=0.05)
+
+
 def test_rows_that_see_nothing_are_zero(run: Run) -> None:
     q, k, v = _qkv(3)
     mask = torch.zeros(3, 3).half()
