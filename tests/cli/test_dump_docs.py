@@ -20,7 +20,8 @@ PAGE = (ROOT / "docs" / "dump.md").read_text(encoding="utf-8")
 
 
 def test_the_table_lists_exactly_the_options_of_the_command() -> None:
-    rows = re.findall(r"^\| (`-[^|]*) \|", PAGE, re.MULTILINE)
+    options = PAGE.partition("## Options")[2].partition("## ")[0]
+    rows = re.findall(r"^\| (`-[^|]*) \|", options, re.MULTILINE)
     documented = [tuple(re.findall(r"`([^`]+)`", row)) for row in rows]
     assert documented == [
         tuple(param.opts) for param in dump.params if isinstance(param, click.Option)
