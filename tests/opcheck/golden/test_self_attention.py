@@ -329,8 +329,9 @@ def test_masks_without_sign_hide_where_set(
     assert_close(y, attention(q, k, v, scale=SCALE, sees=_causal), floor=0.05)
 
 
-def test_rows_that_see_nothing_are_zero(run: Run) -> None:
-    q, k, v = _qkv(3)
+@pytest.mark.parametrize("value_size", [16, 8])
+def test_rows_that_see_nothing_are_zero(run: Run, value_size: int) -> None:
+    q, k, v = _qkv(3, value_size=value_size)
     mask = torch.zeros(3, 3).half()
     mask[1] = -math.inf
     (y,) = run(OP, [q, k, v, mask, _int32(3)], _params(maskType=1)).outputs
@@ -470,6 +471,17 @@ def test_decoder_window_shows_last_keys_or_first_ring_slots(
         keys, values = (c[0, batch, shown].reshape(-1, 2, 16) for c in caches)
         expected = attention(q[batch : batch + 1], keys, values, scale=SCALE)
         assert_close(y[batch : batch + 1], expected, floor=0.05)
+
+
+def test_a_ring_is_written_modulo_its_length(run: Run) -> None:
+    q, k, v = _qkv(1)
+    caches = _cached(1, 1, 3)
+    inputs = [q, k, v, *caches, _int32(5), _int32(1), _int32(0)]
+    params = _params(2, maskType=7, windowSize=3, cacheType=1)
+    result = run(OP, inputs, params)
+    expected = caches[0].clone()
+    expected[0, 0, 1] = k[0].flatten()
+    assert torch.equal(result.updated_inputs[3], expected)
 
 
 @pytest.mark.parametrize("absent", [True, False])
