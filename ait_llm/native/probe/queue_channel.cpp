@@ -6,6 +6,7 @@
 #include <mutex>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -45,6 +46,23 @@ struct Resources {
         }
     }
 };
+
+// What the settings ask for, as far as the limits of the host allow: growing a file beyond its
+// limit would raise SIGXFSZ, and address space that we take is missing in the host.
+uint64_t QueueCapacity(const Settings &settings)
+{
+    uint64_t capacity = std::max<uint64_t>(settings.queueBytes, Queue::MIN_BYTES);
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        capacity = std::min<uint64_t>(capacity, limit.rlim_cur / 16);
+    }
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        const uint64_t overhead = Queue::MappingSize(0);
+        capacity = std::min<uint64_t>(
+            capacity, limit.rlim_cur > overhead ? limit.rlim_cur - overhead : 0);
+    }
+    return capacity / 64 * 64;
+}
 
 bool MapQueue(uint64_t capacity, Resources &resources)
 {
@@ -237,15 +255,9 @@ std::unique_ptr<Channel> OpenQueueChannel(const Settings &settings, const HostFa
     if (writer.empty() || access(writer.c_str(), X_OK) != 0) {
         return nullptr;
     }
-    // A host with little address space left gets a smaller queue.
-    uint64_t capacity = std::max<uint64_t>(settings.queueBytes / 64 * 64, Queue::MIN_BYTES);
-    while (!MapQueue(capacity, resources)) {
-        if (resources.memory < 0 || capacity <= 16 * Queue::MIN_BYTES) {
-            return nullptr;
-        }
-        close(resources.memory);
-        resources.memory = -1;
-        capacity = capacity / 4 / 64 * 64;
+    const uint64_t capacity = QueueCapacity(settings);
+    if (capacity < Queue::MIN_BYTES || !MapQueue(capacity, resources)) {
+        return nullptr;
     }
     int sockets[2] = {-1, -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include "log.h"
 #include "matcher.h"
@@ -89,8 +90,15 @@ void Detach(const Arguments &arguments)
     CloseOthers(arguments);
 }
 
-char ProcessState(int pid, long &exitCode)
+struct ProcessStatus {
+    char state = '\0'; // '\0' where there is no such process
+    bool exiting = false;
+    long exitCode = 0; // of a zombie
+};
+
+ProcessStatus ReadStatus(int pid)
 {
+    ProcessStatus status;
     const std::string path = "/proc/" + std::to_string(pid) + "/stat";
     char text[1024];
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -99,17 +107,21 @@ char ProcessState(int pid, long &exitCode)
         close(fd);
     }
     if (size <= 0) {
-        return '\0';
+        return status;
     }
     text[size] = '\0';
     // The name in the second field may hold anything, but no field after it holds ')'.
-    const char *end = strrchr(text, ')');
-    const char *last = strrchr(text, ' ');
-    if (end == nullptr || last == nullptr || end[1] == '\0') {
-        return '\0';
+    const char *rest = strrchr(text, ')');
+    const std::vector<std::string> fields = Split(rest == nullptr ? "" : rest + 1, ' ');
+    constexpr size_t STATE = 1;
+    constexpr size_t FLAGS = 7;
+    constexpr unsigned long PF_EXITING = 4; // linux/sched.h
+    if (fields.size() > FLAGS && !fields[STATE].empty()) {
+        status.state = fields[STATE][0];
+        status.exiting = (strtoul(fields[FLAGS].c_str(), nullptr, 10) & PF_EXITING) != 0;
+        status.exitCode = strtol(fields.back().c_str(), nullptr, 10);
     }
-    exitCode = strtol(last + 1, nullptr, 10);
-    return end[2];
+    return status;
 }
 
 // linux/pidfd.h of 6.15; older headers lack it and older kernels refuse it.
@@ -159,10 +171,11 @@ public:
             Drain();
             linked = Await();
         }
+        // At once: a program that replaced the host may end soon.
+        const std::string end = sealed_ && queue_.Used() == 0 ? "exit" : HowItEnded();
         Drain();
         SkipUnfinished();
         if (!sealed_) {
-            const std::string end = HowItEnded();
             recorder_.Finish(end, end != "exec");
         }
     }
@@ -240,32 +253,28 @@ private:
         if (count == 2) {
             return waits[1].revents == 0;
         }
-        long code = 0;
-        const char state = ProcessState(arguments_.facts.pid, code);
+        const char state = ReadStatus(arguments_.facts.pid).state;
         return state != '\0' && state != 'Z' && state != 'X';
     }
 
     std::string HowItEnded()
     {
-        // Its end of the socket closes before its exit status is known, and also at execve().
-        for (int i = 0; i < 100; ++i) {
+        for (int i = 0; i < 200; ++i) {
+            const ProcessStatus status = ReadStatus(arguments_.facts.pid);
             long code = 0;
-            const char state = ProcessState(arguments_.facts.pid, code);
-            if (state == 'Z' || state == 'X') {
-                return DescribeExit(code);
+            if (status.state == 'Z' || status.state == 'X') {
+                return DescribeExit(status.exitCode);
             }
             if (PidfdExitCode(arguments_.process, code)) {
                 return DescribeExit(code);
             }
-            if (state == '\0') {
-                return "unknown";
+            if (status.state != '\0' && !status.exiting && i == 0) {
+                return "exec"; // it let go of us and lives on
             }
-            pollfd wait = {arguments_.process, POLLIN, 0};
-            const bool ended = arguments_.process >= 0 && poll(&wait, 1, 0) == 1;
-            const timespec pause = {0, ended ? 200000 : 10000000};
+            const timespec pause = {0, i < 100 ? 100000 : 10000000};
             nanosleep(&pause, nullptr);
         }
-        return "exec";
+        return "unknown";
     }
 
     // Records that the host was filling when it ended. Their messages stay incomplete.

@@ -25,7 +25,7 @@ void EndAs(const std::string &how)
     } else if (how == "kill") {
         raise(SIGKILL);
     } else if (how == "exec") {
-        execl("/bin/true", "true", static_cast<char *>(nullptr));
+        execl("/bin/sleep", "sleep", "0.3", static_cast<char *>(nullptr));
     } else if (how == "hang") {
         while (true) {
             pause();
