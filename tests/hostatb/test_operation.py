@@ -131,6 +131,30 @@ def test_output_has_the_inferred_dtype(dtype: torch.dtype) -> None:
     assert torch.equal(output, x + x)
 
 
+def test_sort_returns_the_largest_values_and_their_places() -> None:
+    x = randn(4, 32)
+    values, indices = run(torch_atb.SortParam(num=[5]), x)
+    assert torch.equal(values, x.float().topk(5).values.half())
+    assert indices.dtype == torch.int32
+    assert torch.equal(x.gather(1, indices.long()), values)
+
+
+@pytest.mark.parametrize("axis", [[0], [1], [0, 1]])
+def test_reduce_sums_over_its_axes(axis: list[int]) -> None:
+    x = randn(4, 32)
+    kinds = torch_atb.ReduceParam.ReduceType
+    (output,) = run(torch_atb.ReduceParam(reduce_type=kinds.REDUCE_SUM, axis=axis), x)
+    close(output, x.float().sum(axis))
+
+
+def test_sampling_with_a_tiny_share_takes_the_likeliest_token() -> None:
+    probabilities = randn(4, 32).float().softmax(-1).half()
+    share = torch.full((4, 1), 1e-3, dtype=torch.float16)
+    tokens, chosen = run(torch_atb.TopkToppSamplingParam(topk=8), probabilities, share)
+    assert torch.equal(tokens.flatten().long(), probabilities.float().argmax(-1))
+    assert torch.equal(chosen.flatten(), probabilities.max(-1).values)
+
+
 def test_operation_describes_itself() -> None:
     operation = torch_atb.Operation(torch_atb.SplitParam(split_num=3))
     assert (operation.name, operation.input_num, operation.output_num) == ("SplitOperation", 1, 3)

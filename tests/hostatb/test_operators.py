@@ -16,7 +16,8 @@ import ait_llm.hostatb as torch_atb
 from ait_llm.core import FORMAT_FRACTAL_NZ, DType, TensorDesc
 from ait_llm.errors import OperationError
 from ait_llm.hostatb.operators import operator_specs
-from ait_llm.hostatb.params import param_types
+from ait_llm.hostatb.params import Struct, param_types
+from ait_llm.hostatb.params.base import camel_case
 from ait_llm.hostatb.params.json_text import dump_json
 from ait_llm.opcheck.golden import golden_ops
 
@@ -212,3 +213,46 @@ def test_mki_parameters_are_compact_json_with_sorted_keys() -> None:
     ):
         text = plan_of(param, [desc] * inputs, [desc]).kernels[0].mki_param
         assert text == dump_json(json.loads(text))
+
+
+def from_entries(param: Any, entries: dict[str, Any]) -> Any:
+    """Set the fields of a parameter object from printed JSON."""
+    for item in param.__dataclass_fields__.values():
+        key = item.metadata.get("key") or camel_case(item.name)
+        value = getattr(param, item.name)
+        if isinstance(value, Struct):
+            from_entries(value, entries.get(key, {}))
+        elif key in entries:
+            setattr(param, item.name, entries[key])
+    return param
+
+
+SHAPES = [
+    row
+    for row in json.loads((DATA / "atb-trace" / "op-infershape.json").read_text())
+    if described(row["paramType"])
+]
+
+
+def described_as(tensors: list[dict[str, Any]]) -> list[TensorDesc]:
+    return [
+        TensorDesc(DType.from_code(each["dtype"]), tuple(each["shape"]), each["format"])
+        for each in tensors
+    ]
+
+
+@pytest.mark.native
+@pytest.mark.usefixtures("native_library")
+@pytest.mark.parametrize("row", SHAPES, ids=lambda row: f"{row['op']}-{row['in']}"[:60])
+def test_operation_infers_the_recorded_shapes(row: dict[str, Any]) -> None:
+    param = param_types.get(row["paramType"])()
+    entries = json.loads(row["param"] or "null")
+    if entries is None:  # only ReshapeAndCache; three inputs are those of a single cache
+        entries = {"kvCacheCfg": int(len(row["in"]) == 3)}
+    operation = torch_atb.Operation(from_entries(param, entries))
+    inputs = described_as(row["in"])
+    if row["status"] == 0:
+        assert operation._native.infer_shape(inputs) == described_as(row["out"])
+    else:
+        with pytest.raises(OperationError):
+            operation._native.infer_shape(inputs)
