@@ -1,0 +1,59 @@
+"""The README's commands run, and every link in the documentation leads somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PAGES = sorted([*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")])
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+
+
+def _environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_readme_walkthrough_runs_as_written(page: str, tmp_path: Path) -> None:
+    commands = _blocks(_ROOT / page, "bash")[1].replace(". .venv/bin/activate\n", "")
+    shell = subprocess.run(
+        ["bash", "-e", "-c", commands],
+        cwd=tmp_path,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shell.returncode == 0, shell.stderr
+    assert "LinearOperation" in shell.stdout
+    for snippet in _blocks(_ROOT / page, "python"):
+        python = subprocess.run(
+            [sys.executable, "-c", snippet],
+            cwd=tmp_path,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert python.returncode == 0, python.stderr
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_links_lead_to_files_of_the_repository(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8"))
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert not missing

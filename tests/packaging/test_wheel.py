@@ -1,0 +1,71 @@
+"""What is inside the wheel that users install."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [
+    pytest.mark.packaging,
+    pytest.mark.native,
+    pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler"),
+]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built as pip builds it, from a copy of what git tracks."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=_ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    for name in filter(None, listing.split("\0")):
+        origin, target = _ROOT / name, source / name
+        if not origin.exists():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if origin.is_symlink():
+            target.symlink_to(origin.readlink())
+        else:
+            shutil.copy2(origin, target)
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"),
+            *("--no-build-isolation", "--wheel-dir", str(folder), str(source)),
+        ],
+        check=True,
+    )
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_wheel_contains_only_our_package(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"ait_llm"}
+
+
+def test_wheel_serves_every_python_version(wheel: Path) -> None:
+    assert wheel.name.split("-")[2:4] == ["py3", "none"]
+
+
+def test_wheel_carries_probe_and_hostatb_for_both_abis(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for abi in (0, 1):
+        assert f"ait_llm/lib/libatb_probe_abi{abi}.so" in names
+        assert f"ait_llm/lib/hostatb/cxx_abi_{abi}/lib/libatb.so" in names
+
+
+def test_wheel_carries_commands_and_golden_operators_but_no_sources(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert "ait_llm/cli/main.py" in names
+    assert "ait_llm/opcheck/golden/base.py" in names
+    assert not [name for name in names if name.endswith((".cpp", ".h"))]
