@@ -21,6 +21,7 @@ public:
 
     // Any thread. The data is copied or written before this returns. False where it is lost.
     virtual bool Send(const Message &message) = 0;
+    virtual bool SaveTensor(uint32_t thread, const TensorHead &head, const void *data) = 0;
     // The process calls exit(): returns when everything is on disk and the ledger is sealed.
     virtual void Seal(uint32_t thread) = 0;
 

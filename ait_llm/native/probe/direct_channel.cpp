@@ -17,6 +17,15 @@ public:
     {
         const std::lock_guard<std::mutex> lock(mutex_);
         Dispatch(recorder_, message);
+        recorder_.Flush();
+        return true;
+    }
+
+    bool SaveTensor(uint32_t thread, const TensorHead &head, const void *data) override
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        recorder_.Tensor(thread, head, data);
+        recorder_.Flush();
         return true;
     }
 

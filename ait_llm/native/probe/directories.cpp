@@ -60,15 +60,16 @@ int Directories::OpenRoot()
 
 int Directories::OpenChild(int parent, const std::string &name)
 {
-    int fd = openat(parent, name.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
-    if (fd >= 0 || errno != ENOENT) {
+    // Most directories are new when they are asked for the first time.
+    const bool made = mkdirat(parent, name.c_str(), DIRECTORY_MODE) == 0;
+    if (!made && errno != EEXIST) {
+        const int error = errno; // on a read-only disk it may exist all the same
+        const int fd = openat(parent, name.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
+        errno = fd < 0 ? error : 0;
         return fd;
     }
-    if (mkdirat(parent, name.c_str(), DIRECTORY_MODE) != 0 && errno != EEXIST) {
-        return -1;
-    }
-    fd = openat(parent, name.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
-    if (fd >= 0 && !ownsUmask_) {
+    const int fd = openat(parent, name.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
+    if (made && fd >= 0 && !ownsUmask_) {
         static_cast<void>(fchmod(fd, DIRECTORY_MODE));
     }
     return fd;
@@ -104,7 +105,9 @@ int Directories::OpenFile(const std::string &directory, const std::string &name,
             const int fd =
                 openat(parent, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, FILE_MODE);
             if (fd >= 0) {
-                if (!ownsUmask_ && (flags & O_CREAT) != 0) {
+                struct stat status = {};
+                if (!ownsUmask_ && (flags & O_CREAT) != 0 && fstat(fd, &status) == 0 &&
+                    (status.st_mode & 07777) != FILE_MODE) {
                     static_cast<void>(fchmod(fd, FILE_MODE));
                 }
                 return fd;

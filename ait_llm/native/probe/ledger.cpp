@@ -9,6 +9,7 @@ namespace ait {
 namespace {
 
 constexpr size_t MAX_WAITING_BYTES = 4194304;
+constexpr size_t BATCH_BYTES = 16384;
 
 } // namespace
 
@@ -99,7 +100,9 @@ void Ledger::Write(const std::string &line)
     } else {
         waiting_ += line;
     }
-    Flush();
+    if (waiting_.size() >= BATCH_BYTES) {
+        Flush();
+    }
 }
 
 void Ledger::Flush()

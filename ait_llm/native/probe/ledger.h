@@ -33,7 +33,7 @@ public:
     // Renames the file once a path tells the device.
     void SetDevice(const std::string &device);
     void Add(const JsonLine &line);
-    // After the last line; more lines and another seal may follow.
+    // Lines are collected for some 16 KiB and written together, and at the latest here.
     void Flush();
 
     std::string Path() const;

@@ -10,7 +10,8 @@
 namespace ait {
 namespace {
 
-constexpr uint64_t DATA_OFFSET = 4096;
+constexpr uint64_t DATA_OFFSET = 8192;
+static_assert(sizeof(QueueHeader) <= DATA_OFFSET, "the header fits before the data");
 // Below this the memory stays in the processor's cache; an empty queue starts again from here.
 constexpr uint64_t WARM_BYTES = 4194304;
 constexpr uint64_t MAX_PIECE = 1048576;

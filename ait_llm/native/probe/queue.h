@@ -26,6 +26,8 @@ struct alignas(64) Record {
 };
 static_assert(sizeof(Record) == 64, "records are aligned to cache lines");
 
+constexpr size_t MAX_WRITING_PATH = 4352;
+
 // Positions grow without limit; the place in memory is the position modulo the capacity.
 struct alignas(64) QueueHeader {
     uint64_t capacity;
@@ -35,6 +37,9 @@ struct alignas(64) QueueHeader {
     alignas(64) std::atomic<uint32_t> spaceChanges;
     std::atomic<uint32_t> hostWaits;
     std::atomic<uint32_t> sealed; // how many seals the writer has written
+    // The tensor that the host is writing itself, for the case that it ends meanwhile.
+    std::atomic<uint32_t> writingThread; // 0 for none
+    char writingPath[MAX_WRITING_PATH];
 };
 
 class Queue {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "host_path.h"
 #include "log.h"
 #include "queue.h"
 #include "spawn.h"
@@ -113,9 +115,14 @@ std::vector<std::string> WriterEnvironment(const Settings &settings)
 
 class QueueChannel : public Channel {
 public:
-    explicit QueueChannel(Resources &resources)
+    QueueChannel(const Settings &settings, Resources &resources)
         : queue_(resources.mapping), mapping_(resources.mapping),
-          mappingSize_(resources.mappingSize), socket_(resources.ownSocket)
+          mappingSize_(resources.mappingSize), socket_(resources.ownSocket),
+          helps_(settings.tensorData && !settings.stats && !settings.dedupe),
+          directories_(Recorder::Root(settings), false),
+          store_(settings, directories_, [this] { return queue_.Used(); },
+                 Recorder::HostTemporary(Pid())),
+          queuedUntil_(PATH_SLOTS)
     {
         resources.mapping = MAP_FAILED;
         resources.ownSocket = -1;
@@ -148,6 +155,26 @@ public:
         return true;
     }
 
+    bool SaveTensor(uint32_t thread, const TensorHead &head, const void *data) override
+    {
+        std::atomic<uint64_t> &until =
+            queuedUntil_[std::hash<std::string>()(head.path) % queuedUntil_.size()];
+        // While the writer is far behind, a copy into the queue only delays the write: the host's
+        // own thread writes as well. Not while an older tensor of that path may be waiting.
+        if (helps_ && head.given >= MIN_HELP_BYTES &&
+            queue_.Used() > queue_.Header().capacity / 4 && until.load() <= queue_.Freed()) {
+            const std::unique_lock<std::mutex> lock(writing_, std::try_to_lock);
+            if (lock.owns_lock() && RefusePath(head.path).empty() &&
+                RefuseDesc(head.desc).empty()) {
+                return WriteTensor(thread, head, data);
+            }
+        }
+        const MetaWriter meta = EncodeHead(head);
+        const bool sent = Send(Encoded(Kind::TENSOR, thread, meta, data, head.given));
+        until.store(queue_.Header().head.load());
+        return sent;
+    }
+
     void Seal(uint32_t thread) override
     {
         const uint32_t before = queue_.Header().sealed.load();
@@ -166,16 +193,57 @@ public:
         }
     }
 
-    void BeforeFork() override { mutex_.lock(); }
-    void AfterForkInParent() override { mutex_.unlock(); }
+    void BeforeFork() override
+    {
+        writing_.lock();
+        mutex_.lock();
+    }
+    void AfterForkInParent() override
+    {
+        mutex_.unlock();
+        writing_.unlock();
+    }
     void AfterForkInChild() override
     {
         mutex_.unlock();
+        writing_.unlock();
+        directories_.Forget();
         close(socket_); // or the writer would not see the parent replace its program
         munmap(mapping_, mappingSize_);
     }
 
 private:
+    static constexpr uint64_t MIN_HELP_BYTES = 32768;
+    static constexpr size_t PATH_SLOTS = 16384;
+
+    static Message Encoded(Kind kind, uint32_t thread, const MetaWriter &meta, const void *data,
+                           uint64_t size)
+    {
+        Message message;
+        message.kind = kind;
+        message.thread = thread;
+        message.meta = meta.Bytes().data();
+        message.metaSize = meta.Bytes().size();
+        message.data = data;
+        message.dataSize = size;
+        return message;
+    }
+
+    bool WriteTensor(uint32_t thread, const TensorHead &head, const void *data)
+    {
+        QueueHeader &header = queue_.Header();
+        snprintf(header.writingPath, MAX_WRITING_PATH, "%s", head.path.c_str());
+        header.writingThread.store(thread);
+        Statistics none(-1);
+        const TensorResult result = store_.Save(head, data, none);
+        MetaWriter meta;
+        meta.Text(head.path).Number(result.bytes).Number(static_cast<uint64_t>(result.error));
+        meta.Text(result.reason);
+        const bool sent = Send(Encoded(Kind::WRITTEN, thread, meta, nullptr, 0));
+        header.writingThread.store(0);
+        return sent;
+    }
+
     static void Copy(const Message &message, uint64_t from, size_t size, char *out)
     {
         if (from < message.metaSize) {
@@ -231,6 +299,13 @@ private:
     size_t mappingSize_;
     int socket_;
     std::mutex mutex_;
+    // For tensors that the host writes itself.
+    const bool helps_;
+    std::mutex writing_;
+    Directories directories_;
+    TensorStore store_;
+    std::vector<std::atomic<uint64_t>> queuedUntil_; // position in the queue, by hash of the path
+
     std::atomic<bool> dead_{false};
     std::atomic<uint64_t> nextStream_{1};
 };
@@ -292,7 +367,7 @@ std::unique_ptr<Channel> OpenQueueChannel(const Settings &settings, const HostFa
     if (!AwaitStart(resources.ownSocket)) {
         return nullptr;
     }
-    return std::make_unique<QueueChannel>(resources);
+    return std::make_unique<QueueChannel>(settings, resources);
 }
 
 } // namespace ait

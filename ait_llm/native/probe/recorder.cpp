@@ -61,13 +61,17 @@ const char *const STATISTICS_HEADER =
 
 Recorder::Recorder(const Settings &settings, HostFacts facts, std::function<uint64_t()> backlog)
     : settings_(settings), facts_(std::move(facts)),
-      directories_((settings.outputDir == "/" ? "" : settings.outputDir) + "/ait_dump",
-                   facts_.ownsUmask),
+      directories_(Root(settings), facts_.ownsUmask),
       ledger_(directories_, facts_.pid), store_(settings, directories_, std::move(backlog)),
       units_([this](uint32_t thread, const Unit &unit) { UnitClosed(thread, unit); }),
       tables_(directories_), topology_(settings, directories_, facts_.pid),
       overflow_(settings, facts_.pid)
 {
+}
+
+std::string Recorder::Root(const Settings &settings)
+{
+    return (settings.outputDir == "/" ? "" : settings.outputDir) + "/ait_dump";
 }
 
 void Recorder::Start()
@@ -92,6 +96,7 @@ void Recorder::Start()
                                                "ASCEND_RT_VISIBLE_DEVICES", "RANK",
                                                "LOCAL_RANK", "WORLD_SIZE"}));
     ledger_.Start(facts_.device, facts);
+    ledger_.Flush();
     if (directories_.Open("") < 0) {
         SayOnce(directories_.Root(), errno, ErrorText(errno));
     }
@@ -211,6 +216,25 @@ void Recorder::EndTensor(uint64_t stream)
         const TensorResult result = entry.job->Finish();
         TensorDone(entry.thread, entry.job->Head(), result, entry.job->Stats());
     }
+}
+
+void Recorder::Written(uint32_t thread, const std::string &path, const TensorResult &result)
+{
+    TensorHead head;
+    head.path = path;
+    TensorDone(thread, head, result, Statistics(-1));
+}
+
+void Recorder::HostTensorCut(uint32_t thread, const std::string &path)
+{
+    const int parent = directories_.Open("tensors/" + DirectoryOf(path));
+    if (parent >= 0) {
+        static_cast<void>(unlinkat(parent, HostTemporary(facts_.pid).c_str(), 0));
+    }
+    TensorResult result;
+    result.state = TensorState::FAILED;
+    result.reason = "the process ended while it wrote the tensor";
+    Written(thread, path, result);
 }
 
 void Recorder::CloseUnit(uint32_t thread, uint64_t lost, int error)
@@ -523,6 +547,7 @@ void Recorder::Finish(const std::string &end, bool cut)
         seal.Text("cpu_profiling", profilingDirectory_);
     }
     ledger_.Add(seal);
+    ledger_.Flush();
 }
 
 } // namespace ait

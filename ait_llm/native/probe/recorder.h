@@ -47,6 +47,9 @@ public:
     void AddToTensor(uint64_t stream, const void *data, size_t size);
     void EndTensor(uint64_t stream);
 
+    // A tensor that the host has written itself.
+    void Written(uint32_t thread, const std::string &path, const TensorResult &result);
+
     // No more tensors of the unit that the thread was saving.
     void CloseUnit(uint32_t thread, uint64_t lost, int error);
     // The host announced tensors and handed over none. The directory may be unknown.
@@ -59,6 +62,14 @@ public:
     void Report(uint32_t thread, IoReport report);
     void Statistic(uint64_t executeCount, const std::string &opName, const std::string &text);
     void Overflow(const std::string &kernelPath);
+
+    // Nothing else is waiting: what was collected for one larger write goes to disk.
+    void Flush() { ledger_.Flush(); }
+    // The name of files that the host writes itself, until they are complete.
+    static std::string HostTemporary(int pid) { return ".ait-" + std::to_string(pid) + "-host"; }
+    // The host ended while it wrote that tensor.
+    void HostTensorCut(uint32_t thread, const std::string &path);
+    static std::string Root(const Settings &settings);
 
 private:
     struct Stream {

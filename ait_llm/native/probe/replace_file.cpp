@@ -33,11 +33,18 @@ int ReplaceFile::Create(const std::string &path, uint64_t expectedSize)
     Discard();
     path_ = path;
     directory_ = DirectoryOf(path);
-    temporary_ = TemporaryName();
+    temporary_ = fixedName_.empty() ? TemporaryName() : fixedName_;
     if (!FitsFileSizeLimit(expectedSize)) {
         return Fail();
     }
-    fd_ = directories_->OpenFile(directory_, temporary_, O_RDWR | O_CREAT | O_EXCL);
+    const int flags = O_RDWR | O_CREAT | O_EXCL;
+    fd_ = directories_->OpenFile(directory_, temporary_, flags);
+    if (fd_ < 0 && errno == EEXIST) { // left by a process that had our id and was killed
+        const int parent = directories_->Open(directory_);
+        if (parent >= 0 && unlinkat(parent, temporary_.c_str(), 0) == 0) {
+            fd_ = directories_->OpenFile(directory_, temporary_, flags);
+        }
+    }
     if (fd_ < 0) {
         return Fail();
     }

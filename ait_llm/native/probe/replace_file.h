@@ -13,7 +13,11 @@ namespace ait {
 
 class ReplaceFile {
 public:
-    explicit ReplaceFile(Directories &directories) : directories_(&directories) {}
+    // `temporary` is the name until the file is complete; without one, a name of its own.
+    explicit ReplaceFile(Directories &directories, std::string temporary = "")
+        : directories_(&directories), fixedName_(std::move(temporary))
+    {
+    }
     ~ReplaceFile() { Discard(); }
     ReplaceFile(const ReplaceFile &) = delete;
     ReplaceFile &operator=(const ReplaceFile &) = delete;
@@ -35,6 +39,7 @@ private:
     int Rename();
 
     Directories *directories_;
+    std::string fixedName_;
     std::string path_;
     std::string directory_;
     std::string temporary_;

@@ -229,14 +229,16 @@ void Session::SaveTensor(const std::string &format, const std::string &dtype,
         }
         return;
     }
-    MetaWriter meta;
-    meta.Text(format).Text(dtype).Text(dims).Text(path).Number(size);
+    TensorHead head;
+    head.desc = {format, dtype, dims};
+    head.path = path;
+    head.size = size;
     state.announced = false;
     state.open = true;
     // Only statistics look at the values of a tensor that is not stored.
     const bool described = !settings.tensorData && !settings.stats;
-    const uint64_t carried = described || data == nullptr ? 0 : size;
-    if (!Send(Kind::TENSOR, meta, data, carried)) {
+    head.given = described || data == nullptr ? 0 : size;
+    if (!OpenChannel().SaveTensor(state.id, head, data)) {
         ++state.lost;
         state.error = EPIPE;
     }

@@ -57,8 +57,9 @@ private:
 } // namespace
 
 TensorStore::TensorStore(const Settings &settings, Directories &directories,
-                         std::function<uint64_t()> backlog)
-    : settings_(settings), directories_(directories), backlog_(std::move(backlog))
+                         std::function<uint64_t()> backlog, std::string temporary)
+    : settings_(settings), directories_(directories), backlog_(std::move(backlog)),
+      temporary_(std::move(temporary))
 {
 }
 
@@ -231,7 +232,7 @@ TensorResult TensorStore::Save(const TensorHead &head, const void *data, Statist
         return Failed(ENOSPC, reason);
     }
     Release(path);
-    ReplaceFile file(directories_);
+    ReplaceFile file(directories_, temporary_);
     int error = file.Create(path, header.size() + head.size);
     if (error == 0) {
         iovec parts[2] = {{&header[0], header.size()}, {const_cast<void *>(data), head.size}};

@@ -36,9 +36,10 @@ struct TensorResult {
 
 class TensorStore {
 public:
-    // `backlog` is how many bytes still wait in the queue behind this tensor.
+    // `backlog` is how many bytes still wait in the queue behind this tensor. Files are called
+    // `temporary` until they are complete, or by names of their own if that is empty.
     TensorStore(const Settings &settings, Directories &directories,
-                std::function<uint64_t()> backlog);
+                std::function<uint64_t()> backlog, std::string temporary = "");
 
     // A tensor that arrives in pieces.
     class Job {
@@ -83,6 +84,7 @@ private:
     const Settings &settings_;
     Directories &directories_;
     std::function<uint64_t()> backlog_;
+    std::string temporary_;
     DedupeIndex index_;
     uint64_t freeBytes_ = 0;
     std::chrono::steady_clock::time_point freeChecked_{};

@@ -91,6 +91,13 @@ MetaWriter &MetaWriter::Tensors(const std::vector<IoTensor> &tensors)
     return *this;
 }
 
+MetaWriter EncodeHead(const TensorHead &head)
+{
+    MetaWriter meta;
+    meta.Text(head.desc.format).Text(head.desc.dtype).Text(head.desc.dims).Text(head.path);
+    return meta.Number(head.size);
+}
+
 void Dispatch(Recorder &recorder, const Message &message)
 {
     MetaReader reader(message.meta, message.metaSize);
@@ -100,6 +107,16 @@ void Dispatch(Recorder &recorder, const Message &message)
                             ReadHead(message.meta, message.metaSize, message.dataSize),
                             message.data);
             break;
+        case Kind::WRITTEN: {
+            const std::string path = reader.Text();
+            TensorResult result;
+            result.bytes = reader.Number();
+            result.error = static_cast<int>(reader.Number());
+            result.reason = reader.Text();
+            result.state = result.error == 0 ? TensorState::DATA : TensorState::FAILED;
+            recorder.Written(message.thread, path, result);
+            break;
+        }
         case Kind::CLOSE: {
             const uint64_t lost = reader.Number();
             recorder.CloseUnit(message.thread, lost, static_cast<int>(reader.Number()));

@@ -14,6 +14,7 @@ namespace ait {
 
 enum class Kind : uint16_t {
     TENSOR = 1, // format, dtype, dims, path, size; data or nothing
+    WRITTEN,    // path, size, errno, reason: a tensor that the host has written itself
     CLOSE,      // lost tensors, errno
     EMPTY,      // directory, phase
     TILING,     // path; data
@@ -45,6 +46,9 @@ struct Message {
     const void *data = nullptr;
     uint64_t dataSize = 0;
 };
+
+// The values in front of the data of a tensor.
+MetaWriter EncodeHead(const TensorHead &head);
 
 // A whole message.
 void Dispatch(Recorder &recorder, const Message &message);

@@ -175,6 +175,11 @@ public:
         const std::string end = sealed_ && queue_.Used() == 0 ? "exit" : HowItEnded();
         Drain();
         SkipUnfinished();
+        if (queue_.Header().writingThread.load() != 0) {
+            queue_.Header().writingPath[MAX_WRITING_PATH - 1] = '\0';
+            recorder_.HostTensorCut(queue_.Header().writingThread.load(),
+                                    queue_.Header().writingPath);
+        }
         if (!sealed_) {
             recorder_.Finish(end, end != "exec");
         }
@@ -234,6 +239,7 @@ private:
             }
             sched_yield();
         }
+        recorder_.Flush();
         queue_.Header().writerSleeps.store(1);
         if (Ready()) {
             queue_.Header().writerSleeps.store(0);
