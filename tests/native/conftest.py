@@ -17,6 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 BUILD = REPOSITORY / "build" / "native-tests"
 TARGETS = [f"{name}_abi{abi}" for name in ("atb_probe", "probe_driver") for abi in (0, 1)]
 
+
 def _missing_tool() -> str | None:
     if shutil.which("cmake") is None:
         return "cmake is not installed"
@@ -33,11 +34,17 @@ def native_build() -> Path:
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        configure = ["cmake", "-S", REPOSITORY / "ait_llm" / "native", "-B", BUILD]
+        configure: list[str | Path] = [
+            "cmake",
+            "-S",
+            REPOSITORY / "ait_llm" / "native",
+            "-B",
+            BUILD,
+        ]
         configure += ["-DAIT_NATIVE_TESTS=ON", "-DCMAKE_BUILD_TYPE=Release"]
         if shutil.which("ninja") is not None and not (BUILD / "Makefile").exists():
             configure += ["-G", "Ninja"]
-        build = ["cmake", "--build", BUILD, "-j", "2", "--target", *TARGETS]
+        build: list[str | Path] = ["cmake", "--build", BUILD, "-j", "2", "--target", *TARGETS]
         for command in (configure, build):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
@@ -70,5 +77,3 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small tmpfs needs root")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
-
-

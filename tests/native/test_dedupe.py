@@ -121,13 +121,9 @@ def test_a_file_that_was_changed_meanwhile_is_not_shared(host1: Host) -> None:
 
 def test_a_whole_trace_reads_back_the_same_with_and_without(host1: Host) -> None:
     plain = host1.trace("rounds=2", ATB_SAVE_TENSOR_RANGE="all")
-    expected = {
-        file.relative_to(plain.dump).parts[2:]: data_of(file) for file in plain.bins()
-    }
+    expected = {file.relative_to(plain.dump).parts[2:]: data_of(file) for file in plain.bins()}
     host1.output = host1.output.parent / "deduped"
     deduped = host1.trace("rounds=2", ATB_SAVE_TENSOR_RANGE="all", AIT_PROBE_DEDUPE="1")
-    found = {
-        file.relative_to(deduped.dump).parts[2:]: data_of(file) for file in deduped.bins()
-    }
+    found = {file.relative_to(deduped.dump).parts[2:]: data_of(file) for file in deduped.bins()}
     assert found == expected
     assert deduped.ledger()[-1]["shared"] > 0

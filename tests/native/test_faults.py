@@ -247,7 +247,11 @@ def test_a_forked_child_captures_on_its_own(host: Host, queue: str, end: str) ->
 
 def test_forking_while_other_threads_capture_does_not_hang(host1: Host) -> None:
     run = host1.trace(
-        "threads=4", "rounds=20", "fork=1", ATB_SAVE_TENSOR_RANGE="all", AIT_PROBE_QUEUE_BYTES="65536"
+        "threads=4",
+        "rounds=20",
+        "fork=1",
+        ATB_SAVE_TENSOR_RANGE="all",
+        AIT_PROBE_QUEUE_BYTES="65536",
     )
     assert run.returncode == 0
     assert len(list((run.dump / "tensors" / f"0_{run.summary['child']}").rglob("*.bin"))) == 29 * 20

@@ -30,7 +30,7 @@ def rows_of(run: Run) -> list[dict[str, str]]:
     return list(csv.DictReader(text))
 
 
-def save(host: Host, values: np.ndarray[Any, Any], code: int, **settings: str) -> Run:
+def save(host: Host, values: np.ndarray[Any, Any], code: int, **settings: Any) -> Run:
     line = call("tensor", 2, code, str(values.size), PATH, f"hex:{values.tobytes().hex()}")
     return host.script(line, "before", ATB_DUMP_TYPE="stats", **settings)
 

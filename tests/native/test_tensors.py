@@ -142,9 +142,7 @@ def test_buffers_may_be_reused_right_after_the_call(host: Host) -> None:
 
 def test_operations_of_the_newest_release_keep_the_names_of_their_tensors(host: Host) -> None:
     run = host.trace("generation=91")
-    names = {
-        path.name for path in run.bins() if path.parents[1].name.endswith("LinearOperation")
-    }
+    names = {path.name for path in run.bins() if path.parents[1].name.endswith("LinearOperation")}
     assert names == {"intensor0_input.bin", "intensor1_weight.bin", "outtensor0_output.bin"}
 
 

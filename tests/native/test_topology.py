@@ -143,12 +143,16 @@ def reported_graphs() -> list[str]:
     return sorted(graphs)
 
 
-@pytest.mark.parametrize("file", sorted((DATA / "topology" / "official").glob("*.json")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted((DATA / "topology" / "official").glob("*.json")), ids=lambda file: file.stem
+)
 def test_layers_equal_those_of_the_official_probe(host1: Host, file: Path) -> None:
     matching = [g for g in reported_graphs() if json.loads(g)["opName"] == file.stem]
     assert matching
     texts = [
-        text_of(host1.script(call("graph", file.stem, g), ATB_DUMP_TYPE="layer"), "layer", file.stem)
+        text_of(
+            host1.script(call("graph", file.stem, g), ATB_DUMP_TYPE="layer"), "layer", file.stem
+        )
         for g in matching
     ]
     assert file.read_text().strip() in [text.strip() for text in texts]

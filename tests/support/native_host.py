@@ -66,7 +66,7 @@ class Run:
 
     def leftovers(self) -> list[Path]:
         """Temporary files that should be gone."""
-        return [path for path in self.output.rglob(".ait-*")]
+        return list(self.output.rglob(".ait-*"))
 
 
 @dataclass

@@ -23,6 +23,9 @@ namespace {
 
 constexpr int START_MILLISECONDS = 10000;
 constexpr int WAIT_MILLISECONDS = 100;
+// Where the host writes itself while the writer is behind, a longer queue would only be memory that
+// has to be touched first and lies in no cache.
+constexpr uint64_t LONGEST_WITH_HELP = 16777216;
 
 // Closes what is left when something on the way fails.
 struct Resources {
@@ -49,11 +52,21 @@ struct Resources {
     }
 };
 
+// Plain tensors may be written by the host's threads too; statistics and the search for identical
+// tensors belong to the writer alone.
+bool HostHelps(const Settings &settings)
+{
+    return settings.tensorData && !settings.stats && !settings.dedupe;
+}
+
 // What the settings ask for, as far as the limits of the host allow: growing a file beyond its
 // limit would raise SIGXFSZ, and address space that we take is missing in the host.
 uint64_t QueueCapacity(const Settings &settings)
 {
     uint64_t capacity = std::max<uint64_t>(settings.queueBytes, Queue::MIN_BYTES);
+    if (HostHelps(settings)) {
+        capacity = std::min(capacity, LONGEST_WITH_HELP);
+    }
     rlimit limit = {};
     if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
         capacity = std::min<uint64_t>(capacity, limit.rlim_cur / 16);
@@ -118,7 +131,7 @@ public:
     QueueChannel(const Settings &settings, Resources &resources)
         : queue_(resources.mapping), mapping_(resources.mapping),
           mappingSize_(resources.mappingSize), socket_(resources.ownSocket),
-          helps_(settings.tensorData && !settings.stats && !settings.dedupe),
+          helps_(HostHelps(settings)),
           directories_(Recorder::Root(settings), false),
           store_(settings, directories_, [this] { return queue_.Used(); },
                  Recorder::HostTemporary(Pid())),

@@ -9,7 +9,7 @@
 namespace ait {
 namespace {
 
-constexpr uint64_t DEFAULT_QUEUE_BYTES = 67108864;
+constexpr uint64_t DEFAULT_QUEUE_BYTES = 268435456;
 constexpr uint64_t DEFAULT_MIN_FREE_BYTES = 268435456;
 
 std::string Get(const char *name)
