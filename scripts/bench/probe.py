@@ -6,14 +6,17 @@ One driver executes N operations of a given tensor size three ways, in turn and 
 this probe, with the probe of the PyPI package mindstudio-probe, and with plain write() calls of the
 same bytes into the same kind of files. Every byte is in the page cache when a run ends: throughput
 counts from the first operation to the end of the process and of its writer. The best of the
-repetitions is taken, because other work on the machine only ever slows a run down.
+repetitions is taken, because other work on the machine only ever slows a run down; CPU time, of the
+host and its writer together, depends least on it.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -64,6 +67,23 @@ class Sample:
     host_seconds: float  # that the host spent in its loop
     peak_mib: float
     files: int
+    cpu_seconds: float  # of the host and of its writer
+
+
+def adopt_orphans() -> None:
+    """Become the parent of writers whose host has ended, so that their CPU time is counted."""
+    pr_set_child_subreaper = 36  # linux/prctl.h
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def children_cpu_seconds() -> float:
+    """CPU time of all children that have ended; waits for those that have not."""
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return usage.ru_utime + usage.ru_stime
 
 
 class Bench:
@@ -97,6 +117,7 @@ class Bench:
         options = [f"ops={operations}", f"size={size}"]
         if kind == "plain":
             options.append(f"plain={output}")
+        cpu = children_cpu_seconds()
         # The writer shares standard error: when that is closed by all, everything is written.
         process = subprocess.Popen(
             [self.driver, "bench", *options],
@@ -107,6 +128,7 @@ class Bench:
         )
         stdout, stderr = process.communicate(timeout=600)
         ended = time.monotonic()
+        cpu = children_cpu_seconds() - cpu
         if process.returncode != 0:
             raise SystemExit(f"the driver failed with the {kind} probe:\n{stderr}")
         line = next(text for text in stdout.splitlines() if text.startswith("{"))
@@ -122,6 +144,7 @@ class Bench:
             told["end"] - told["begin"],
             told["peak_kib"] / 1024,
             files,
+            cpu,
         )
 
     def gate_nanoseconds(self, settings: Mapping[str, str]) -> float:
@@ -178,7 +201,7 @@ def measure_writing(bench: Bench, repetitions: int) -> None:
     kinds = ["plain", "ours"] + (["peer"] if bench.peer is not None else [])
     print(
         f"{'size':>8} {'ops':>5} {'probe':>6} {'MB/s':>8} {'us/op':>8} {'host us/op':>10} "
-        f"{'peak MiB':>8} {'files':>6}"
+        f"{'cpu us/op':>9} {'peak MiB':>8} {'files':>6}"
     )
     for size in SIZES:
         operations = min(MOST_OPERATIONS, BYTES_PER_RUN // size)
@@ -190,10 +213,12 @@ def measure_writing(bench: Bench, repetitions: int) -> None:
         for kind in kinds:
             best = min(samples[kind], key=lambda sample: sample.seconds)
             host = min(sample.host_seconds for sample in samples[kind])
+            cpu = min(sample.cpu_seconds for sample in samples[kind])
             speed[kind] = best.files * size / best.seconds / 1e6
             print(
                 f"{size:>8} {operations:>5} {kind:>6} {speed[kind]:>8.0f} "
                 f"{best.seconds / operations * 1e6:>8.1f} {host / operations * 1e6:>10.1f} "
+                f"{cpu / operations * 1e6:>9.1f} "
                 f"{best.peak_mib:>8.0f} {best.files:>6}"
             )
         ratio = speed["ours"] / speed["plain"]
@@ -225,6 +250,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each kind (3)")
     arguments = parser.parse_args()
     build()
+    adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="ait-bench-", dir=arguments.dir) as name:
         folder = Path(name)
         peer = None if arguments.no_peer else find_peer(arguments.peer, folder)
