@@ -1,0 +1,141 @@
+"""Which generation step a forward call of the model belongs to.
+
+Step 0 is the prefill, step k the k-th call after it. A counter of forward calls is right only for
+the simplest loop; this one also looks at how many positions a call covers and where they start:
+
+- A call that starts at position 0 begins a generation, unless the program keeps no cache and the
+  sequence is just one position longer than in the call before: that is the next step.
+- While the prompt is not consumed, calls that start where the last one ended are chunks of one
+  prefill and share its step. The length of the prompt is known when the program uses
+  ``generate``; otherwise the first call that covers a single position ends the prefill.
+- Every other call is the next step, however many positions it verifies (speculative decoding).
+
+Later generations of the same process continue the count, so that no step is written twice; the
+ledger names the generation. Warm-up generations can be left out, and a program whose loop looks
+different can say itself where a step begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Positions that one forward call of the model covers.
+
+    Attributes:
+        start: tokens already in the cache.
+        length: tokens passed to this call, per sequence.
+        cached: True if the program keeps a cache.
+    """
+
+    start: int
+    length: int
+    cached: bool
+
+    @property
+    def end(self) -> int:
+        """Sequence length after the call."""
+        return self.start + self.length
+
+
+class StepCounter:
+    """Assigns a step to each forward call of one model.
+
+    Args:
+        warmup: generations at the start of the process that do not count.
+    """
+
+    def __init__(self, warmup: int = 0) -> None:
+        self._warmup = warmup
+        self._step = -1
+        self._generation = -1
+        self._step_in_generation = 0
+        self._last: Span | None = None
+        self._prompt: int | None = None
+        self._in_prefill = False
+        self._manual = False
+        self._new_generation = False
+
+    @property
+    def step(self) -> int:
+        """The current step over the whole process; -1 before the first, and during warm-up."""
+        return self._step if self._generation >= self._warmup else -1
+
+    @property
+    def generation(self) -> int:
+        """Number of the current generation that counts, from 0; negative during warm-up."""
+        return self._generation - self._warmup
+
+    @property
+    def step_in_generation(self) -> int:
+        """The current step counted from the prefill of its own generation."""
+        return self._step_in_generation
+
+    def begin_generation(self, prompt_length: int | None = None) -> None:
+        """Say that the next call is a prefill, of a prompt with that many tokens if known."""
+        self._new_generation = True
+        self._prompt = prompt_length
+
+    def mark(self) -> None:
+        """Begin the next step by hand; from then on only marks change the step."""
+        self._manual = True
+        if self._generation < 0:
+            self._generation = 0
+        else:
+            self._step_in_generation += 1
+        self._advance()
+
+    def call(self, span: Span | None) -> int:
+        """Account for one forward call and return :attr:`step`.
+
+        Args:
+            span: what the call covers; None if its arguments do not show it, as for a model
+                that does not generate. Such a call is a step of its own.
+        """
+        if self._manual:
+            return self.step
+        if self._new_generation or self._last is None and self._generation < 0:
+            self._start(span)
+        elif span is None or self._last is None:
+            self._next()
+        elif self._continues_prefill(span):
+            self._in_prefill = self._prompt is None or span.end < self._prompt
+        elif span.start == 0 and not self._grew_without_cache(span):
+            self._prompt = None
+            self._start(span)
+        else:
+            self._next()
+        self._last = span
+        return self.step
+
+    def _start(self, span: Span | None) -> None:
+        self._new_generation = False
+        self._generation += 1
+        self._step_in_generation = 0
+        self._in_prefill = span is not None and (
+            self._prompt is None or span.end < self._prompt
+        )
+        self._advance()
+
+    def _next(self) -> None:
+        self._in_prefill = False
+        self._step_in_generation += 1
+        self._advance()
+
+    def _advance(self) -> None:
+        if self._generation >= self._warmup:
+            self._step += 1
+
+    def _continues_prefill(self, span: Span) -> bool:
+        if not self._in_prefill or self._last is None or span.start != self._last.end:
+            return False
+        return span.length > 1 if self._prompt is None else span.end <= self._prompt
+
+    def _grew_without_cache(self, span: Span) -> bool:
+        return (
+            self._last is not None
+            and self._last.start == 0
+            and span.length == self._last.length + 1
+        )
