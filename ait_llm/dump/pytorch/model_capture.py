@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ait_llm.dump.pytorch.operator_mode import OperatorMode
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.recorder import Recorder, Unit
 from ait_llm.dump.pytorch.selection import layer_number
@@ -34,6 +35,8 @@ class _ThreadState(threading.local):
 
     def __init__(self) -> None:
         self.open: list[Unit] = []
+        self.recording = False
+        self.mode: OperatorMode | None = None
 
 
 class ModelCapture:
@@ -87,8 +90,11 @@ class ModelCapture:
             if step != before:
                 self._close_open("the forward call did not return")
                 self._calls.clear()
-                self._session.recorder.begin_step()
+                self._session.recorder.forget_saved()
             self._active = step >= 0 and step in self._session.options.steps
+            if self._active and self._session.options.operators:
+                self._state.mode = OperatorMode(self._begin_operator, lambda: self._session.recorder)
+                self._state.mode.__enter__()
         self._depth += 1
 
     def enter(
@@ -98,21 +104,12 @@ class ModelCapture:
         if not self._active:
             return
         self._called.add(path)
-        unit = self._session.recorder.unit(
-            path,
-            type(module).__name__,
-            self.steps.step,
-            generation=self.steps.generation,
-            call=self._calls[path],
-            layer=_own_layer(path, module),
-        )
-        self._calls[path] += 1
+        unit = self._unit(path, type(module).__name__, _own_layer(path, module))
         self._state.open.append(unit)
         if self._session.options.inputs:
-            for index, value in enumerate(args):
-                self._session.recorder.values(unit, value, f"input_{index}")
-            for name, value in kwargs.items():
-                self._session.recorder.values(unit, value, f"input_{name}")
+            values = {f"input_{index}": value for index, value in enumerate(args)}
+            values |= {f"input_{name}": value for name, value in kwargs.items()}
+            self._record(unit, values)
 
     def leave(self, path: str, output: Any) -> None:
         """Finish the record of one module call with its outputs."""
@@ -120,7 +117,7 @@ class ModelCapture:
         if unit is None:
             return
         if self._session.options.outputs:
-            self._session.recorder.values(unit, output, "output")
+            self._record(unit, {"output": output})
         self._session.recorder.finish(unit)
 
     def leave_root(self) -> None:
@@ -128,6 +125,39 @@ class ModelCapture:
         self._depth = max(0, self._depth - 1)
         if self._depth == 0:
             self._active = False
+            self._leave_mode()
+
+    def _unit(self, path: str, type_name: str, layer: int | None) -> Unit:
+        unit = self._session.recorder.unit(
+            path,
+            type_name,
+            self.steps.step,
+            generation=self.steps.generation,
+            call=self._calls[path],
+            layer=layer,
+        )
+        self._calls[path] += 1
+        return unit
+
+    def _record(self, unit: Unit, values: dict[str, Any]) -> None:
+        """Record values without the operator mode seeing the copies that this makes."""
+        self._state.recording = True
+        try:
+            for name, value in values.items():
+                self._session.recorder.values(unit, value, name)
+        finally:
+            self._state.recording = False
+
+    def _begin_operator(self, name: str) -> Unit | None:
+        """The unit for an operator called now, below the innermost module that is recorded."""
+        if self._state.recording or not self._state.open:
+            return None
+        return self._unit(f"{self._state.open[-1].path}.{name}", name, None)
+
+    def _leave_mode(self) -> None:
+        if self._state.mode is not None:
+            self._state.mode.__exit__(None, None, None)
+            self._state.mode = None
 
     def _pop(self, path: str) -> Unit | None:
         """The open call of ``path``; calls above it that never returned are closed as failed."""
@@ -144,6 +174,7 @@ class ModelCapture:
     def _close_open(self, reason: str) -> None:
         while self._state.open:
             self._session.recorder.finish(self._state.open.pop(), reason)
+        self._leave_mode()
         self._depth = 0
 
     def _install(self) -> None:
@@ -157,7 +188,9 @@ class ModelCapture:
                 self._selected[path] = module
                 self._hook(path, module)
         self._handles.append(
-            self.model.register_forward_hook(self._root_post_hook, with_kwargs=True)
+            self.model.register_forward_hook(
+                self._root_post_hook, with_kwargs=True, always_call=True
+            )
         )
         self._wrap_generate()
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
 
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.options import CaptureOptions
@@ -17,6 +19,10 @@ from ait_llm.dump.pytorch.snapshot import BufferPool, SavedOnce, snapshot
 from ait_llm.dump.pytorch.statistics import StatisticsTable, tensor_statistics
 from ait_llm.dump.pytorch.values import Leaf, leaves
 from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
+
+
+# Type name of the unit that holds a model's parameters and buffers.
+WEIGHTS = "weights"
 
 
 @dataclass(slots=True)
@@ -46,6 +52,7 @@ class Unit:
     values: dict[str, Any] = field(default_factory=dict)
     missed: list[dict[str, str]] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, dict[str, Any]] = field(default_factory=dict)
     described: int = 0
     linked: int = 0
 
@@ -68,10 +75,15 @@ class Recorder:
         self._saved = SavedOnce()
         self._table = StatisticsTable(folder) if options.statistics else None
         self._order = itertools.count()
+        self._weights: dict[int, str] = {}
         self._lock = threading.Lock()
 
-    def begin_step(self) -> None:
-        """Forget which tensors are on disk: a step's folder stands on its own."""
+    def know_weights(self, names: dict[int, str]) -> None:
+        """Storages (by address) of parameters and buffers: named in the ledger, not saved."""
+        self._weights |= names
+
+    def forget_saved(self) -> None:
+        """Save every tensor anew: at a new step, whose folder stands on its own, for one."""
         self._saved.forget()
 
     def unit(
@@ -117,6 +129,11 @@ class Recorder:
 
     def _tensor(self, unit: Unit, name: str, tensor: Tensor) -> None:
         path = unit.folder / f"{name}.pth"
+        weight = self._weights.get(_storage_address(tensor)) if self._weights else None
+        if weight is not None and unit.type_name != WEIGHTS:
+            shape, stride = list(tensor.shape), list(tensor.stride())
+            unit.weights[name] = {"name": weight, "shape": shape, "stride": stride}
+            return
         if self._table is not None:
             self._statistics(unit, name, tensor)
         if not self.options.data:
@@ -154,6 +171,16 @@ class Recorder:
         row = [unit.path, unit.type_name, str(unit.call), name]
         step = unit.step
         self.writer.call(lambda: table.add(step, [*row, *pending()]))
+
+
+def _storage_address(tensor: Tensor) -> int:
+    """Address of a tensor's storage; 0 for tensors that have none."""
+    if tensor.layout is not torch.strided or tensor.device.type == "meta" or is_fake(tensor):
+        return 0
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except RuntimeError:  # wrapper subclasses have no storage of their own
+        return 0
 
 
 def _plain(leaf: Leaf) -> Any:
@@ -198,6 +225,8 @@ def _line(unit: Unit, failure: str) -> dict[str, Any]:
         line |= {"errno": outcome.errno, "reason": failure or outcome.reason, "lost": lost}
     elif state == "dropped":
         line["reason"] = unit.missed[0]["reason"]
+    if unit.weights:
+        line["weights"] = unit.weights
     if unit.values:
         line["values"] = unit.values
     if unit.missed:

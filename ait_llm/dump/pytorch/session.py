@@ -16,7 +16,7 @@ from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.model_tree import write_module_tree
 from ait_llm.dump.pytorch.options import CaptureOptions
-from ait_llm.dump.pytorch.recorder import Recorder
+from ait_llm.dump.pytorch.recorder import WEIGHTS, Recorder
 
 
 class CaptureSession:
@@ -59,6 +59,7 @@ class CaptureSession:
         capture = ModelCapture(model, self, root)
         self.models.append(capture)
         self._write_tree(capture)
+        self._know_weights(capture)
         if self.options.weights:
             self._save_weights(capture)
         return capture
@@ -90,6 +91,7 @@ class CaptureSession:
         self._recorder = Recorder(self.folder, self._ledger, self.options)
         for capture in self.models:
             self._write_tree(capture)
+            self._know_weights(capture)
         if multiprocessing.parent_process() is not None:
             # A forked worker leaves by os._exit after multiprocessing's own finalizers.
             multiprocessing.util.Finalize(None, self.close, args=("exit",), exitpriority=0)
@@ -98,11 +100,20 @@ class CaptureSession:
         name = "model_tree.json" if capture.root == "root" else f"model_tree_{capture.root}.json"
         write_module_tree(self.folder / name, capture.model, capture.root)
 
+    def _know_weights(self, capture: ModelCapture) -> None:
+        assert self._recorder is not None
+        names = {
+            tensor.untyped_storage().data_ptr(): f"{capture.root}.{name}"
+            for name, tensor in _weights(capture.model)
+            if type(tensor.data) is torch.Tensor and tensor.device.type != "meta"
+        }
+        names.pop(0, None)
+        self._recorder.know_weights(names)
+
     def _save_weights(self, capture: ModelCapture) -> None:
-        unit = self.recorder.unit(f"{capture.root}.weights", type(capture.model).__name__, 0)
+        unit = self.recorder.unit(f"{capture.root}.weights", WEIGHTS, 0)
         unit.folder = self.folder / "weights"
-        tensors = [*capture.model.named_parameters(), *capture.model.named_buffers()]
-        for name, tensor in tensors:
+        for name, tensor in _weights(capture.model):
             self.recorder.values(unit, tensor, f"{capture.root}.{name}")
         self.recorder.finish(unit)
 
@@ -122,6 +133,11 @@ class CaptureSession:
             )
             self._ledger.note(text, modules=hidden)
             sys.stderr.write(f"ait: {text} (first: {hidden[0]})\n")
+
+
+def _weights(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, then buffers, each tensor once."""
+    return [*model.named_parameters(), *model.named_buffers()]
 
 
 def _below(path: str, outer: str) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
 
 # Buffers of one size that are kept for the next tensor of that size.
 _KEEP_PER_SIZE = 8
@@ -59,6 +60,8 @@ class BufferPool:
 def snapshot(tensor: Tensor, pool: BufferPool) -> Snapshot:
     """Copy ``tensor`` as it is now; any dtype, layout and device."""
     note = ""
+    if is_fake(tensor):
+        return Snapshot(reason="a fake tensor without data, from tracing")
     tensor = tensor.detach()
     if type(tensor) not in (Tensor, torch.nn.Parameter):
         local = getattr(tensor, "to_local", None)
