@@ -1,0 +1,317 @@
+"""Dumps of PyTorch modules and operators."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ait_llm.core import OpId
+from ait_llm.dumps.kinds import kinds
+from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
+from ait_llm.dumps.losses import find_losses
+from ait_llm.dumps.model import Loss, Process
+from ait_llm.dumps.torch_place import (
+    PROCESS_NAME,
+    STEP_NAME,
+    TorchPlace,
+    device_number,
+    find_torch_place,
+    process_id,
+)
+from ait_llm.dumps.torch_records import SUFFIX, TorchCall, TorchTensor
+from ait_llm.dumps.torch_tables import Recorded, read_module_tree, read_statistics
+from ait_llm.errors import FormatError
+
+_CALL = re.compile(r"(.+?)(?:@([0-9]+))?")
+_NATURAL = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """The files of one call."""
+
+    module: str
+    call: int
+    path: str
+    stems: tuple[str, ...]
+
+
+class TorchDump:
+    """A dump of torch modules; see :class:`ait_llm.dumps.model.Dump`."""
+
+    kind = "torch"
+
+    def __init__(self, place: TorchPlace) -> None:
+        self._place = place
+        self._folders: dict[tuple[str, int], list[_Folder]] = {}
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds everything."""
+        return self._place.root
+
+    @cached_property
+    def processes(self) -> tuple[Process, ...]:
+        """By device, then process id.
+
+        Raises:
+            FormatError: a ledger is damaged, or a folder cannot be listed.
+        """
+        return tuple(
+            Process(
+                device_number(name),
+                process_id(name),
+                self._steps(name),
+                self._ledgers.get(name),
+                tuple(self._losses(name)),
+            )
+            for name in self._process_names
+        )
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Steps of all processes, ascending."""
+        return tuple(sorted({step for name in self._process_names for step in self._steps(name)}))
+
+    def operations(
+        self, *, device: int | None = None, pid: int | None = None, step: int | None = None
+    ) -> Iterator[TorchCall]:
+        """Calls in the order in which they began, a module before its children.
+
+        Raises:
+            FormatError: a ledger, tree or table is damaged, or a folder cannot be listed.
+        """
+        for name in self._process_names:
+            if device in (None, device_number(name)) and pid in (None, process_id(name)):
+                yield from self._calls(name, step)
+
+    @cached_property
+    def _process_names(self) -> tuple[str, ...]:
+        names = {
+            entry.name
+            for entry in _scan(self._place.tensors)
+            if entry.is_dir(follow_symlinks=False) and PROCESS_NAME.fullmatch(entry.name)
+        }
+        for path in (self.root / "ledger").glob("*.jsonl"):
+            if PROCESS_NAME.fullmatch(path.stem) and _is_torch_ledger(path):
+                names.add(path.stem)
+        if self._place.process is not None:
+            names &= {self._place.process}
+        return tuple(sorted(names, key=lambda name: (device_number(name), process_id(name))))
+
+    @cached_property
+    def _ledgers(self) -> dict[str, Ledger]:
+        found = {}
+        for name in self._process_names:
+            path = self.root / "ledger" / f"{name}.jsonl"
+            if path.exists():
+                found[name] = read_ledger(path)
+        return found
+
+    def _steps(self, process: str) -> tuple[int, ...]:
+        folder = self._place.tensors / process
+        if not folder.is_dir():
+            return ()
+        steps = (int(entry.name) for entry in _scan(folder) if STEP_NAME.fullmatch(entry.name))
+        return tuple(sorted(step for step in steps if self._place.step in (None, step)))
+
+    def _step_folders(self, process: str, step: int) -> list[_Folder]:
+        key = (process, step)
+        if key not in self._folders:
+            found = []
+            for entry in _scan(self._place.tensors / process / str(step)):
+                if not entry.is_dir(follow_symlinks=False):
+                    continue
+                match = _CALL.fullmatch(entry.name)
+                assert match is not None
+                stems = sorted(
+                    (
+                        file.name.removesuffix(SUFFIX)
+                        for file in _scan(Path(entry.path))
+                        if file.name.endswith(SUFFIX) and file.name.startswith(("input", "output"))
+                    ),
+                    key=_natural,
+                )
+                found.append(_Folder(match[1], int(match[2] or 0), entry.path, tuple(stems)))
+            self._folders[key] = found
+        return self._folders[key]
+
+    def _calls(self, process: str, wanted: int | None) -> Iterator[TorchCall]:
+        ledger = self._ledgers.get(process)
+        lines: dict[tuple[int, str, int], LedgerEntry] = {}
+        if ledger is not None:
+            for entry in ledger.entries():
+                lines[entry.step, entry.op, int(entry.line.get("call", 0))] = entry
+        modules = self._modules(process)
+        for step in self._steps(process):
+            if wanted is not None and step != wanted:
+                continue
+            folders = {(f.module, f.call): f for f in self._step_folders(process, step)}
+            table = read_statistics(
+                self._place.tensors / process / str(step) / "statistics.csv"
+            )
+            calls = {*folders, *table}
+            calls |= {(op, call) for at, op, call in lines if at == step and op in modules}
+            ids = _Ids(modules)
+            for call in sorted(calls, key=lambda call: _order(call, step, lines, modules)):
+                if self._is_wanted(call[0]):
+                    yield self._call(
+                        process, step, call, ids, folders, table, lines.get((step, *call))
+                    )
+
+    def _call(
+        self,
+        process: str,
+        step: int,
+        call: tuple[str, int],
+        ids: _Ids,
+        folders: dict[tuple[str, int], _Folder],
+        table: dict[tuple[str, int], dict[str, Recorded]],
+        entry: LedgerEntry | None,
+    ) -> TorchCall:
+        module, number = call
+        folder = folders.get(call)
+        name = module if number == 0 else f"{module}@{number}"
+        path = folder.path if folder else str(self._place.tensors / process / str(step) / name)
+        op_id, kind, inner = ids.of(module, entry)
+        line = entry.line if entry is not None else {}
+        return TorchCall(
+            name=module,
+            op_id=op_id,
+            type=entry.type if entry is not None else kind,
+            step=step,
+            call=number,
+            device=device_number(process),
+            pid=process_id(process),
+            is_graph=inner,
+            folder=path,
+            tensors=self._tensors(path, folder.stems if folder else (), table.get(call, {})),
+            params=_mapping(line.get("values")),
+            weights=_mapping(line.get("weights")),
+            not_captured=tuple(line.get("not_captured", ())),
+        )
+
+    def _tensors(
+        self, path: str, stems: tuple[str, ...], recorded: dict[str, Recorded]
+    ) -> tuple[TorchTensor, ...]:
+        counts: Counter[str] = Counter()
+        tensors = []
+        for stem in sorted({*stems, *recorded}, key=_natural):
+            role = "in" if stem.startswith("input") else "out"
+            tensors.append(
+                TorchTensor(
+                    role="in" if role == "in" else "out",
+                    index=counts[role],
+                    stem=stem,
+                    file=f"{path}/{stem}{SUFFIX}",
+                    root=self.root,
+                    exists=stem in stems,
+                    recorded=recorded.get(stem),
+                )
+            )
+            counts[role] += 1
+        return tuple(tensors)
+
+    def _modules(self, process: str) -> dict[str, tuple[OpId, str, bool]]:
+        modules: dict[str, tuple[OpId, str, bool]] = {}
+        trees = sorted((self._place.tensors / process).glob("model_tree*.json"), key=lambda p: p.name)
+        for number, path in enumerate(trees):
+            for name, (op_id, kind, inner) in read_module_tree(path).items():
+                modules[name] = (OpId((number, *op_id.parts[1:])), kind, inner)
+        return modules
+
+    def _losses(self, process: str) -> Iterator[Loss]:
+        ledger = self._ledgers.get(process)
+        if ledger is None or ledger.header.get("options", {}).get("data") is False:
+            return iter(())
+        present = {
+            (str(Path(folder.path).relative_to(self._place.tensors)), "after"): len(folder.stems)
+            for step in self._steps(process)
+            for folder in self._step_folders(process, step)
+        }
+
+        def is_selected(entry: LedgerEntry) -> bool:
+            return (
+                entry.type != "weights"
+                and self._place.step in (None, entry.step)
+                and self._is_wanted(entry.op)
+            )
+
+        return find_losses(ledger, present, is_selected)
+
+    def _is_wanted(self, module: str) -> bool:
+        only = self._place.module
+        return only is None or module == only or module.startswith(f"{only}.")
+
+
+class _Ids:
+    """Positions of modules, and of operators below them in the order of their calls."""
+
+    def __init__(self, modules: dict[str, tuple[OpId, str, bool]]) -> None:
+        self._modules = modules
+        self._operators: Counter[str] = Counter()
+
+    def of(self, path: str, entry: LedgerEntry | None) -> tuple[OpId, str, bool]:
+        """Id, type and whether it has members."""
+        if path in self._modules:
+            return self._modules[path]
+        parent = path
+        while parent and parent not in self._modules:
+            parent = parent.rpartition(".")[0]
+        above = self._modules[parent][0].parts if parent else ()
+        number = self._operators[parent]
+        self._operators[parent] += 1
+        # operators come behind the children that a module may have
+        kind = entry.type if entry is not None else path.rpartition(".")[2]
+        return OpId((*above, _FIRST_OPERATOR + number)), kind, False
+
+
+_FIRST_OPERATOR = 10000
+
+
+def _order(
+    call: tuple[str, int],
+    step: int,
+    lines: dict[tuple[int, str, int], LedgerEntry],
+    modules: dict[str, tuple[OpId, str, bool]],
+) -> tuple[int, tuple[int, ...], str, int]:
+    entry = lines.get((step, *call))
+    rank = entry.line.get("order") if entry is not None else None
+    position = modules[call[0]][0].parts if call[0] in modules else ()
+    return (rank if isinstance(rank, int) else 1 << 62, position, *call)
+
+
+def _natural(stem: str) -> list[tuple[int, int | str]]:
+    """Sorts ``output_10`` behind ``output_9``."""
+    parts = _NATURAL.split(stem)
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts if part]
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _is_torch_ledger(path: Path) -> bool:
+    try:
+        return read_ledger(path).header.get("producer") == "torch"
+    except FormatError:
+        return False  # a ledger of another kind, or one that its own reader will complain about
+
+
+def _scan(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise FormatError(folder, f"cannot be listed ({error.strerror})") from error
+
+
+@kinds.register("torch")
+def _open(path: Path) -> TorchDump | None:
+    place = find_torch_place(path)
+    return None if place is None else TorchDump(place)
