@@ -1,50 +1,78 @@
 """Starting the capture in a program that does not know of it.
 
-Runs at interpreter start-up, so it imports only the standard library; everything else is imported
-once the program itself has imported torch.
+Runs at the start of each interpreter, so it needs almost nothing of the standard library;
+everything else is imported once the program itself has imported torch.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 
-class _AfterImport(Loader):
+class _AfterImport:
     """A loader that calls back when the module it loads is complete."""
 
     def __init__(self, loader: Loader, callback: Callable[[], None]) -> None:
         self._loader = loader
         self._callback = callback
 
+    def __getattr__(self, name: str) -> Any:  # whatever else loaders of that kind offer
+        return getattr(self._loader, name)
+
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        spec = module.__spec__
-        if spec is not None:
-            spec.loader = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
         self._callback()
 
 
-class _TorchFinder(MetaPathFinder):
-    """Watches for the import of torch, once, and leaves the import system as it was."""
+class _TorchFinder:
+    """Watches for the import of torch, and leaves the import system as it was after that.
+
+    Programs also ask where torch is without importing it; they get a specification like any other.
+    """
+
+    def __init__(self) -> None:
+        self._searching = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != "torch" or path is not None:
+        if fullname != "torch" or path is not None or self._searching:
             return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(fullname, path, target)
+        self._searching = True
+        try:
+            spec = self._ask_others(fullname, target)
+        finally:
+            self._searching = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _AfterImport(spec.loader, _start_capture)
+            spec.loader = _AfterImport(spec.loader, self._imported)  # type: ignore[assignment]
         return spec
+
+    def _ask_others(self, fullname: str, target: ModuleType | None) -> ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(fullname, None, target)
+                if spec is not None:
+                    return spec
+        return None
+
+    def _imported(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        _start_capture()
 
 
 def capture_when_torch_is_imported() -> None:
@@ -56,10 +84,14 @@ def capture_when_torch_is_imported() -> None:
 
 
 def _start_capture() -> None:
-    from ait_llm.dump.inject.root_finder import start_from_environment
-    from ait_llm.errors import AitError
+    from ait_llm.dump.inject.channel import report
 
     try:
+        report("torch", rank=os.environ.get("RANK"))
+        from ait_llm.dump.inject.root_finder import start_from_environment
+
         start_from_environment()
-    except (AitError, OSError) as error:
-        sys.stderr.write(f"ait: nothing of process is captured: {error}\n")
+    except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
+        reason = f"{type(error).__name__}: {error}"
+        report("failed", reason=reason, executable=sys.executable)
+        sys.stderr.write(f"ait: nothing of this process is captured: {reason}\n")

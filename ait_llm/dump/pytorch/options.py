@@ -22,11 +22,13 @@ class CaptureOptions:
         inputs, outputs: which sides of a call to record.
         data: save tensors.
         statistics: write minimum, maximum, mean, norm and the counts of NaN and Inf.
+        descriptions: write rows like those of ``statistics`` without computing any.
         operators: also record every aten operator below the selected modules.
         device_id: record only on the accelerator with this index; None for every device.
         weights: also save parameters and buffers, once.
         warmup: generations at the start that do not count.
         queue_bytes: bytes that may wait to be written.
+        run: name of the launcher's run, in the header of the ledger.
     """
 
     output: Path
@@ -36,11 +38,13 @@ class CaptureOptions:
     outputs: bool = True
     data: bool = True
     statistics: bool = False
+    descriptions: bool = False
     operators: bool = False
     device_id: int | None = None
     weights: bool = False
     warmup: int = 0
     queue_bytes: int = DEFAULT_QUEUE_BYTES
+    run: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The settings as the ledger's header shows them."""
@@ -54,9 +58,11 @@ class CaptureOptions:
             "outputs": self.outputs,
             "data": self.data,
             "statistics": self.statistics,
+            "descriptions": self.descriptions,
             "operators": self.operators,
             "device_id": self.device_id,
             "weights": self.weights,
             "warmup": self.warmup,
             "queue_bytes": self.queue_bytes,
+            **({"run": self.run} if self.run else {}),
         }

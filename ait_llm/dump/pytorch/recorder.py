@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import is_fake
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.snapshot import BufferPool, SavedOnce, snapshot
-from ait_llm.dump.pytorch.statistics import StatisticsTable, tensor_statistics
+from ait_llm.dump.pytorch.statistics import StatisticsTable, tensor_description, tensor_statistics
 from ait_llm.dump.pytorch.values import Leaf, leaves
 from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
 
@@ -73,7 +73,9 @@ class Recorder:
         self.writer = BackgroundWriter(options.queue_bytes)
         self._pool = BufferPool()
         self._saved = SavedOnce()
-        self._table = StatisticsTable(folder) if options.statistics else None
+        self._table: StatisticsTable | None = None
+        if options.statistics or options.descriptions:
+            self._table = StatisticsTable(folder)
         self._order = itertools.count()
         self._weights: dict[int, str] = {}
         self._lock = threading.Lock()
@@ -165,7 +167,9 @@ class Recorder:
 
     def _statistics(self, unit: Unit, name: str, tensor: Tensor) -> None:
         assert self._table is not None
-        pending: Callable[[], list[str]] = tensor_statistics(tensor)
+        pending: Callable[[], list[str]] = (
+            tensor_statistics(tensor) if self.options.statistics else tensor_description(tensor)
+        )
         unit.described += 1
         table = self._table
         row = [unit.path, unit.type_name, str(unit.call), name]

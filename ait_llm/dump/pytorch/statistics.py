@@ -27,6 +27,7 @@ COLUMNS = (
     "nan",
     "inf",
 )
+_UNKNOWN = ("N/A",) * 6
 
 
 def tensor_statistics(tensor: Tensor) -> Callable[[], list[str]]:
@@ -38,7 +39,7 @@ def tensor_statistics(tensor: Tensor) -> Callable[[], list[str]]:
     finite elements. Cells that cannot be computed are ``N/A``.
     """
     tensor = tensor.detach()
-    head = [str(tensor.dtype).removeprefix("torch."), ",".join(map(str, tensor.shape))]
+    head = _head(tensor)
     if (
         tensor.device.type == "meta"
         or tensor.layout is not torch.strided
@@ -46,11 +47,21 @@ def tensor_statistics(tensor: Tensor) -> Callable[[], list[str]]:
         or tensor.is_quantized
         or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
     ):
-        return lambda: [*head, "N/A", "N/A", "N/A", "N/A", "N/A", "N/A"]
+        return lambda: [*head, *_UNKNOWN]
     if tensor.numel() == 0:
         return lambda: [*head, "N/A", "N/A", "N/A", "0.0", "0", "0"]
     numbers = _reduce(tensor)
     return lambda: head + _cells(numbers)
+
+
+def tensor_description(tensor: Tensor) -> Callable[[], list[str]]:
+    """Type and shape in the cells of :func:`tensor_statistics`, without looking at the values."""
+    head = _head(tensor)
+    return lambda: [*head, *_UNKNOWN]
+
+
+def _head(tensor: Tensor) -> list[str]:
+    return [str(tensor.dtype).removeprefix("torch."), ",".join(map(str, tensor.shape))]
 
 
 def _reduce(tensor: Tensor) -> Tensor:
