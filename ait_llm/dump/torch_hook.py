@@ -10,6 +10,7 @@ the handle that ``register_hook`` returns.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +39,7 @@ class DumpConfig:
         device_id: capture only if the model is on the accelerator with this index.
         module_names: patterns on module paths: a glob such as ``*.mlp.*``, or ``re:`` and a
             regular expression.
-        layers: closed intervals of layer numbers, such as ``[(0, 3), (31, 31)]``.
+        layers: layer numbers and closed intervals of them, such as ``[(0, 3), 31]``.
         mode: ``"tensor"`` saves tensors, ``"stats"`` their statistics, ``"both"`` both.
         operators: also capture every aten operator, below the module that called it.
         weights: also save parameters and buffers, each once.
@@ -49,13 +50,13 @@ class DumpConfig:
         UsageError: a value of the wrong type or out of range.
     """
 
-    dump_path: str = "./"
-    token_range: Sequence[int] = field(default_factory=lambda: [0])
+    dump_path: str | os.PathLike[str] = "./"
+    token_range: Sequence[int] | None = field(default_factory=lambda: [0])
     module_list: Sequence[type[nn.Module]] = field(default_factory=list)
     tensor_part: int = 2
     device_id: int | None = None
-    module_names: Sequence[str] = ()
-    layers: Sequence[tuple[int, int]] = ()
+    module_names: Sequence[str] | str = ()
+    layers: Sequence[int | tuple[int, int]] = ()
     mode: str = "tensor"
     operators: bool = False
     weights: bool = False
@@ -63,31 +64,32 @@ class DumpConfig:
     queue_bytes: int = DEFAULT_QUEUE_BYTES
 
     def __post_init__(self) -> None:
+        if not isinstance(self.dump_path, (str, os.PathLike)):
+            raise UsageError(f"dump_path {self.dump_path!r} is not a path")
         steps = self.token_range
-        if not isinstance(steps, (list, tuple, range)) or not all(
-            isinstance(step, int) and not isinstance(step, bool) and step >= 0 for step in steps
+        if steps is not None and (
+            not isinstance(steps, (list, tuple, range)) or not all(map(_is_count, steps))
         ):
             raise UsageError(f"token_range {steps!r} is not a list of steps such as [0, 1]")
-        if self.tensor_part not in (0, 1, 2):
+        if type(self.tensor_part) is not int or self.tensor_part not in (0, 1, 2):
             raise UsageError(
                 f"tensor_part {self.tensor_part!r} is not 0 (inputs), 1 (outputs) or 2 (both)"
             )
-        if self.device_id is not None and (
-            not isinstance(self.device_id, int) or self.device_id < 0
-        ):
+        if self.device_id is not None and not _is_count(self.device_id):
             raise UsageError(f"device_id {self.device_id!r} is not a device number or None")
         if self.mode not in ("tensor", "stats", "both"):
             raise UsageError(f"mode {self.mode!r} is not 'tensor', 'stats' or 'both'")
-        if self.queue_bytes <= 0:
+        if not _is_count(self.warmup):
+            raise UsageError(f"warmup {self.warmup!r} is not a number of generations")
+        if not _is_count(self.queue_bytes) or self.queue_bytes == 0:
             raise UsageError(f"queue_bytes {self.queue_bytes!r} is not a positive number of bytes")
         as_selection(self.module_list, self.module_names, self.layers)
 
     def options(self) -> CaptureOptions:
         """The same settings for the capture itself."""
-        steps = sorted(set(self.token_range)) or [0]
         return CaptureOptions(
             output=Path(self.dump_path).expanduser().resolve(),
-            steps=StepRange(tuple((step, step) for step in steps)),
+            steps=_intervals(self.token_range or [0]),
             selection=as_selection(self.module_list, self.module_names, self.layers),
             inputs=self.tensor_part in (0, 2),
             outputs=self.tensor_part in (1, 2),
@@ -99,6 +101,23 @@ class DumpConfig:
             warmup=self.warmup,
             queue_bytes=self.queue_bytes,
         )
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _intervals(steps: Sequence[int]) -> StepRange:
+    """The steps as few intervals: a range of a million steps is one."""
+    if isinstance(steps, range) and steps.step == 1:
+        return StepRange(((steps[0], steps[-1]),))
+    found: list[tuple[int, int]] = []
+    for step in sorted(set(steps)):
+        if found and step == found[-1][1] + 1:
+            found[-1] = (found[-1][0], step)
+        else:
+            found.append((step, step))
+    return StepRange(tuple(found))
 
 
 class HookHandle:
@@ -128,9 +147,13 @@ class HookHandle:
             self._capture.steps.begin_generation(prompt_length)
 
     def remove(self) -> None:
-        """End the capture: no hook is left, everything is written, the ledger is sealed."""
-        if self._session is not None:
-            self._session.close("removed")
+        """End the capture of this model; harmless when done before.
+
+        No hook is left. With the last model of the process everything is written and the ledger
+        is sealed.
+        """
+        if self._session is not None and self._capture is not None:
+            self._session.release(self._capture)
 
     def __enter__(self) -> HookHandle:
         return self
@@ -163,7 +186,8 @@ def register_hook(
         The running capture.
 
     Raises:
-        UsageError: an argument of the wrong type, or an unknown hook type.
+        UsageError: an argument of the wrong type, an unknown hook type, an output folder that
+            cannot be written or that another capture of this process writes to.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"register_hook needs a torch.nn.Module, not {type(model).__name__}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ait_llm.dump.pytorch.recorder import Recorder, Unit
 
 
-class OperatorMode(TorchDispatchMode):
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is untyped here
     """Sees each operator below autograd, after views and broadcasts are decided.
 
     Operators are recorded while ``begin`` returns a unit for them; it decides by the module that
@@ -26,7 +26,7 @@ class OperatorMode(TorchDispatchMode):
     def __init__(
         self, begin: Callable[[str], Unit | None], recorder: Callable[[], Recorder]
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch is untyped here
         self._begin = begin
         self._recorder = recorder
 

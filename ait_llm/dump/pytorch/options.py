@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class CaptureOptions:
 
     output: Path
     steps: StepRange
-    selection: ModuleSelection = ModuleSelection()
+    selection: ModuleSelection = field(default_factory=ModuleSelection)
     inputs: bool = True
     outputs: bool = True
     data: bool = True

@@ -71,18 +71,36 @@ def _matches(path: str, pattern: str) -> bool:
 
 def as_selection(
     module_list: Sequence[type[nn.Module]],
-    names: Sequence[str] = (),
-    layers: Sequence[tuple[int, int]] = (),
+    names: Sequence[str] | str = (),
+    layers: Sequence[int | tuple[int, int]] = (),
 ) -> ModuleSelection:
     """Build a selection from the arguments of ``DumpConfig``.
 
+    Args:
+        module_list: module classes.
+        names: patterns, or a single one.
+        layers: closed intervals of layer numbers, or single numbers.
+
     Raises:
-        UsageError: an entry of ``module_list`` is not a module class.
+        UsageError: an argument of another type, or a pattern that is no regular expression.
     """
+    if not isinstance(module_list, (list, tuple)):
+        raise UsageError(f"module_list is {module_list!r}; give a list of classes, [nn.Linear]")
     for entry in module_list:
         if not (isinstance(entry, type) and issubclass(entry, nn.Module)):
             raise UsageError(
                 f"module_list holds {entry!r}, which is not a torch.nn.Module class; "
                 "select by name with module_names=[...]"
             )
-    return ModuleSelection(tuple(module_list), tuple(names), (), tuple(layers))
+    patterns = (names,) if isinstance(names, str) else tuple(names)
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise UsageError(f"module_names holds {pattern!r}, which is not a pattern")
+    return ModuleSelection(tuple(module_list), patterns, (), tuple(map(_interval, layers)))
+
+
+def _interval(layer: int | tuple[int, int]) -> tuple[int, int]:
+    pair = (layer, layer) if isinstance(layer, int) else tuple(layer)
+    if len(pair) != 2 or not all(type(number) is int for number in pair) or pair[0] > pair[1]:
+        raise UsageError(f"layers holds {layer!r}; give numbers or pairs such as (0, 3)")
+    return pair[0], pair[1]

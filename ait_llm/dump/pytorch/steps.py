@@ -57,6 +57,7 @@ class StepCounter:
         self._in_prefill = False
         self._manual = False
         self._new_generation = False
+        self._in_preamble = False
 
     @property
     def step(self) -> int:
@@ -76,32 +77,50 @@ class StepCounter:
     def begin_generation(self, prompt_length: int | None = None) -> None:
         """Say that the next call is a prefill, of a prompt with that many tokens if known."""
         self._new_generation = True
+        self._in_preamble = False
         self._prompt = prompt_length
 
+    def begin_preamble(self) -> bool:
+        """Account for a call of one of the model's modules outside a call of the model.
+
+        An encoder that ``generate`` runs before the decoder belongs to the prefill that follows.
+
+        Returns:
+            True if the call is such a preamble; :attr:`step` is then that of the prefill.
+        """
+        if self._new_generation and not self._manual:
+            self._start(None)
+            self._in_preamble = True
+        return self._in_preamble
+
     def mark(self) -> None:
-        """Begin the next step by hand; from then on only marks change the step."""
-        self._manual = True
-        if self._generation < 0:
-            self._generation = 0
+        """Begin the next step by hand; from then on only marks change the step.
+
+        The first mark after :meth:`begin_generation` begins a generation.
+        """
+        if self._generation < 0 or self._new_generation:
+            self._start(None)
         else:
-            self._step_in_generation += 1
-        self._advance()
+            self._next()
+        self._manual = True
+        self._in_preamble = False
 
     def call(self, span: Span | None) -> int:
         """Account for one forward call and return :attr:`step`.
 
         Args:
             span: what the call covers; None if its arguments do not show it, as for a model
-                that does not generate. Such a call is a step of its own.
+                that does not generate. Such a call is a step and a generation of its own.
         """
         if self._manual:
             return self.step
-        if self._new_generation or self._last is None and self._generation < 0:
+        if self._in_preamble:
+            self._in_preamble = False
+            self._in_prefill = self._expects_more(span)
+        elif self._new_generation or span is None or self._last is None:
             self._start(span)
-        elif span is None or self._last is None:
-            self._next()
         elif self._continues_prefill(span):
-            self._in_prefill = self._prompt is None or span.end < self._prompt
+            self._in_prefill = self._expects_more(span)
         elif span.start == 0 and not self._grew_without_cache(span):
             self._prompt = None
             self._start(span)
@@ -114,9 +133,7 @@ class StepCounter:
         self._new_generation = False
         self._generation += 1
         self._step_in_generation = 0
-        self._in_prefill = span is not None and (
-            self._prompt is None or span.end < self._prompt
-        )
+        self._in_prefill = self._expects_more(span)
         self._advance()
 
     def _next(self) -> None:
@@ -128,6 +145,10 @@ class StepCounter:
         if self._generation >= self._warmup:
             self._step += 1
 
+    def _expects_more(self, span: Span | None) -> bool:
+        """True if further chunks of the prompt may follow a prefill call."""
+        return span is not None and (self._prompt is None or span.end < self._prompt)
+
     def _continues_prefill(self, span: Span) -> bool:
         if not self._in_prefill or self._last is None or span.start != self._last.end:
             return False
@@ -136,6 +157,7 @@ class StepCounter:
     def _grew_without_cache(self, span: Span) -> bool:
         return (
             self._last is not None
+            and not span.cached
             and self._last.start == 0
             and span.length == self._last.length + 1
         )

@@ -12,9 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 _SAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+_NAMED_VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format, complex, slice)
 # Deep enough for any model's output; a guard against self-referring objects.
 _MAX_DEPTH = 16
 
@@ -57,6 +59,9 @@ def _walk(
     if value is None or isinstance(value, (bool, int, float, str)):
         yield Leaf(name, value=value)
         return
+    if isinstance(value, _NAMED_VALUES):
+        yield Leaf(name, value=str(value))
+        return
     if id(value) in open_ids:
         yield Leaf(name, reason="refers to itself")
         return
@@ -65,7 +70,9 @@ def _walk(
         return
     parts = _parts(value, layer)
     if parts is None:
-        yield Leaf(name, reason=f"object of type {type(value).__module__}.{type(value).__qualname__}")
+        yield Leaf(
+            name, reason=f"object of type {type(value).__module__}.{type(value).__qualname__}"
+        )
         return
     open_ids.add(id(value))
     for key, part in parts:
@@ -92,25 +99,44 @@ def _cache_parts(value: Any, layer: int | None) -> list[tuple[Any, Any]] | None:
 
     Recognised by shape, not by class, so that capture does not import transformers.
     """
-    layers = getattr(value, "layers", None)
-    if isinstance(layers, list) and layers and all(hasattr(item, "keys") for item in layers):
-        pairs = [(getattr(item, "keys", None), getattr(item, "values", None)) for item in layers]
-    elif hasattr(value, "key_cache") and hasattr(value, "value_cache"):
-        pairs = list(zip(value.key_cache, value.value_cache, strict=False))
-    elif hasattr(value, "self_attention_cache") and hasattr(value, "cross_attention_cache"):
+    if hasattr(value, "self_attention_cache") and hasattr(value, "cross_attention_cache"):
         return [
             ("self", value.self_attention_cache),
             ("cross", value.cross_attention_cache),
         ]
-    elif isinstance(layers, list) and not layers and hasattr(value, "get_seq_length"):
-        return []
+    layers = getattr(value, "layers", None)
+    if isinstance(layers, list) and (layers or hasattr(value, "get_seq_length")):
+        states = [_layer_states(item) for item in layers]
+    elif hasattr(value, "key_cache") and hasattr(value, "value_cache"):
+        pairs = zip(value.key_cache, value.value_cache, strict=False)
+        states = [[("key", key), ("value", item)] for key, item in pairs]
     else:
         return None
+    if any(state is None for state in states):
+        return None
     if layer is not None:
-        pairs = [pairs[layer]] if layer < len(pairs) else []
-        return [(part, pair[i]) for pair in pairs for i, part in enumerate(("key", "value"))]
+        return states[layer] if layer < len(states) else []
     return [
-        (f"{number}_{part}", pair[i])
-        for number, pair in enumerate(pairs)
-        for i, part in enumerate(("key", "value"))
+        (f"{number}_{name}", state)
+        for number, layer_states in enumerate(states)
+        for name, state in layer_states or ()
     ]
+
+
+def _layer_states(item: Any) -> list[tuple[str, Any]] | None:
+    """What one layer of a cache holds; None if it is no layer of a cache."""
+    found = [
+        (name, getattr(item, attribute))
+        for attribute, name in _CACHE_STATES.items()
+        if hasattr(item, attribute)
+    ]
+    return found or None
+
+
+# Attention layers keep keys and values, linear attention and state space layers keep states.
+_CACHE_STATES = {
+    "keys": "key",
+    "values": "value",
+    "conv_states": "conv",
+    "recurrent_states": "recurrent",
+}

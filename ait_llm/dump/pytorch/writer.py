@@ -6,7 +6,9 @@ bytes wait than the limit allows, the model waits: memory never grows with the s
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -109,6 +111,10 @@ class BackgroundWriter:
             self._thread.join()
             self._thread = None
 
+    def forget_folders(self) -> None:
+        """Look anew which folders exist, when somebody may have removed some."""
+        self._folders.clear()
+
     def _append(self, job: WriteJob | Callable[[], None]) -> None:
         self._jobs.append(job)
         if self._thread is None:
@@ -144,8 +150,7 @@ class BackgroundWriter:
                 job.ready()
             self._make_folder(job.path.parent)
             if job.link_from is not None:
-                job.path.unlink(missing_ok=True)
-                os.link(job.link_from, job.path)
+                _link(job.link_from, job.path)
             elif job.tensor is not None:
                 job.outcome.bytes += _write_tensor(job.path, job.tensor, job.plain)
             job.outcome.tensors += 1
@@ -169,6 +174,18 @@ def make_folder(folder: Path) -> None:
         folder = folder.parent
     for path in reversed(missing):
         path.mkdir(mode=0o750, exist_ok=True)
+
+
+def _link(source: Path, path: Path) -> None:
+    """Make ``path`` another name of ``source``, or a copy where a file system has no links."""
+    path.unlink(missing_ok=True)
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
+            raise
+        shutil.copyfile(source, path)
+        path.chmod(0o640)
 
 
 def _write_tensor(path: Path, tensor: Tensor, plain: bool) -> int:
