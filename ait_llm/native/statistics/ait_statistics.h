@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#define AIT_EXPORT __attribute__((visibility("default")))
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -26,14 +28,14 @@ enum AitNumber { AIT_MAX = 0, AIT_MIN, AIT_MEAN, AIT_L2NORM, AIT_NAN_COUNT, AIT_
 
 // Reduces `count` contiguous elements in one pass, with sums in double. Returns 0, or 1 for an
 // unknown element type.
-int ait_statistics(int element, const void *data, uint64_t count, double numbers[6]);
+AIT_EXPORT int ait_statistics(int element, const void *data, uint64_t count, double numbers[6]);
 
 // The same for one-byte elements: `values` says which number each byte stands for.
-void ait_byte_statistics(const void *data, uint64_t count, const double values[256],
-                         double numbers[6]);
+AIT_EXPORT void ait_byte_statistics(const void *data, uint64_t count, const double values[256],
+                                    double numbers[6]);
 
 // Continues the CRC-32 of zip archives; `start` is 0 for the first piece.
-uint32_t ait_crc32(uint32_t start, const void *data, uint64_t size);
+AIT_EXPORT uint32_t ait_crc32(uint32_t start, const void *data, uint64_t size);
 
 #ifdef __cplusplus
 }
