@@ -114,7 +114,7 @@ def torch_losses(processes: Iterable[TorchProcess]) -> list[str]:
             sentences.append(
                 f"{name}: {len(process.unseen)} modules ran inside torch.compile, where hooks do "
                 f"not see them (first: {process.unseen[0]}); to see them, dump with "
-                "TORCH_COMPILE_DISABLE=1 in the environment"
+                "TORCHDYNAMO_DISABLE=1 in the environment"
             )
         if process.running:
             sentences.append(f"{name} is still running, so its capture is not finished")
@@ -170,7 +170,7 @@ def nothing_captured(
         compiled = any(entry.facts.get("compiled") for entry in reports if entry.event == "end")
         hint = (
             "its calls run inside a function that torch.compile compiled, where nothing is seen: "
-            "dump with TORCH_COMPILE_DISABLE=1 in the environment"
+            "dump with TORCHDYNAMO_DISABLE=1 in the environment"
             if compiled
             else "it works with functions instead of modules, or only with single modules such as "
             "a Linear; wrap it in a torch.nn.Module"

@@ -99,7 +99,10 @@ class TorchSettings:
 
     def to_json(self) -> str:
         """The text of :data:`VARIABLE`."""
-        values = asdict(self) | {"output": str(self.output), "steps": str(self.steps)}
+        values = asdict(self) | {
+            "output": str(self.output),
+            "steps": self.steps.intervals,
+        }
         return json.dumps(values, sort_keys=True)
 
     @classmethod
@@ -115,7 +118,7 @@ class TorchSettings:
             if unknown:
                 raise ValueError(f"unknown settings {', '.join(sorted(unknown))}")
             values["output"] = Path(values["output"])
-            values["steps"] = StepRange.parse(values["steps"])
+            values["steps"] = StepRange(tuple((first, last) for first, last in values["steps"]))
             for name in ("types", "type_prefixes", "module_names"):
                 values[name] = tuple(values[name])
             values["layers"] = tuple((first, last) for first, last in values["layers"])

@@ -66,7 +66,7 @@ def module_paths(model: nn.Module, root: str) -> list[tuple[str, nn.Module]]:
     """Every place at which a module is registered, in definition order, with dotted paths.
 
     A module at several places is listed at each; one that contains itself is not descended into
-    again. Wrappers of ``torch.compile`` do not show in the paths.
+    again. Wrappers of ``torch.compile``, data parallelism and checkpointing do not show in the paths.
     """
     found: list[tuple[str, nn.Module]] = []
 
@@ -75,7 +75,17 @@ def module_paths(model: nn.Module, root: str) -> list[tuple[str, nn.Module]]:
         inside = above | {id(module)}
         for name, child in module._modules.items():
             if child is not None and id(child) not in inside:
-                walk(child, path if name == "_orig_mod" else f"{path}.{name}", inside)
+                walk(child, path if _is_wrapped(module, name) else f"{path}.{name}", inside)
 
     walk(model, root, frozenset())
     return found
+
+
+def _is_wrapped(module: nn.Module, name: str) -> bool:
+    """True if the member of that name is what ``module`` only wraps."""
+    return name in _WRAPPED or (
+        name == "module" and type(module).__name__ in ("DataParallel", "DistributedDataParallel")
+    )
+
+
+_WRAPPED = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})

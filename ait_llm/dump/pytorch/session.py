@@ -177,7 +177,7 @@ class CaptureSession:
         if hidden and capture.steps.step >= 0:
             text = (
                 f"{len(hidden)} of {len(capture.selected)} modules run inside torch.compile, where "
-                "hooks do not see them; set TORCH_COMPILE_DISABLE=1 for the captured run to see "
+                "hooks do not see them; set TORCHDYNAMO_DISABLE=1 for the captured run to see "
                 "them all"
             )
             self._ledger.note(text, modules=hidden[:_MAX_NAMES])

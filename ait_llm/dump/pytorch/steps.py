@@ -74,6 +74,11 @@ class StepCounter:
         """The current step counted from the prefill of its own generation."""
         return self._step_in_generation
 
+    @property
+    def expects_prefill(self) -> bool:
+        """True if the next call of the model is known to be a prefill."""
+        return self._new_generation or self._in_preamble
+
     def begin_generation(self, prompt_length: int | None = None) -> None:
         """Say that the next call is a prefill, of a prompt with that many tokens if known."""
         self._new_generation = True
