@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,20 +15,23 @@ from ait_llm.core import OpId
 from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
-from ait_llm.dumps.model import Loss, Process
+from ait_llm.dumps.model import Loss, Process, TopologyFile
 from ait_llm.dumps.torch_place import (
     PROCESS_NAME,
     STEP_NAME,
     TorchPlace,
     device_number,
     find_torch_place,
+    parse_call,
     process_id,
 )
 from ait_llm.dumps.torch_records import SUFFIX, TorchCall, TorchTensor
 from ait_llm.dumps.torch_tables import Recorded, read_module_tree, read_statistics
 from ait_llm.errors import FormatError
+from ait_llm.formats.opening import open_regular
 
-_CALL = re.compile(r"(.+?)(?:@([0-9]+))?")
+# Type of the ledger's entry about parameters and buffers.
+WEIGHTS = "weights"
 _NATURAL = re.compile(r"([0-9]+)")
 
 
@@ -90,6 +94,40 @@ class TorchDump:
             if device in (None, device_number(name)) and pid in (None, process_id(name)):
                 yield from self._calls(name, step)
 
+    def weights(
+        self, *, device: int | None = None, pid: int | None = None
+    ) -> Iterator[TorchTensor]:
+        """Saved parameters and buffers; the stem is the dotted name.
+
+        Raises:
+            FormatError: a folder cannot be listed.
+        """
+        for name in self._process_names:
+            folder = self._place.tensors / name / WEIGHTS
+            if device not in (None, device_number(name)) or pid not in (None, process_id(name)):
+                continue
+            stems = _stems(folder) if folder.is_dir() else []
+            for index, stem in enumerate(sorted(stems, key=_natural)):
+                yield TorchTensor("in", index, stem, f"{folder}/{stem}{SUFFIX}", self.root)
+
+    @property
+    def layers(self) -> tuple[TopologyFile, ...]:
+        """Torch captures report no operation graphs."""
+        return ()
+
+    @property
+    def models(self) -> tuple[TopologyFile, ...]:
+        """The module trees, one for each captured model."""
+        return tuple(
+            TopologyFile(process_id(name), path.stem.removeprefix("model_tree_"), path)
+            for name in self._process_names
+            for path in self._trees(name)
+        )
+
+    def _trees(self, process: str) -> list[Path]:
+        found = (self._place.tensors / process).glob("model_tree*.json")
+        return sorted(found, key=lambda path: _natural(path.stem))
+
     @cached_property
     def _process_names(self) -> tuple[str, ...]:
         names = {
@@ -127,17 +165,12 @@ class TorchDump:
             for entry in _scan(self._place.tensors / process / str(step)):
                 if not entry.is_dir(follow_symlinks=False):
                     continue
-                match = _CALL.fullmatch(entry.name)
-                assert match is not None
+                module, call = parse_call(entry.name)
                 stems = sorted(
-                    (
-                        file.name.removesuffix(SUFFIX)
-                        for file in _scan(Path(entry.path))
-                        if file.name.endswith(SUFFIX) and file.name.startswith(("input", "output"))
-                    ),
+                    filter(_is_value, _stems(Path(entry.path))),
                     key=_natural,
                 )
-                found.append(_Folder(match[1], int(match[2] or 0), entry.path, tuple(stems)))
+                found.append(_Folder(module, call, entry.path, tuple(stems)))
             self._folders[key] = found
         return self._folders[key]
 
@@ -146,17 +179,16 @@ class TorchDump:
         lines: dict[tuple[int, str, int], LedgerEntry] = {}
         if ledger is not None:
             for entry in ledger.entries():
-                lines[entry.step, entry.op, int(entry.line.get("call", 0))] = entry
+                if entry.type != WEIGHTS:
+                    lines[entry.step, entry.op, _call_number(ledger, entry)] = entry
         modules = self._modules(process)
         for step in self._steps(process):
             if wanted is not None and step != wanted:
                 continue
             folders = {(f.module, f.call): f for f in self._step_folders(process, step)}
-            table = read_statistics(
-                self._place.tensors / process / str(step) / "statistics.csv"
-            )
+            table = read_statistics(self._place.tensors / process / str(step) / "statistics.csv")
             calls = {*folders, *table}
-            calls |= {(op, call) for at, op, call in lines if at == step and op in modules}
+            calls |= {(op, call) for at, op, call in lines if at == step}
             ids = _Ids(modules)
             for call in sorted(calls, key=lambda call: _order(call, step, lines, modules)):
                 if self._is_wanted(call[0]):
@@ -193,7 +225,7 @@ class TorchDump:
             tensors=self._tensors(path, folder.stems if folder else (), table.get(call, {})),
             params=_mapping(line.get("values")),
             weights=_mapping(line.get("weights")),
-            not_captured=tuple(line.get("not_captured", ())),
+            not_captured=_mappings(line.get("not_captured")),
         )
 
     def _tensors(
@@ -219,8 +251,7 @@ class TorchDump:
 
     def _modules(self, process: str) -> dict[str, tuple[OpId, str, bool]]:
         modules: dict[str, tuple[OpId, str, bool]] = {}
-        trees = sorted((self._place.tensors / process).glob("model_tree*.json"), key=lambda p: p.name)
-        for number, path in enumerate(trees):
+        for number, path in enumerate(self._trees(process)):
             for name, (op_id, kind, inner) in read_module_tree(path).items():
                 modules[name] = (OpId((number, *op_id.parts[1:])), kind, inner)
         return modules
@@ -237,7 +268,7 @@ class TorchDump:
 
         def is_selected(entry: LedgerEntry) -> bool:
             return (
-                entry.type != "weights"
+                entry.type != WEIGHTS
                 and self._place.step in (None, entry.step)
                 and self._is_wanted(entry.op)
             )
@@ -292,15 +323,43 @@ def _natural(stem: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in parts if part]
 
 
+def _stems(folder: Path) -> list[str]:
+    return [
+        entry.name.removesuffix(SUFFIX)
+        for entry in _scan(folder)
+        if entry.name.endswith(SUFFIX) and not entry.is_dir(follow_symlinks=False)
+    ]
+
+
+def _is_value(stem: str) -> bool:
+    return stem.startswith(("input", "output"))
+
+
 def _mapping(value: object) -> dict[str, object]:
     return dict(value) if isinstance(value, dict) else {}
 
 
+def _mappings(value: object) -> tuple[Mapping[str, str], ...]:
+    entries = value if isinstance(value, list) else []
+    return tuple(entry for entry in entries if isinstance(entry, dict))
+
+
+def _call_number(ledger: Ledger, entry: LedgerEntry) -> int:
+    call = entry.line.get("call", 0)
+    if type(call) is not int or call < 0:
+        raise FormatError(ledger.path, f"the entry of {entry.op} has no count 'call'")
+    return call
+
+
 def _is_torch_ledger(path: Path) -> bool:
+    """True if the first line is the header of a torch capture."""
+    with open_regular(path) as file:
+        first = file.readline(1 << 20)
     try:
-        return read_ledger(path).header.get("producer") == "torch"
-    except FormatError:
-        return False  # a ledger of another kind, or one that its own reader will complain about
+        header = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(header, dict) and header.get("producer") == "torch"
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
-PROCESS_NAME = re.compile(r"([a-z]*)([0-9]*)_(0|[1-9][0-9]{0,18})")
+PROCESS_NAME = re.compile(r"([a-z]*)([0-9]{0,9})_(0|[1-9][0-9]{0,18})")
 STEP_NAME = re.compile(r"0|[1-9][0-9]{0,18}")
 FOLDER = "torch_tensors"
+_CALL = re.compile(r"(.+?)(?:@([1-9][0-9]{0,17}))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def find_torch_place(path: Path) -> TorchPlace | None:
     for root in (path, path / "ait_dump"):
         if (root / FOLDER).is_dir():
             return TorchPlace(root)
-    parts = []
+    parts: list[str] = []
     current = path
     for _ in range(4):
         if current.name == FOLDER:
@@ -78,5 +80,13 @@ def _within(root: Path, parts: list[str]) -> TorchPlace | None:
         root,
         parts[0] if parts else None,
         int(parts[1]) if len(parts) > 1 else None,
-        parts[2] if len(parts) > 2 else None,
+        parse_call(parts[2])[0] if len(parts) > 2 else None,
     )
+
+
+def parse_call(folder: str) -> tuple[str, int]:
+    """Module path and number of the call from a folder's name, ``root.model.norm@1``."""
+    match = _CALL.fullmatch(folder)
+    if match is None:
+        return folder, 0
+    return unquote(match[1]), int(match[2] or 0)

@@ -13,6 +13,7 @@ from ait_llm.errors import FormatError
 from ait_llm.formats import LoadedTensor, Statistics, load, measure
 from ait_llm.formats.elements import Array
 from ait_llm.formats.opening import contained
+from ait_llm.formats.pth_header import read_pth_header
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,6 @@ class TorchTensor:
     root: Path = field(repr=False, compare=False)
     exists: bool = True
     recorded: tuple[DType, tuple[int, ...], Statistics] | None = field(default=None, repr=False)
-    _loaded: LoadedTensor | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class TorchTensor:
         Raises:
             FormatError: the file is damaged.
         """
-        return self.recorded[0] if self.recorded is not None else self._load().dtype
+        return self._header()[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class TorchTensor:
         Raises:
             FormatError: the file is damaged.
         """
-        return self.recorded[1] if self.recorded is not None else self._load().array.shape
+        return self._header()[1]
 
     @property
     def format(self) -> int:
@@ -115,9 +115,19 @@ class TorchTensor:
         """The values as a CPU tensor of the same element type."""
         return self._load().torch()
 
+    def _header(self) -> tuple[DType, tuple[int, ...]]:
+        if self.recorded is not None and self.recorded[0] is not DType.UNDEFINED:
+            return self.recorded[:2]
+        if not self.exists and self.recorded is not None:
+            return self.recorded[:2]
+        if self.exists:
+            header = read_pth_header(contained(self.path, self.root))
+            if header is not None:
+                return header.dtype, header.shape
+        loaded = self._load()
+        return loaded.dtype, loaded.array.shape
+
     def _load(self) -> LoadedTensor:
-        if self._loaded is not None:
-            return self._loaded
         if not self.exists:
             raise FormatError(
                 self.path, "was not saved, only its statistics were", "Dump with --type torch"
@@ -134,6 +144,7 @@ class TorchCall:
         call: which call within its step, from 0.
         params: plain Python values that it received and returned, by name.
         weights: inputs that are parameters of the model, by name.
+        not_captured: names and reasons of values of which there is no tensor.
     """
 
     name: str

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ait_llm.core import DType, OpId
 from ait_llm.errors import FormatError
@@ -58,25 +58,54 @@ def read_statistics(path: Path) -> dict[tuple[str, int], dict[str, Recorded]]:
     if not path.exists():
         return found
     with open_regular(path) as file:
-        rows = csv.DictReader(line.decode("utf-8", "replace") for line in file)
-        for number, row in enumerate(rows, start=2):
-            try:
-                recorded = _recorded(row)
+        rows = csv.DictReader(_whole_lines(file))
+        try:
+            for row in rows:
                 key = (row["module"], int(row["call"]))
-            except (KeyError, ValueError, TypeError, AttributeError):
-                raise FormatError(path, f"line {number} is damaged") from None
-            found.setdefault(key, {})[row["tensor"]] = recorded
+                found.setdefault(key, {})[row["tensor"]] = _recorded(row)
+        except (KeyError, ValueError, TypeError, AttributeError, csv.Error):
+            raise FormatError(path, f"line {rows.line_num} is damaged") from None
     return found
+    with open_regular(path) as file:
+        rows = csv.DictReader(line.decode("utf-8", "replace") for line in file)
+        number = 1
+        try:
+            for row in rows:
+                number += 1
+                key = (row["module"], int(row["call"]))
+                found.setdefault(key, {})[row["tensor"]] = _recorded(row)
+        except (KeyError, ValueError, TypeError, AttributeError, csv.Error):
+            # A process that was killed leaves half a line at the end, and nothing behind it.
+            if file.read(1) or number < rows.line_num:
+                raise FormatError(path, f"line {number} is damaged") from None
+    return found
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[str]:
+    """Lines of text; a process that was killed leaves half a line at the end, which is left out."""
+    for line in file:
+        if line.endswith(b"\n"):
+            yield line.decode("utf-8", "replace")
 
 
 def _recorded(row: dict[str, str]) -> Recorded:
     shape = tuple(int(size) for size in row["shape"].split(",") if size)
-    numbers = {
-        name: None if row[name] == "N/A" else float(row[name])
-        for name in ("min", "max", "mean", "l2norm")
-    }
-    counts = {name: None if row[name] == "N/A" else int(row[name]) for name in ("nan", "inf")}
-    return _dtype(row["dtype"]), shape, Statistics(**numbers, **counts)
+
+    def number(name: str) -> float | None:
+        return None if row[name] == "N/A" else float(row[name])
+
+    def count(name: str) -> int | None:
+        return None if row[name] == "N/A" else int(row[name])
+
+    statistics = Statistics(
+        min=number("min"),
+        max=number("max"),
+        mean=number("mean"),
+        l2norm=number("l2norm"),
+        nan=count("nan"),
+        inf=count("inf"),
+    )
+    return _dtype(row["dtype"]), shape, statistics
 
 
 def _dtype(torch_name: str) -> DType:
