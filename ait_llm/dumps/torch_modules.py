@@ -162,7 +162,8 @@ class TorchDump:
         key = (process, step)
         if key not in self._folders:
             found = []
-            for entry in _scan(self._place.tensors / process / str(step)):
+            folder = self._place.tensors / process / str(step)
+            for entry in _scan(folder) if folder.is_dir() else ():
                 if not entry.is_dir(follow_symlinks=False):
                     continue
                 module, call = parse_call(entry.name)
@@ -182,8 +183,10 @@ class TorchDump:
                 if entry.type != WEIGHTS:
                     lines[entry.step, entry.op, _call_number(ledger, entry)] = entry
         modules = self._modules(process)
-        for step in self._steps(process):
-            if wanted is not None and step != wanted:
+        # A call of which nothing was saved has a line in the ledger and no folder.
+        steps = {*self._steps(process), *(at for at, _, _ in lines)}
+        for step in sorted(steps):
+            if wanted not in (None, step) or self._place.step not in (None, step):
                 continue
             folders = {(f.module, f.call): f for f in self._step_folders(process, step)}
             table = read_statistics(self._place.tensors / process / str(step) / "statistics.csv")
