@@ -227,8 +227,7 @@ def test_a_tensor_parallel_program_is_captured_by_shard(parallel: Run) -> None:
         up = model.up(net["inputs"]())
         output = model(net["inputs"]())
     halves = [
-        parallel.value("root.up", "output", pid=process.pid)
-        for process in parallel.dump.processes
+        parallel.value("root.up", "output", pid=process.pid) for process in parallel.dump.processes
     ]
     assert len(halves) == 2
     if not torch.allclose(halves[0], up[:, :4]):

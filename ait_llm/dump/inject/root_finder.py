@@ -94,9 +94,7 @@ class RootFinder:
         if not torch.compiler.is_compiling() and not is_wrapper(module):
             self._depth.value = max(0, self._depth.value - 1)
 
-    def _guarded(
-        self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...]
-    ) -> None:
+    def _guarded(self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...]) -> None:
         """Look at an outermost call; a failure of ours is said and is never the program's."""
         try:
             with self._lock:
@@ -125,15 +123,16 @@ class RootFinder:
         capture = self._belongs.get(module)
         if capture is None or frame is None:
             return
+        # Its hooks came too late for this call. Global hooks get no keyword arguments: they are a
+        # variable of torch's caller.
+        kwargs = frame.f_locals.get("kwargs") or {}
         if capture.model is module:
-            # Its hooks came too late for this call. Global hooks get no keyword arguments: they
-            # are a variable of torch's caller.
-            kwargs = frame.f_locals.get("kwargs") or {}
             capture.enter_root(args, kwargs)
-            if capture.root in capture.selected:
-                capture.enter(capture.root, module, args, kwargs)
         else:
             self._begin_preamble(module, frame)
+        for path, selected in capture.selected.items():
+            if selected is module:
+                capture.enter(path, module, args, kwargs)
 
     def _begin_preamble(self, module: nn.Module, frame: FrameType) -> None:
         """Count a part that is called by itself to the step of its model's next call.
@@ -144,10 +143,8 @@ class RootFinder:
         capture = self._belongs[module]
         if capture.model is module or torch._C._current_graph_task_id() != -1:
             return
-        if not capture.steps.expects_prefill:
-            self._preamble = set()
-            capture.steps.begin_generation()
-        elif module in self._preamble and not generating_models(frame):
+        repeated = module in self._preamble and not generating_models(frame)
+        if repeated or not capture.steps.expects_prefill:
             self._preamble = set()
             capture.steps.begin_generation()
         self._preamble.add(module)

@@ -66,7 +66,7 @@ def module_paths(model: nn.Module, root: str) -> list[tuple[str, nn.Module]]:
     """Every place at which a module is registered, in definition order, with dotted paths.
 
     A module at several places is listed at each; one that contains itself is not descended into
-    again. Wrappers of ``torch.compile``, data parallelism and checkpointing do not show in the paths.
+    again. Wrappers of ``torch.compile``, data parallelism and checkpointing do not show in paths.
     """
     found: list[tuple[str, nn.Module]] = []
 
@@ -75,17 +75,33 @@ def module_paths(model: nn.Module, root: str) -> list[tuple[str, nn.Module]]:
         inside = above | {id(module)}
         for name, child in module._modules.items():
             if child is not None and id(child) not in inside:
-                walk(child, path if _is_wrapped(module, name) else f"{path}.{name}", inside)
+                walk(child, path if is_wrapped(module, name) else f"{path}.{name}", inside)
 
     walk(model, root, frozenset())
     return found
 
 
-def _is_wrapped(module: nn.Module, name: str) -> bool:
+def is_wrapped(module: nn.Module, name: str) -> bool:
     """True if the member of that name is what ``module`` only wraps."""
     return name in _WRAPPED or (
         name == "module" and type(module).__name__ in ("DataParallel", "DistributedDataParallel")
     )
+
+
+def wrapped_module(module: nn.Module) -> nn.Module:
+    """What is inside any number of wrappers; the module itself if it is none."""
+    for name, child in module._modules.items():
+        if child is not None and child is not module and is_wrapped(module, name):
+            return wrapped_module(child)
+    return module
+
+
+def class_name(module: nn.Module) -> str:
+    """Name of the class that the author of the model gave to what is inside the wrappers."""
+    kind = type(wrapped_module(module))
+    # fully_shard replaces the class by one of its own: FSDPLinear for Linear.
+    inner = kind.__name__.removeprefix("FSDP")
+    return inner if any(base.__name__ == inner for base in kind.__mro__) else kind.__name__
 
 
 _WRAPPED = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})

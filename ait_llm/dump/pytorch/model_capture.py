@@ -14,7 +14,13 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from ait_llm.dump.pytorch.hooks import CountedGenerate, Hook, module_paths
+from ait_llm.dump.pytorch.hooks import (
+    CountedGenerate,
+    Hook,
+    class_name,
+    module_paths,
+    wrapped_module,
+)
 from ait_llm.dump.pytorch.operator_mode import OperatorMode
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.recorder import Recorder, Unit
@@ -166,7 +172,7 @@ class ModelCapture:
             return
         self._called.add(path)
         self._enter_mode(step)
-        unit = self._unit(path, type(module).__name__, step, _own_layer(path, module))
+        unit = self._unit(path, class_name(module), step, _own_layer(path, module))
         self._state.open.append(_OpenUnit(unit, step, sys.exc_info()[1]))
         if self._session.options.inputs:
             values = {f"input_{index}": value for index, value in enumerate(args)}
@@ -295,7 +301,7 @@ class ModelCapture:
             )
         )
         for path, module in module_paths(self.model, self.root):
-            if not selection.covers(path, module):
+            if not selection.covers(path, wrapped_module(module)):
                 continue
             if id(module) in places:
                 self._aliases.setdefault(places[id(module)], []).append(path)

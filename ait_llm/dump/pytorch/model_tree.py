@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from ait_llm.dump.pytorch.hooks import class_name, is_wrapped
 from ait_llm.dump.pytorch.writer import make_folder
 
 
@@ -16,17 +17,20 @@ def module_tree(model: nn.Module, root: str = "root") -> dict[str, Any]:
     """The tree as nested ``{"name", "type", "children"}``, in definition order.
 
     A module that is registered at several places is listed at each; one that contains itself is
-    not descended into again.
+    not descended into again. Wrappers do not show, as in the paths of the capture.
     """
 
     def describe(module: nn.Module, name: str, above: frozenset[int]) -> dict[str, Any]:
         inside = above | {id(module)}
+        for key, child in module._modules.items():
+            if child is not None and id(child) not in inside and is_wrapped(module, key):
+                return describe(child, name, inside)
         children = [
             describe(child, f"{name}.{key}", inside)
             for key, child in module._modules.items()
             if child is not None and id(child) not in above
         ]
-        return {"name": name, "type": type(module).__name__, "children": children}
+        return {"name": name, "type": class_name(module), "children": children}
 
     return describe(model, root, frozenset())
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from _thread import get_ident  # threading itself is slow to import
 
+TYPE_CHECKING = False  # typing itself would cost every interpreter some milliseconds
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 
 class _AfterImport:
@@ -45,18 +47,18 @@ class _TorchFinder:
     """
 
     def __init__(self) -> None:
-        self._searching = False
+        self._searching: set[int] = set()  # threads
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != "torch" or path is not None or self._searching:
+        if fullname != "torch" or path is not None or get_ident() in self._searching:
             return None
-        self._searching = True
+        self._searching.add(get_ident())
         try:
             spec = self._ask_others(fullname, target)
         finally:
-            self._searching = False
+            self._searching.discard(get_ident())
         if spec is not None and spec.loader is not None:
             spec.loader = _AfterImport(spec.loader, self._imported)  # type: ignore[assignment]
         return spec
@@ -84,14 +86,39 @@ def capture_when_torch_is_imported() -> None:
 
 
 def _start_capture() -> None:
-    from ait_llm.dump.inject.channel import report
-
     try:
+        _load_package()
+        from ait_llm.dump.inject.channel import report
+
         report("torch", rank=os.environ.get("RANK"))
+    except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
+        _say(error)
+        return
+    try:
         from ait_llm.dump.inject.root_finder import start_from_environment
 
         start_from_environment()
     except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
-        reason = f"{type(error).__name__}: {error}"
-        report("failed", reason=reason, executable=sys.executable)
-        sys.stderr.write(f"ait: nothing of this process is captured: {reason}\n")
+        report("failed", reason=_say(error), executable=sys.executable)
+
+
+def _load_package() -> None:
+    """Make ``ait_llm`` importable even where it is not installed: by its place, not by the path."""
+    if "ait_llm" in sys.modules:
+        return
+    from importlib.util import module_from_spec, spec_from_file_location
+    from pathlib import Path
+
+    file = Path(__file__).resolve().parents[3] / "__init__.py"
+    spec = spec_from_file_location("ait_llm", file, submodule_search_locations=[str(file.parent)])
+    assert spec is not None
+    assert spec.loader is not None
+    package = module_from_spec(spec)
+    sys.modules["ait_llm"] = package
+    spec.loader.exec_module(package)
+
+
+def _say(error: Exception) -> str:
+    reason = f"{type(error).__name__}: {error}"
+    sys.stderr.write(f"ait: nothing of this process is captured: {reason}\n")
+    return reason
