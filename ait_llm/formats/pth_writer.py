@@ -13,12 +13,15 @@ import io
 import os
 import pickle
 import struct
+import sys
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ait_llm.core.kernels import crc32
 
 if TYPE_CHECKING:
     import torch
@@ -108,7 +111,7 @@ class PthTemplate:
         directory: central directory entries of the records ahead of the data.
         data_entry: central directory entry of the data record, without its checksum.
         data_size: bytes of data.
-        data_header: offset of the data record.
+        data_header: offset of the data record's checksum field.
         records: number of records.
     """
 
@@ -126,17 +129,14 @@ class PthTemplate:
         Args:
             data: the tensor's bytes; must have ``data_size`` bytes.
         """
-        checksum = struct.pack("<I", zlib.crc32(data))
+        checksum = struct.pack("<I", crc32(data))
         entry = self.data_entry[0] + checksum + self.data_entry[1]
         directory = self.directory + entry
-        start = self.data_header + 4 + len(self._header_tail()) + self.data_size
+        start = self.data_header + len(checksum) + len(self.between) + self.data_size
         end = struct.pack(
             "<4sHHHHIIH", b"PK\5\6", 0, 0, self.records, self.records, len(directory), start, 0
         )
         return [self.before, checksum, self.between, data, directory, end]
-
-    def _header_tail(self) -> bytes:
-        return self.between
 
 
 @functools.lru_cache(maxsize=4096)
@@ -152,7 +152,7 @@ def pth_template(dtype: torch.dtype, shape: tuple[int, ...]) -> PthTemplate:
         (b"tensor/data.pkl", _pickle_tensor(dtype, shape)),
         (b"tensor/.format_version", b"1"),
         (b"tensor/.storage_alignment", str(_ALIGNMENT).encode()),
-        (b"tensor/byteorder", b"little"),
+        (b"tensor/byteorder", sys.byteorder.encode()),
         (b"tensor/version", b"3\n"),
     ]
     body = bytearray()
@@ -199,20 +199,41 @@ def _entry_tail(name_length: int, offset: int) -> bytes:
 def write_pth(path: Path, template: PthTemplate, data: memoryview) -> int:
     """Write one file in place of any earlier one and return its size in bytes.
 
+    Args:
+        path: the file.
+        template: from :func:`pth_template`.
+        data: the tensor's bytes, contiguous.
+
     Raises:
+        ValueError: ``data`` has not the size that the template says.
         OSError: the file cannot be created or written.
     """
-    temporary = path.with_name(path.name + ".part")
+    if data.nbytes != template.data_size:
+        raise ValueError(f"{data.nbytes} bytes of data where {template.data_size} were expected")
+    temporary = f"{path}.part"
     parts = template.parts(data)
-    wanted = sum(len(part) for part in parts)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
-        written = os.writev(descriptor, parts)
-        if written < wanted:
-            rest = memoryview(b"".join(parts))[written:]
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-    finally:
-        os.close(descriptor)
-    temporary.replace(path)
-    return wanted
+        try:
+            written = _write_all(descriptor, parts)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)  # noqa: PTH105 - a Path costs more than the system call
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return written
+
+
+def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> int:
+    """Write all parts, in more than one call where the system takes only some (2 GiB at a time)."""
+    rest = [memoryview(part) for part in parts if len(part)]
+    total = 0
+    while rest:
+        written = os.writev(descriptor, rest)
+        total += written
+        while rest and written >= rest[0].nbytes:
+            written -= rest.pop(0).nbytes
+        if written:
+            rest[0] = rest[0][written:]
+    return total

@@ -162,6 +162,11 @@ class Recorder:
         self.ledger.seal(end)
 
     def _report(self, unit: Unit, failure: str) -> None:
+        if self._table is not None:
+            try:
+                self._table.flush()
+            except OSError as error:
+                unit.outcome.fail(error)
         self.ledger.operation(_line(unit, failure, self.folder.parent))
         if unit.outcome.lost and not self._complained:
             self._complained = True

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 
 import torch
 from torch import Tensor
@@ -74,75 +75,73 @@ class BackgroundWriter:
 
     def __init__(self, queue_bytes: int = DEFAULT_QUEUE_BYTES) -> None:
         self._limit = queue_bytes
-        self._jobs: deque[WriteJob | Callable[[], None]] = deque()
+        # Waits without the interpreter lock, and costs the model's thread about a microsecond.
+        self._jobs: SimpleQueue[WriteJob | Callable[[], None] | None] = SimpleQueue()
         self._waiting = 0
-        self._busy = False
-        self._closed = False
-        self._changed = threading.Condition()
+        self._room = threading.Condition()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._folders: set[Path] = set()
 
     def put(self, job: WriteJob) -> None:
         """Queue one file, waiting while the queue is full."""
-        with self._changed:
+        with self._room:
             while self._waiting and self._waiting + job.size > self._limit:
-                self._changed.wait()
+                self._room.wait()
             self._waiting += job.size
-            self._append(job)
+        self._submit(job)
 
     def call(self, action: Callable[[], None]) -> None:
         """Run ``action`` on the writer thread after everything queued so far."""
-        with self._changed:
-            self._append(action)
+        self._submit(action)
 
     def drain(self) -> None:
         """Wait until everything queued so far is done."""
-        with self._changed:
-            while self._jobs or self._busy:
-                self._changed.wait()
+        if self._thread is not None:
+            done = threading.Event()
+            self._submit(done.set)
+            done.wait()
 
     def close(self) -> None:
         """Finish the queue and end the thread."""
-        self.drain()
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        with self._starting:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(None)
+            thread.join()
 
     def forget_folders(self) -> None:
         """Look anew which folders exist, when somebody may have removed some."""
         self._folders.clear()
 
-    def _append(self, job: WriteJob | Callable[[], None]) -> None:
-        self._jobs.append(job)
+    def _submit(self, job: WriteJob | Callable[[], None]) -> None:
         if self._thread is None:
-            self._closed = False
-            self._thread = threading.Thread(target=self._run, name="ait-writer", daemon=True)
-            self._thread.start()
-        self._changed.notify_all()
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._run, name="ait-writer", daemon=True
+                    )
+                    self._thread.start()
+        self._jobs.put(job)
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._jobs and not self._closed:
-                    self._changed.wait()
-                if not self._jobs:
-                    return
-                job = self._jobs.popleft()
-                self._busy = True
+        while (job := self._jobs.get()) is not None:
             try:
                 if isinstance(job, WriteJob):
                     self._write(job)
                 else:
                     job()
+            except Exception:  # noqa: BLE001 - reported; a dead writer would block the program
+                threading.excepthook(
+                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                )
             finally:
-                with self._changed:
-                    self._busy = False
-                    if isinstance(job, WriteJob):
+                if isinstance(job, WriteJob) and job.size:
+                    with self._room:
                         self._waiting -= job.size
-                    self._changed.notify_all()
+                        self._room.notify_all()
+            # Nothing of a job may stay alive while the thread waits for the next one.
+            del job
 
     def _write(self, job: WriteJob) -> None:
         try:
