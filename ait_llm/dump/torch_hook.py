@@ -67,8 +67,9 @@ class DumpConfig:
         if not isinstance(self.dump_path, (str, os.PathLike)):
             raise UsageError(f"dump_path {self.dump_path!r} is not a path")
         steps = self.token_range
+        ends = (steps[0], steps[-1]) if isinstance(steps, range) and steps else steps
         if steps is not None and (
-            not isinstance(steps, (list, tuple, range)) or not all(map(_is_count, steps))
+            not isinstance(steps, (list, tuple, range)) or not all(map(_is_count, ends or ()))
         ):
             raise UsageError(f"token_range {steps!r} is not a list of steps such as [0, 1]")
         if type(self.tensor_part) is not int or self.tensor_part not in (0, 1, 2):
