@@ -34,7 +34,9 @@ class TorchProcess:
         reasons: why calls failed or were dropped, with how often.
         not_captured: values that are no tensors that can be saved.
         examples: the first of them, as ``module.value: reason``.
-        unseen: modules inside torch.compile, where hooks do not see them.
+        unseen: number of modules inside torch.compile, where hooks do not see them.
+        first_unseen: the first of them.
+        outside: calls of modules that belong to no call of their model, and are not recorded.
         end: how the process ended, None while its ledger is not sealed.
         damaged_lines: lines that are not JSON objects.
     """
@@ -54,7 +56,9 @@ class TorchProcess:
     reasons: Counter[str] = field(default_factory=Counter)
     not_captured: int = 0
     examples: list[str] = field(default_factory=list)
-    unseen: list[str] = field(default_factory=list)
+    unseen: int = 0
+    first_unseen: str = ""
+    outside: int = 0
     last_call: str | None = None
     end: str | None = None
     damaged_lines: int = 0
@@ -88,7 +92,8 @@ class TorchProcess:
             "lost_tensors": self.lost_tensors,
             "not_captured": self.not_captured,
             "examples": list(self.examples),
-            "unseen_modules": len(self.unseen),
+            "unseen_modules": self.unseen,
+            "outside_calls": self.outside,
             "last_call": self.last_call,
         }
 
@@ -117,9 +122,7 @@ def read_torch_ledger(path: Path, run: str) -> TorchProcess | None:
         elif kind == "op":
             _add_call(record, line)
         elif kind == "note":
-            modules = line.get("modules")
-            if isinstance(modules, list):
-                record.unseen += map(str, modules)
+            _add_note(record, line)
         elif kind == "seal":
             record.end = str(line.get("end", "unknown"))
     if record is not None:
@@ -136,6 +139,14 @@ def _open(path: Path, header: Mapping[str, Any], run: str) -> TorchProcess | Non
     return TorchProcess(
         path, str(header.get("device", "")), number(header, "pid"), str(header.get("host", ""))
     )
+
+
+def _add_note(record: TorchProcess, line: Mapping[str, Any]) -> None:
+    record.outside += number(line, "outside")
+    modules = line.get("modules")
+    if number(line, "unseen") and isinstance(modules, list) and modules:
+        record.unseen += number(line, "unseen")
+        record.first_unseen = record.first_unseen or str(modules[0])
 
 
 def _add_call(record: TorchProcess, line: Mapping[str, Any]) -> None:

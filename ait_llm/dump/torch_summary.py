@@ -112,8 +112,8 @@ def torch_losses(processes: Iterable[TorchProcess]) -> list[str]:
                 )
         if process.unseen:
             sentences.append(
-                f"{name}: {len(process.unseen)} modules ran inside torch.compile, where hooks do "
-                f"not see them (first: {process.unseen[0]}); to see them, dump with "
+                f"{name}: {process.unseen} modules ran inside torch.compile, where hooks do "
+                f"not see them (first: {process.first_unseen}); to see them, dump with "
                 "TORCHDYNAMO_DISABLE=1 in the environment"
             )
         if process.running:
@@ -128,13 +128,21 @@ def torch_losses(processes: Iterable[TorchProcess]) -> list[str]:
 
 
 def torch_notes(processes: Iterable[TorchProcess]) -> list[str]:
-    """A sentence for each process that saw values which are no tensors that can be saved."""
-    return [
-        f"process {process.pid} on {process.device}: {process.not_captured} values are no tensors "
-        f"that can be saved and are named in its ledger, such as {'; '.join(process.examples)}"
-        for process in processes
-        if process.not_captured
-    ]
+    """A sentence for each process that saw values or calls which are not there to be saved."""
+    sentences = []
+    for process in processes:
+        name = f"process {process.pid} on {process.device}"
+        if process.not_captured:
+            sentences.append(
+                f"{name}: {process.not_captured} values are no tensors that can be saved and are "
+                f"named in its ledger, such as {'; '.join(process.examples)}"
+            )
+        if process.outside:
+            sentences.append(
+                f"{name}: {process.outside} calls of modules belong to no call of their model "
+                "(recomputation in a backward pass, for one) and are not recorded"
+            )
+    return sentences
 
 
 def nothing_captured(

@@ -92,7 +92,8 @@ def test_ledgers_of_other_runs_and_of_other_kinds_do_not_count(tmp_path: Path) -
         ("write(op('root', 4), pid=2**22 + 1)", "the last call it recorded is root of step 4"),
         ("write(op('root'), 'torn', SEAL)", "1 lines of"),
         (
-            "write(op('root'), {'kind': 'note', 'modules': ['root.up', 'root.down']}, SEAL)",
+            "note = {'kind': 'note', 'unseen': 2, 'modules': ['root.up', 'root.down']}\n"
+            "write(op('root'), note, SEAL)",
             "2 modules ran inside torch.compile, where hooks do not see them (first: root.up)",
         ),
         ("write(op('root'), SEAL); report('failed', reason='no numpy')", "captured: no numpy"),

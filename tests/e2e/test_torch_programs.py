@@ -253,23 +253,46 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_compiled_model_stays_one_graph(compiled: Run) -> None:
     (line,) = compiled.printed
-    assert line.split()[1] == "1"
+    assert line.split()[1:] == ["1", "1", "1"]
 
 
 def test_a_compiled_model_is_captured_at_its_boundary(compiled: Run) -> None:
     net = runpy.run_path(str(PROGRAMS / "tiny_net.py"))
-    expected = net["Net"]()(net["inputs"]()).detach()
+    x = net["inputs"]()
+    with torch.no_grad():
+        expected = {
+            "root": net["Net"](0)(x),
+            "root1": net["Net"](1)(x),
+            "root2.0.up": net["Net"](2).up(x),
+            "root2.0": (y := net["Net"](2)(x)),
+            "root2.1": (z := net["Net"](3)(y)),
+            "root2": z,
+        }
     for step in range(3):
-        torch.testing.assert_close(compiled.value("root", "output", step=step), expected)
+        for path, value in expected.items():
+            torch.testing.assert_close(compiled.value(path, "output", step=step), value)
+            assert len(compiled.value(path, "input_0", step=step)) == 3
 
 
 def test_modules_inside_torch_compile_are_named_with_the_way_to_see_them(compiled: Run) -> None:
     assert compiled.done.returncode == 3
     (problem,) = compiled.result["problems"]
-    assert "modules ran inside torch.compile" in problem
+    assert "6 modules ran inside torch.compile" in problem
     assert "TORCHDYNAMO_DISABLE=1" in problem
-    assert "TORCHDYNAMO_DISABLE=1" in compiled.done.stderr
-    assert compiled.result["processes"][0]["unseen_modules"] == 2
+    said = [line for line in compiled.done.stderr.splitlines() if line.startswith("ait: ")]
+    assert len(said) == 3  # one for each model
+    assert "TORCHDYNAMO_DISABLE=1" in said[0]
+    assert compiled.result["processes"][0]["unseen_modules"] == 6
+    types = {call.name: call.type for call in compiled.calls}
+    assert types == {
+        "root": "Net",
+        "root1": "Net",
+        "root2": "Sequential",
+        "root2.0": "Net",
+        "root2.0.up": "Linear",
+        "root2.0.down": "Linear",
+        "root2.1": "Net",
+    }
 
 
 def test_the_named_way_shows_the_modules_of_a_compiled_model(tmp_path: Path) -> None:
@@ -277,7 +300,10 @@ def test_the_named_way_shows_the_modules_of_a_compiled_model(tmp_path: Path) -> 
         tmp_path, f"{sys.executable} compiled.py", "--type", "torch", TORCHDYNAMO_DISABLE="1"
     )
     assert run.done.returncode == 0, run.done.stderr
-    assert {call.name for call in run.calls} == {"root", "root.up", "root.down"}
+    models = ("root", "root1", "root2.0", "root2.1")
+    inner = {f"{model}.{name}" for model in models for name in ("up", "down")}
+    assert {call.name for call in run.calls} == {*models, *inner, "root2"}
+    assert len(run.calls) == len(inner) + 5  # each once
 
 
 @pytest.fixture(scope="module")
@@ -303,3 +329,33 @@ def test_wrappers_do_not_show_in_names(several: Run) -> None:
 
 def test_losses_are_not_models(several: Run) -> None:
     assert {call.name.split(".")[0] for call in several.calls} == {"root", "root1"}
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    options = ("--type", "torch-op", "-sd", "-stp", "1", "--module-name", "*.down")
+    return dump(tmp_path_factory.mktemp("described"), f"{sys.executable} -m tiny_net", *options)
+
+
+def test_operators_are_recorded_below_the_selected_modules(described: Run) -> None:
+    assert described.done.returncode == 0, described.done.stderr
+    names = {call.name for call in described.calls}
+    assert names == {"root.down", "root.down.aten.t.default", "root.down.aten.addmm.default"}
+    assert (described.result["modules"], described.result["operators"]) == (1, 2)
+
+
+def test_descriptions_have_types_and_shapes_and_no_data(described: Run) -> None:
+    assert not list(described.folder.rglob("*.pth"))
+    (call,) = [call for call in described.calls if call.name == "root.down"]
+    (output,) = call.tensors
+    assert (output.stem, output.dtype.torch_name, output.shape) == ("output", "float32", (3, 4))
+    assert output.recorded is not None
+    assert output.recorded[2].max is None
+
+
+def test_a_program_that_ignores_the_environment_is_named_and_3(tmp_path: Path) -> None:
+    run = dump(tmp_path, f"{sys.executable} -I -c pass", "--type", "torch")
+    assert run.done.returncode == 3
+    (problem,) = run.result["problems"]
+    assert "its Python is started with -I, -E or -S" in problem
+    assert run.result["next"] is None

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
 from ait_llm.dump.inject.channel import report
+from ait_llm.dump.pytorch.hooks import Hook
 from ait_llm.dump.pytorch.values import leaves
 
 
@@ -21,11 +22,12 @@ def observe_outputs(model: nn.Module, root: str) -> None:
         root: its name in the reports.
     """
 
-    def hash_output(module: nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling():
-            report("output", root=root, sha256=digest(output))
+    model.register_forward_hook(Hook(lambda module, args, output: report_output(root, output)))
 
-    model.register_forward_hook(hash_output)
+
+def report_output(root: str, output: Any) -> None:
+    """Report the digest of one output of the model of that name."""
+    report("output", root=root, sha256=digest(output))
 
 
 def digest(value: Any) -> str:

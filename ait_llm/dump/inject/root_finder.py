@@ -24,6 +24,7 @@ from torch.nn.modules.module import (
 )
 
 from ait_llm.dump.inject.channel import report
+from ait_llm.dump.inject.compiled import watch_compiled_modules
 from ait_llm.dump.inject.models import (
     generating_models,
     is_model,
@@ -32,7 +33,7 @@ from ait_llm.dump.inject.models import (
     prompt_length,
     unwrapped,
 )
-from ait_llm.dump.inject.observer import observe_outputs
+from ait_llm.dump.inject.observer import observe_outputs, report_output
 from ait_llm.dump.inject.settings import VARIABLE, TorchSettings
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.options import CaptureOptions
@@ -64,7 +65,8 @@ class RootFinder:
             weakref.WeakKeyDictionary()
         )
         self._preamble: set[nn.Module] = set()
-        self._roots = 0
+        self._names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+        self._found = 0
         self._lock = threading.RLock()
 
     def install(self) -> None:
@@ -75,7 +77,36 @@ class RootFinder:
         )
         register_module_forward_pre_hook(self._before)
         register_module_forward_hook(self._after, always_call=True)
+        watch_compiled_modules(self)
         atexit.register(self._report_end)
+
+    def enter_compiled(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Account for a call of a module that was compiled in place; its hooks are silent."""
+        self._depth.value += 1
+        if self._depth.value == 1:
+            self._guarded(module, sys._getframe(1), None)
+        capture = self._belongs.get(module)
+        if capture is None:
+            return
+        if capture.model is module:
+            capture.enter_root(args, kwargs)
+        for path in capture.paths_of(module):
+            capture.enter(path, module, args, kwargs)
+
+    def leave_compiled(self, module: nn.Module, output: Any) -> None:
+        """Account for the return of a module that was compiled in place."""
+        self._depth.value = max(0, self._depth.value - 1)
+        if self._settings.observe and output is not None and module in self._names:
+            report_output(self._names[module], output)
+        capture = self._belongs.get(module)
+        if capture is None:
+            return
+        for path in capture.paths_of(module):
+            capture.leave(path, output)
+        if capture.model is module:
+            capture.leave_root()
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling():
@@ -84,7 +115,7 @@ class RootFinder:
             # Its inner model must have hooks before it is called, or copied to other devices.
             if self._depth.value == 0 and module not in self._known:
                 self._known.add(module)
-                self._guarded(unwrapped(module), None, ())
+                self._guarded(unwrapped(module), None, None)
             return
         self._depth.value += 1
         if self._depth.value == 1:
@@ -94,8 +125,16 @@ class RootFinder:
         if not torch.compiler.is_compiling() and not is_wrapper(module):
             self._depth.value = max(0, self._depth.value - 1)
 
-    def _guarded(self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...]) -> None:
-        """Look at an outermost call; a failure of ours is said and is never the program's."""
+    def _guarded(
+        self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...] | None
+    ) -> None:
+        """Look at an outermost call; a failure of ours is said and is never the program's.
+
+        Args:
+            module: what is called.
+            frame: the caller's; None if the module is not called itself, but what it wraps.
+            args: what the call gets, if its inputs are to be recorded here.
+        """
         try:
             with self._lock:
                 if module not in self._known:
@@ -107,7 +146,9 @@ class RootFinder:
             report("failed", reason=reason, executable=sys.executable)
             sys.stderr.write(f"ait: {type(module).__name__} is not captured: {reason}\n")
 
-    def _find(self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...]) -> None:
+    def _find(
+        self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...] | None
+    ) -> None:
         """Decide what a module that was never seen belongs to, and capture that."""
         for model, arguments in generating_models(frame):
             if model not in self._known:
@@ -123,16 +164,17 @@ class RootFinder:
         capture = self._belongs.get(module)
         if capture is None or frame is None:
             return
+        if capture.model is not module:
+            self._begin_preamble(module, frame)
+        if args is None:
+            return
         # Its hooks came too late for this call. Global hooks get no keyword arguments: they are a
         # variable of torch's caller.
         kwargs = frame.f_locals.get("kwargs") or {}
         if capture.model is module:
             capture.enter_root(args, kwargs)
-        else:
-            self._begin_preamble(module, frame)
-        for path, selected in capture.selected.items():
-            if selected is module:
-                capture.enter(path, module, args, kwargs)
+        for path in capture.paths_of(module):
+            capture.enter(path, module, args, kwargs)
 
     def _begin_preamble(self, module: nn.Module, frame: FrameType) -> None:
         """Count a part that is called by itself to the step of its model's next call.
@@ -158,6 +200,8 @@ class RootFinder:
             report("skipped", device=device_text(device), type=type(model).__name__)
             return None
         report("model", device=device_text(device), type=type(model).__name__)
+        name = f"root{self._found or ''}"
+        self._found += 1
         capture = None
         if self._settings.capture:
             session = sessions.find(self._options) or CaptureSession(self._options, device)
@@ -166,14 +210,14 @@ class RootFinder:
             self._captures.append(capture)
             self._belongs.update(dict.fromkeys(model.modules(), capture))
         if self._settings.observe:
-            observe_outputs(model, f"root{self._roots or ''}")
-        self._roots += 1
+            observe_outputs(model, name)
+        self._names[model] = name
         return capture
 
     def _report_end(self) -> None:
         for capture in self._captures:
             report("steps", root=capture.root, last=capture.steps.step)
-        if not self._roots:
+        if not self._found:
             dynamo = sys.modules.get("torch._dynamo.utils")
             report("end", compiled=dynamo is not None and bool(dynamo.counters["frames"]["ok"]))
 

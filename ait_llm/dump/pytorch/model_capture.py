@@ -119,6 +119,10 @@ class ModelCapture:
         """The modules that are recorded, by path."""
         return dict(self._selected)
 
+    def paths_of(self, module: nn.Module) -> list[str]:
+        """Where a module is recorded: nowhere, or at one path."""
+        return [path for path, selected in self._selected.items() if selected is module]
+
     @property
     def aliases(self) -> dict[str, list[str]]:
         """Further places of modules that are registered more than once, by recorded path."""
@@ -168,7 +172,7 @@ class ModelCapture:
     ) -> None:
         """Begin the record of one module call with its inputs."""
         step = self._step_of_call(path)
-        if not step.selected:
+        if not step.selected or self._is_entered(path):
             return
         self._called.add(path)
         self._enter_mode(step)
@@ -178,6 +182,11 @@ class ModelCapture:
             values = {f"input_{index}": value for index, value in enumerate(args)}
             values |= {f"input_{name}": value for name, value in kwargs.items()}
             self._record(unit, values)
+
+    def _is_entered(self, path: str) -> bool:
+        """True if this call was accounted for before the module's own hook ran."""
+        opened = self._state.open
+        return bool(opened) and opened[-1].unit.path == path
 
     def leave(self, path: str, output: Any) -> None:
         """Finish the record of one module call with its outputs, or with its exception."""

@@ -174,13 +174,14 @@ class CaptureSession:
         ]
         unseen = capture.unseen()
         hidden = [path for path in unseen if any(_below(path, outer) for outer in compiled)]
-        if hidden and capture.steps.step >= 0:
+        reached = any(first <= capture.steps.step for first, _ in self.options.steps.intervals)
+        if hidden and reached:
             text = (
                 f"{len(hidden)} of {len(capture.selected)} modules run inside torch.compile, where "
                 "hooks do not see them; set TORCHDYNAMO_DISABLE=1 for the captured run to see "
                 "them all"
             )
-            self._ledger.note(text, modules=hidden[:_MAX_NAMES])
+            self._ledger.note(text, unseen=len(hidden), modules=hidden[:_MAX_NAMES])
             sys.stderr.write(f"ait: {text} (first: {hidden[0]})\n")
 
     def _report_outside(self, capture: ModelCapture) -> None:
@@ -191,7 +192,11 @@ class CaptureSession:
             f"{sum(capture.outside.values())} calls of modules of {capture.root} were not "
             "captured: they belong to no forward call of the model itself"
         )
-        self._ledger.note(text, modules=_at_most(capture.outside, _MAX_NAMES))
+        self._ledger.note(
+            text,
+            outside=sum(capture.outside.values()),
+            modules=_at_most(capture.outside, _MAX_NAMES),
+        )
         if capture.steps.step < 0:
             sys.stderr.write(
                 f"ait: {text}; register the hook on the module that is called "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,11 +53,12 @@ class Model(nn.Module):
 
 
 @pytest.fixture
-def finder(tmp_path: Path) -> Iterator[root_finder.RootFinder]:
+def finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[root_finder.RootFinder]:
     """Hooks on all modules, taken off again."""
     tables = (torch_hooks._global_forward_pre_hooks, torch_hooks._global_forward_hooks)
     before = [dict(table) for table in tables]
     called = dict(torch_hooks._global_forward_hooks_always_called)
+    monkeypatch.setattr(nn.Module, "compile", nn.Module.compile)
     made = root_finder.RootFinder(TorchSettings(output=tmp_path, steps=ALL))
     made.install()
     yield made
@@ -174,6 +176,51 @@ def test_a_failure_of_ours_is_said_and_is_not_the_programs(
     assert capsys.readouterr().err == (
         "ait: Block is not captured: OSError: [Errno 28] No space left on device\n"
     )
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.usefixtures("finder")
+def test_a_module_compiled_in_place_whose_graph_breaks_is_recorded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nested: bool
+) -> None:
+    # Code that cannot be compiled runs as before, with all hooks.
+    monkeypatch.setattr(torch, "compile", lambda function: lambda *a, **k: function(*a, **k))
+    model, x = Model(), torch.randn(1, 2)
+    (model.second if nested else model).compile()
+    expected = [model(x), model(x)]
+    found = calls(tmp_path)
+    paths = ("root", "root.second", "root.second.inner")
+    assert set(found) == {(path, step) for path in paths for step in (0, 1)}
+    assert {call.call for call in found.values()} == {0}
+    for step in (0, 1):
+        for path in paths[:2]:
+            assert torch.equal(saved(found[path, step], "output"), expected[step])
+            assert torch.equal(saved(found[path, step], "input_0"), x)
+
+
+@pytest.mark.usefixtures("finder")
+def test_a_compiled_module_that_raises_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function: lambda *a, **k: function(*a, **k))
+    model = Model()
+    model.compile()
+    with pytest.raises(RuntimeError):
+        model(torch.ones(1, 3))
+    model(torch.ones(1, 2))
+    Block()(torch.ones(1, 2))
+    found = calls(tmp_path)
+    assert {step for name, step in found if name == "root"} == {0, 1}
+    assert ("root1", 0) in found
+
+
+@pytest.mark.usefixtures("finder")
+def test_a_captured_model_can_be_copied(tmp_path: Path) -> None:
+    model = Model()
+    model.generate(torch.ones(1, 2))
+    copied = copy.deepcopy(model)
+    assert torch.equal(copied.generate(torch.ones(1, 2)), model.generate(torch.ones(1, 2)))
+    assert {name for name, _ in calls(tmp_path)} >= {"root", "root1"}
 
 
 @pytest.mark.usefixtures("finder")
