@@ -159,6 +159,10 @@ class Recorder:
         self.writer.close()
         if self._table is not None:
             self._table.close()
+        if self.ledger.was_removed() and not self._complained:
+            sys.stderr.write(
+                f"ait: {self.folder} was removed while capturing; what it held is lost\n"
+            )
         self.ledger.seal(end)
 
     def _report(self, unit: Unit, failure: str) -> None:
@@ -273,7 +277,9 @@ class Recorder:
 
 def _storage_address(tensor: Tensor) -> int:
     """Address of a tensor's storage; 0 for tensors that have none."""
-    if tensor.layout is not torch.strided or tensor.device.type == "meta" or is_fake(tensor):
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return 0
+    if type(tensor) not in (Tensor, torch.nn.Parameter) and is_fake(tensor):
         return 0
     try:
         return tensor.untyped_storage().data_ptr()

@@ -93,7 +93,7 @@ def test_the_hook_type_can_be_given_under_both_names(tmp_path: Path) -> None:
 
 
 def test_only_modules_and_configs_are_taken(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="needs a torch.nn.Module, not str"):
+    with pytest.raises(UsageError, match=r"needs a torch\.nn\.Module, not str"):
         register_hook("model", DumpConfig(str(tmp_path)))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="needs a DumpConfig, not dict"):
         register_hook(nn.Linear(1, 1), {})  # type: ignore[arg-type]

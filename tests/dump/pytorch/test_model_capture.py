@@ -71,7 +71,8 @@ class Failing(nn.Module):
 
 def _states(out: Path) -> dict[str, str]:
     return {
-        f"{line['step']}:{line['op']}": line["state"] + (f" {line['reason']}" if "reason" in line else "")
+        f"{line['step']}:{line['op']}": line["state"]
+        + (f" {line['reason']}" if "reason" in line else "")
         for line in ledger_lines(out)
         if line["kind"] == "op"
     }
@@ -421,9 +422,7 @@ def test_weights_are_saved_once_each(tmp_path: Path) -> None:
     model.register_buffer("shift", torch.ones(2))
     dump = capture(model, tmp_path, ids(), weights=True)
     saved = {tensor.stem: tensor for tensor in dump.weights()}
-    assert set(saved) == {
-        f"root.{name}" for name in [*dict(model.named_parameters()), "shift"]
-    }
+    assert set(saved) == {f"root.{name}" for name in [*dict(model.named_parameters()), "shift"]}
     assert "root.tied.weight" not in saved
     assert torch.equal(saved["root.head.weight"].torch(), model.head.weight)
     [line] = [line for line in ledger_lines(tmp_path) if line.get("type") == "weights"]
@@ -444,8 +443,9 @@ def test_selection(tmp_path: Path, config: dict[str, Any], names: set[str]) -> N
     assert set(calls(capture(Decoder(), tmp_path, ids(), **config), 0)) == names
 
 
-@pytest.mark.parametrize(("part", "names"), [(0, ["input_0"]), (1, ["output"]),
-                                             (2, ["input_0", "output"])])
+@pytest.mark.parametrize(
+    ("part", "names"), [(0, ["input_0"]), (1, ["output"]), (2, ["input_0", "output"])]
+)
 def test_tensor_part(tmp_path: Path, part: int, names: list[str]) -> None:
     found = calls(capture(Decoder(), tmp_path, ids(), tensor_part=part), 0)
     assert sorted(values(found["root.head"])) == names

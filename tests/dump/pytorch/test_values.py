@@ -59,8 +59,9 @@ def test_every_tensor_in_a_container_has_a_file(
     dump = capture(Returns(function), tmp_path, X, tensor_part=1)
     found = values(calls(dump, 0)["root"])
     assert sorted(found) == sorted(names)
-    assert torch.equal(found[names[0]], X.amax(0) if names[0] == "output_0" and len(
-        found[names[0]]) == 3 else X)
+    assert torch.equal(
+        found[names[0]], X.amax(0) if names[0] == "output_0" and len(found[names[0]]) == 3 else X
+    )
 
 
 def test_model_output_is_captured_by_field(tmp_path: Path) -> None:
@@ -161,9 +162,12 @@ def test_dense_tensors_keep_type_shape_and_bits(tmp_path: Path, name: str) -> No
     assert record.shape == tuple(tensor.shape)
     assert record.dtype is next(m for m in DType if f"torch.{m.torch_name}" == str(tensor.dtype))
     expected = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    assert loaded.reshape(-1).view(torch.uint8).tolist() == expected.reshape(-1).view(
-        torch.uint8
-    ).tolist() if tensor.numel() else loaded.shape == tensor.shape
+    assert (
+        loaded.reshape(-1).view(torch.uint8).tolist()
+        == expected.reshape(-1).view(torch.uint8).tolist()
+        if tensor.numel()
+        else loaded.shape == tensor.shape
+    )
     plain = torch.load(record.path, weights_only=True)
     assert plain.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
