@@ -103,9 +103,17 @@ def _process(process: TorchProcess) -> str:
         state = "still running" if process.running else "NOT SEALED"
     return (
         f"{process.pid} on {process.device}: tokens {ranges(sorted(process.steps)) or 'none'}, "
-        f"{_calls(process.modules, process.operators)}, {counted(process.tensors, 'tensor')}"
+        f"{_calls(process.modules, process.operators)}, {_content(process)}; {state}"
+    )
+
+
+def _content(process: TorchProcess) -> str:
+    if not process.tensors and process.states["described"]:
+        return "described in statistics.csv"
+    return (
+        counted(process.tensors, "tensor")
         + (f" ({process.weights} of them weights)" if process.weights else "")
-        + f", {human_bytes(process.bytes)}; {state}"
+        + f", {human_bytes(process.bytes)}"
     )
 
 

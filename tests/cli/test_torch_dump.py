@@ -164,6 +164,14 @@ def test_it_says_before_and_after_what_it_does_on_stderr_only(recorder: Recorder
         assert part in text
 
 
+def test_a_capture_without_data_says_where_its_rows_are(recorder: Recorder) -> None:
+    (process,) = recorder.summary.processes
+    process.tensors = process.bytes = process.weights = 0
+    process.states["described"] = 13
+    text = " ".join(invoke("--type", "torch-stats").stderr.split())
+    assert "9 operator calls, described in statistics.csv; sealed at exit" in text
+
+
 def test_what_is_missing_is_listed(recorder: Recorder) -> None:
     recorder.summary = summary(
         problems=("first thing",), notes=("second thing",), processes=(), exit_code=139
