@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.torch_order import Positions, call_order, natural
 from ait_llm.dumps.torch_place import (
     PROCESS_NAME,
     STEP_NAME,
@@ -32,7 +32,6 @@ from ait_llm.formats.opening import open_regular
 
 # Type of the ledger's entry about parameters and buffers.
 WEIGHTS = "weights"
-_NATURAL = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class TorchDump:
             if device not in (None, device_number(name)) or pid not in (None, process_id(name)):
                 continue
             stems = _stems(folder) if folder.is_dir() else []
-            for index, stem in enumerate(sorted(stems, key=_natural)):
+            for index, stem in enumerate(sorted(stems, key=natural)):
                 yield TorchTensor("in", index, stem, f"{folder}/{stem}{SUFFIX}", self.root)
 
     @property
@@ -126,7 +125,7 @@ class TorchDump:
 
     def _trees(self, process: str) -> list[Path]:
         found = (self._place.tensors / process).glob("model_tree*.json")
-        return sorted(found, key=lambda path: _natural(path.stem))
+        return sorted(found, key=lambda path: natural(path.stem))
 
     @cached_property
     def _process_names(self) -> tuple[str, ...]:
@@ -169,7 +168,7 @@ class TorchDump:
                 module, call = parse_call(entry.name)
                 stems = sorted(
                     filter(_is_value, _stems(Path(entry.path))),
-                    key=_natural,
+                    key=natural,
                 )
                 found.append(_Folder(module, call, entry.path, tuple(stems)))
             self._folders[key] = found
@@ -192,8 +191,8 @@ class TorchDump:
             table = read_statistics(self._place.tensors / process / str(step) / "statistics.csv")
             calls = {*folders, *table}
             calls |= {(op, call) for at, op, call in lines if at == step}
-            ids = _Ids(modules)
-            for call in sorted(calls, key=lambda call: _order(call, step, lines, modules)):
+            ids = Positions(modules)
+            for call in sorted(calls, key=lambda call: call_order(call, step, lines, modules)):
                 if self._is_wanted(call[0]):
                     yield self._call(
                         process, step, call, ids, folders, table, lines.get((step, *call))
@@ -204,7 +203,7 @@ class TorchDump:
         process: str,
         step: int,
         call: tuple[str, int],
-        ids: _Ids,
+        ids: Positions,
         folders: dict[tuple[str, int], _Folder],
         table: dict[tuple[str, int], dict[str, Recorded]],
         entry: LedgerEntry | None,
@@ -236,7 +235,7 @@ class TorchDump:
     ) -> tuple[TorchTensor, ...]:
         counts: Counter[str] = Counter()
         tensors = []
-        for stem in sorted({*stems, *recorded}, key=_natural):
+        for stem in sorted({*stems, *recorded}, key=natural):
             role = "in" if stem.startswith("input") else "out"
             tensors.append(
                 TorchTensor(
@@ -281,49 +280,6 @@ class TorchDump:
     def _is_wanted(self, module: str) -> bool:
         only = self._place.module
         return only is None or module == only or module.startswith(f"{only}.")
-
-
-class _Ids:
-    """Positions of modules, and of operators below them in the order of their calls."""
-
-    def __init__(self, modules: dict[str, tuple[OpId, str, bool]]) -> None:
-        self._modules = modules
-        self._operators: Counter[str] = Counter()
-
-    def of(self, path: str, entry: LedgerEntry | None) -> tuple[OpId, str, bool]:
-        """Id, type and whether it has members."""
-        if path in self._modules:
-            return self._modules[path]
-        parent = path
-        while parent and parent not in self._modules:
-            parent = parent.rpartition(".")[0]
-        above = self._modules[parent][0].parts if parent else ()
-        number = self._operators[parent]
-        self._operators[parent] += 1
-        # operators come behind the children that a module may have
-        kind = entry.type if entry is not None else path.rpartition(".")[2]
-        return OpId((*above, _FIRST_OPERATOR + number)), kind, False
-
-
-_FIRST_OPERATOR = 10000
-
-
-def _order(
-    call: tuple[str, int],
-    step: int,
-    lines: dict[tuple[int, str, int], LedgerEntry],
-    modules: dict[str, tuple[OpId, str, bool]],
-) -> tuple[int, tuple[int, ...], str, int]:
-    entry = lines.get((step, *call))
-    rank = entry.line.get("order") if entry is not None else None
-    position = modules[call[0]][0].parts if call[0] in modules else ()
-    return (rank if isinstance(rank, int) else 1 << 62, position, *call)
-
-
-def _natural(stem: str) -> list[tuple[int, int | str]]:
-    """Sorts ``output_10`` behind ``output_9``."""
-    parts = _NATURAL.split(stem)
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in parts if part]
 
 
 def _stems(folder: Path) -> list[str]:

@@ -197,6 +197,7 @@ def test_a_damaged_tree_is_a_format_error(upstream: Path, text: str) -> None:
 
 def test_odd_names_in_a_dump_are_no_error(upstream: Path) -> None:
     step = upstream / "ait_dump/torch_tensors/npu0_4242/0"
+    (step / "root" / "output_²_00012.pth").write_bytes(b"")
     for name in ("a\nb", "@1", "root@", "root@01", "%zz", "root.x@99999999999999999999"):
         (step / name).mkdir()
         (step / name / "input_0.pth").write_bytes(b"")
