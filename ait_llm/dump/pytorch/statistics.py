@@ -73,16 +73,15 @@ def tensor_statistics(tensor: Tensor) -> Callable[[], list[str]]:
         return lambda: [*head, *_UNKNOWN]
     if tensor.numel() == 0:
         return lambda: [*head, *_EMPTY]
-    with torch.no_grad():
-        if tensor.is_complex():
+    kernels = native_kernels() if tensor.device.type == "cpu" else None
+    if kernels is not None and (numbers := _reduce_natively(kernels, tensor)) is not None:
+        return lambda: [*head, *_cells(numbers)]
+    if tensor.is_complex():
+        with torch.no_grad():
             tensor = tensor.abs()
-        kernels = native_kernels() if tensor.device.type == "cpu" else None
-        numbers = _reduce_natively(kernels, tensor) if kernels is not None else None
-        if numbers is not None:
-            found = numbers
-            return lambda: [*head, *_cells(found)]
-        if byte_values(tensor.dtype) is None and tensor.dtype not in _ELEMENTS:
-            return lambda: [*head, *_UNKNOWN]
+    if byte_values(tensor.dtype) is None and tensor.dtype not in _ELEMENTS:
+        return lambda: [*head, *_UNKNOWN]
+    with torch.no_grad():
         reduced = _reduce(tensor)
     return lambda: [*head, *_cells(reduced.tolist())]
 
@@ -109,17 +108,18 @@ def byte_values(dtype: torch.dtype) -> npt.NDArray[np.float64] | None:
         return None
     codes = torch.arange(256, dtype=torch.uint8)
     try:
-        return codes.view(dtype).to(torch.float32).to(torch.float64).numpy()
+        wide = codes.view(dtype).to(torch.float32).to(torch.float64)
     except (RuntimeError, NotImplementedError):  # packed and opaque types
         return None
+    values: npt.NDArray[np.float64] = wide.numpy()
+    return values
 
 
 def _reduce_natively(kernels: NativeKernels, tensor: Tensor) -> Numbers | None:
     """The six numbers of a host tensor; None for what the native library does not know."""
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    if not _fills_its_memory(tensor):
-        tensor = tensor.contiguous()
+    if tensor.is_complex() or tensor.is_neg() or not _fills_its_memory(tensor):
+        with torch.no_grad():
+            tensor = tensor.abs() if tensor.is_complex() else tensor.resolve_neg().contiguous()
     address = tensor.data_ptr()
     if not address:
         return None

@@ -11,17 +11,21 @@ import os
 import shutil
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth
 
 DEFAULT_QUEUE_BYTES = 256 << 20
+_LOOK_SECONDS = 0.002
+_IDLE_LOOKS = 50
 
 
 @dataclass(slots=True)
@@ -75,8 +79,9 @@ class BackgroundWriter:
 
     def __init__(self, queue_bytes: int = DEFAULT_QUEUE_BYTES) -> None:
         self._limit = queue_bytes
-        # Waits without the interpreter lock, and costs the model's thread about a microsecond.
-        self._jobs: SimpleQueue[WriteJob | Callable[[], None] | None] = SimpleQueue()
+        self._jobs: deque[WriteJob | Callable[[], None] | None] = deque()
+        self._asleep = False
+        self._wake = threading.Event()
         self._waiting = 0
         self._room = threading.Condition()
         self._starting = threading.Lock()
@@ -87,6 +92,7 @@ class BackgroundWriter:
         """Queue one file, waiting while the queue is full."""
         with self._room:
             while self._waiting and self._waiting + job.size > self._limit:
+                self._wake.set()
                 self._room.wait()
             self._waiting += job.size
         self._submit(job)
@@ -100,6 +106,7 @@ class BackgroundWriter:
         if self._thread is not None:
             done = threading.Event()
             self._submit(done.set)
+            self._wake.set()
             done.wait()
 
     def close(self) -> None:
@@ -107,7 +114,8 @@ class BackgroundWriter:
         with self._starting:
             thread, self._thread = self._thread, None
         if thread is not None:
-            self._jobs.put(None)
+            self._jobs.append(None)
+            self._wake.set()
             thread.join()
 
     def forget_folders(self) -> None:
@@ -122,10 +130,30 @@ class BackgroundWriter:
                         target=self._run, name="ait-writer", daemon=True
                     )
                     self._thread.start()
-        self._jobs.put(job)
+        self._jobs.append(job)
+        if self._asleep:
+            self._wake.set()
+
+    def _next(self) -> WriteJob | Callable[[], None] | None:
+        """The next job; None when the thread is to end.
+
+        Waking a thread costs the model's thread more than most of its jobs, so this one looks by
+        itself every few milliseconds while a capture is going on, and sleeps only after a while.
+        """
+        idle = 0
+        while True:
+            if self._jobs:
+                return self._jobs.popleft()
+            self._wake.clear()
+            # Set before the last look: whoever appends later sees it.
+            self._asleep = idle >= _IDLE_LOOKS
+            if not self._jobs:
+                self._wake.wait(None if self._asleep else _LOOK_SECONDS)
+            self._asleep = False
+            idle += 1
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next()) is not None:
             try:
                 if isinstance(job, WriteJob):
                     self._write(job)
@@ -193,7 +221,8 @@ def _write_tensor(path: Path, tensor: Tensor, plain: bool) -> int:
     if plain and size <= MAX_PLAIN_BYTES:
         flat = tensor.reshape(-1).view(torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
         template = pth_template(tensor.dtype, tuple(tensor.shape))
-        return write_pth(path, template, memoryview(flat.numpy()))
+        data: npt.NDArray[np.uint8] = flat.numpy()
+        return write_pth(path, template, data.data)
     temporary = path.with_name(path.name + ".part")
     torch.save(tensor, temporary)
     temporary.chmod(0o640)
