@@ -103,7 +103,9 @@ def byte_values(dtype: torch.dtype) -> npt.NDArray[np.float64] | None:
     None for wider types and for those whose bytes hold no single number.
     """
     if dtype == torch.bool:
-        return np.minimum(np.arange(256.0), 1.0)
+        truth = np.ones(256)
+        truth[0] = 0.0
+        return truth
     if dtype.itemsize != 1:
         return None
     codes = torch.arange(256, dtype=torch.uint8)
