@@ -93,7 +93,7 @@ class RootFinder:
         if capture.model is module:
             capture.enter_root(args, kwargs)
         for path in capture.paths_of(module):
-            capture.enter(path, module, args, kwargs)
+            capture.enter(path, module, args, kwargs, early=True)
 
     def leave_compiled(self, module: nn.Module, output: Any) -> None:
         """Account for the return of a module that was compiled in place."""

@@ -69,11 +69,13 @@ class _OpenUnit:
 
     Attributes:
         handled: the exception that the caller was handling, to tell it from one of the module.
+        early: entered around the call, so that the module's own hook may follow.
     """
 
     unit: Unit
     step: _Step
     handled: BaseException | None
+    early: bool = False
 
 
 class _ThreadState(threading.local):
@@ -168,16 +170,29 @@ class ModelCapture:
         self._enter_mode(step)
 
     def enter(
-        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        path: str,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        early: bool = False,
     ) -> None:
-        """Begin the record of one module call with its inputs."""
+        """Begin the record of one module call with its inputs.
+
+        Args:
+            path: where the module is recorded.
+            module: the module.
+            args, kwargs: what it is called with.
+            early: the module's own hook may report the same call once more.
+        """
         step = self._step_of_call(path)
         if not step.selected or self._is_entered(path):
             return
         self._called.add(path)
         self._enter_mode(step)
         unit = self._unit(path, class_name(module), step, _own_layer(path, module))
-        self._state.open.append(_OpenUnit(unit, step, sys.exc_info()[1]))
+        self._state.open.append(_OpenUnit(unit, step, sys.exc_info()[1], early))
         if self._session.options.inputs:
             values = {f"input_{index}": value for index, value in enumerate(args)}
             values |= {f"input_{name}": value for name, value in kwargs.items()}
@@ -186,7 +201,10 @@ class ModelCapture:
     def _is_entered(self, path: str) -> bool:
         """True if this call was accounted for before the module's own hook ran."""
         opened = self._state.open
-        return bool(opened) and opened[-1].unit.path == path
+        if not opened or opened[-1].unit.path != path or not opened[-1].early:
+            return False
+        opened[-1].early = False
+        return True
 
     def leave(self, path: str, output: Any) -> None:
         """Finish the record of one module call with its outputs, or with its exception."""
