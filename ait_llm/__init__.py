@@ -8,11 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ait_llm.dump.torch_hook import DumpConfig as DumpConfig
+    from ait_llm.dump.torch_hook import register_hook as register_hook
     from ait_llm.dumps import open_dump as open_dump
 
 __version__ = "0.1.0"
 
-_EXPORTS = {"open_dump": "ait_llm.dumps"}
+_EXPORTS = {
+    "DumpConfig": "ait_llm.dump.torch_hook",
+    "open_dump": "ait_llm.dumps",
+    "register_hook": "ait_llm.dump.torch_hook",
+}
 
 
 def __getattr__(name: str) -> Any:  # any public object of the package

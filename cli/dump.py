@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -22,9 +21,20 @@ from ait_llm.cli.params import (
     log_level_option,
     parse_size,
 )
+from ait_llm.cli.results import finish
+from ait_llm.cli.torch_dump import (
+    TORCH_OPTIONS,
+    dump_torch,
+    torch_options,
+    uses_torch,
+    verdict_code,
+)
+from ait_llm.cli.torch_text import describe_torch_summary, torch_what_next
 from ait_llm.core import OpId, StepRange
 from ait_llm.dump.atb import START_TIME_FORMAT, plan_atb_dump, run_atb_dump
-from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.dump.inject.settings import TORCH_TYPES
+from ait_llm.dump.summary import DumpSummary
+from ait_llm.errors import UsageError
 from ait_llm.probe import ATB_TYPES, ProbeConfig, SaveTime, TensorPart, split_command
 from ait_llm.probe.config import LOG_LEVELS
 
@@ -69,11 +79,13 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "--type",
     "types",
     cls=ManyOption,
-    type=click.Choice(ATB_TYPES),
+    type=click.Choice([*ATB_TYPES, *TORCH_TYPES]),
     default=("tensor",),
     callback=_types,
     help="What to capture, one or more words. 'onnx' converts the topology of 'model' and 'layer'; "
-    "'stats' writes statistics of each tensor instead of its data.  [default: tensor]",
+    "'stats' writes statistics of each tensor instead of its data. The torch types capture any "
+    "PyTorch program: its modules ('torch'), statistics instead of data ('torch-stats'), and every "
+    "aten operator ('torch-op').  [default: tensor]",
 )
 @click.option("-sd", "--only-save-desc", is_flag=True, help="Write descriptions without data.")
 @click.option(
@@ -122,7 +134,8 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     cls=ListOption,
     callback=_names,
     metavar="PREFIX,...",
-    help="Only operations whose type starts so, in any case: 'self' is SelfAttentionOperation.",
+    help="Only operations whose type starts so, in any case: 'self' is SelfAttentionOperation. "
+    "With torch types: only modules whose class starts so.",
 )
 @click.option(
     "-tiling", "--save-tiling", "tiling", is_flag=True, help="Save tiling data of kernels."
@@ -176,6 +189,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     metavar="SIZE",
     help="Free disk space that the capture leaves alone.",
 )
+@torch_options
 @allow_skip_option
 @json_option
 @click.pass_context
@@ -184,36 +198,59 @@ def dump(
     /,
     command: str,
     types: tuple[str, ...],
-    only_save_desc: bool,
-    operation_ids: tuple[OpId, ...],
-    steps: StepRange,
-    save_time: int,
-    tensor_part: int,
-    output: Path,
-    probe_lib: Path | None,
-    queue_size: int,
-    min_free: int,
     allow_skip: bool,
     as_json: bool,
-    **settings: Any,  # those whose names and types are the configuration's own
+    **options: Any,  # those of one kind of capture
 ) -> None:
-    """Run a program that uses ATB and save its tensors, topology and tables.
+    """Run a program and save what it computes with ATB or with PyTorch.
 
     \b
     ait llm dump --exec "bash run.sh" --type tensor layer -er 0,1 -o out
+    ait llm dump --exec "python generate.py" --type torch -er 0,1 -o out
 
     The program runs as without us: its output, its environment and its signals are its own. What
     we say goes to stderr; with --json the last line of stdout is the result. The exit code is the
     program's; if the program succeeds but something could not be captured, it is 3.
     """
     words = split_command(command)
+    if uses_torch(ctx, types):
+        shared = ("steps", "tensor_part", "only_save_desc", "operation_names", "output", "device")
+        wanted = {name: options[name] for name in (*shared, "queue_size", *TORCH_OPTIONS)}
+        torch_summary = dump_torch(words, types, **wanted)
+        click.echo(describe_torch_summary(torch_summary), err=True)
+        finish(
+            ctx,
+            torch_summary,
+            torch_what_next(torch_summary),
+            as_json,
+            allow_skip,
+            verdict=verdict_code(torch_summary),
+        )
+        return
+    for name in TORCH_OPTIONS:
+        del options[name]
+    summary = _dump_atb(words, types, **options)
+    click.echo(describe_summary(summary), err=True)
+    finish(ctx, summary, what_next(summary), as_json, allow_skip)
+
+
+def _dump_atb(
+    words: list[str],
+    types: tuple[str, ...],
+    *,
+    only_save_desc: bool,
+    save_time: int,
+    tensor_part: int,
+    probe_lib: Path | None,
+    queue_size: int,
+    min_free: int,
+    **settings: Any,  # those whose names and types are the configuration's own
+) -> DumpSummary:
+    """Say what will be captured, and run the program under the probe."""
     config = ProbeConfig(
-        output=output,
         start_time=time.strftime(START_TIME_FORMAT),
         types=types,
         description_only=only_save_desc,
-        operation_ids=operation_ids,
-        steps=steps,
         save_time=SaveTime(save_time),
         tensor_part=TensorPart(tensor_part),
         queue_bytes=queue_size,
@@ -222,12 +259,4 @@ def dump(
     )
     plan = plan_atb_dump(words, config, os.environ, probe_lib)
     click.echo(describe_plan(plan), err=True)
-    summary = run_atb_dump(plan, os.environ)
-    click.echo(describe_summary(summary), err=True)
-    if as_json:
-        # On a line of its own even if the program left its last line open.
-        click.echo("\n" + json.dumps({**summary.as_dict(), "next": what_next(summary)}))
-    if summary.exit_code:
-        ctx.exit(summary.exit_code)
-    if not summary.complete and not allow_skip:
-        ctx.exit(IncompleteError.exit_code)
+    return run_atb_dump(plan, os.environ)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ait_llm.cli.numbers import counted, human_bytes, ranges
+from ait_llm.core import StepRange
 from ait_llm.dump.atb import AtbDumpPlan
 from ait_llm.dump.summary import DumpSummary, ProcessSummary
 from ait_llm.probe import ProbeConfig, SaveTime, TensorPart
@@ -29,7 +30,7 @@ _TYPES = {
     "cpu_profiling": "setup and execute times",
     "onnx": "ONNX models of the topology",
 }
-_MANY_PROCESSES = 16
+MANY_PROCESSES = 16
 
 
 def describe_plan(plan: AtbDumpPlan) -> str:
@@ -51,7 +52,7 @@ def describe_plan(plan: AtbDumpPlan) -> str:
         *(("warning", text) for text in host.warnings),
         *(("warning", text) for text in _without_effect(config)),
     ]
-    return _table("ait llm dump", lines)
+    return table("ait llm dump", lines)
 
 
 def _what(config: ProbeConfig) -> Iterator[tuple[str, str]]:
@@ -67,14 +68,14 @@ def _what(config: ProbeConfig) -> Iterator[tuple[str, str]]:
             f"{_TIMES[config.save_time]}{', tiling data' if config.tiling else ''}"
             f"{', identical ones once' if config.dedupe else ''}",
         )
-        yield "of", f"{_selection(config)}; {_steps(config)}; {_devices(config)}"
+        yield "of", f"{_selection(config)}; {step_ranges(config.steps)}; {_devices(config)}"
     others = [text for name, text in _TYPES.items() if name in config.types]
     if "model" in config.types and "layer" in config.types:
         others.remove(_TYPES["layer"])  # the model's line names it
     if others:
         yield ("and" if config.captures_tensors else "write"), ", ".join(others)
         if {"op", "kernel"} & set(config.types) and not config.captures_tensors:
-            yield "of", f"all operations; {_steps(config)}; {_devices(config)}"
+            yield "of", f"all operations; {step_ranges(config.steps)}; {_devices(config)}"
 
 
 def _selection(config: ProbeConfig) -> str:
@@ -87,10 +88,11 @@ def _selection(config: ProbeConfig) -> str:
     return "operations with " + " or ".join(wanted) if wanted else "all operations"
 
 
-def _steps(config: ProbeConfig) -> str:
+def step_ranges(steps: StepRange) -> str:
+    """A step range in words."""
     texts = [
         "every step" if last == 2**64 - 1 else f"step {a}" if a == last else f"steps {a} to {last}"
-        for a, last in config.steps.intervals
+        for a, last in steps.intervals
     ]
     return ", ".join(texts)
 
@@ -116,10 +118,10 @@ def describe_summary(summary: DumpSummary) -> str:
     """What came back, what is missing, and what to do next."""
     lines: list[tuple[str, str]] = []
     if summary.exit_code:
-        lines.append(("program", _ending(summary.exit_code)))
+        lines.append(("program", ending(summary.exit_code)))
     if summary.processes:
-        lines += [("process", _process(process)) for process in summary.processes[:_MANY_PROCESSES]]
-        more = len(summary.processes) - _MANY_PROCESSES
+        lines += [("process", _process(process)) for process in summary.processes[:MANY_PROCESSES]]
+        more = len(summary.processes) - MANY_PROCESSES
         if more > 0:
             lines.append(("", f"and {more} more processes (all of them with --json)"))
         lines.append(
@@ -152,7 +154,7 @@ def describe_summary(summary: DumpSummary) -> str:
     head = "complete" if summary.processes else "finished"
     if not summary.complete:
         head = "INCOMPLETE"
-    return _table(f"ait llm dump: {head}", lines)
+    return table(f"ait llm dump: {head}", lines)
 
 
 def what_next(summary: DumpSummary) -> str | None:
@@ -162,7 +164,8 @@ def what_next(summary: DumpSummary) -> str | None:
     return shlex.join(["ait", "llm", "show", str(summary.dump_dir)])
 
 
-def _ending(code: int) -> str:
+def ending(code: int) -> str:
+    """How a program ended, in words."""
     if code > 128:
         return f"ended by signal {code - 128} (exit code {code})"
     return f"failed with exit code {code}"
@@ -189,12 +192,13 @@ def _places(paths: Iterable[Path]) -> str:
     counts: dict[Path, int] = {}
     for path in paths:
         counts[path.parent] = counts.get(path.parent, 0) + 1
-    texts = [f"{count} in {folder}" for folder, count in list(counts.items())[:_MANY_PROCESSES]]
+    texts = [f"{count} in {folder}" for folder, count in list(counts.items())[:MANY_PROCESSES]]
     hidden = len(counts) - len(texts)
     return ", ".join([*texts, *([f"and {hidden} more folders"] if hidden else [])])
 
 
-def _table(title: str, lines: Iterable[tuple[str, str]]) -> str:
+def table(title: str, lines: Iterable[tuple[str, str]]) -> str:
+    """Lines of a name and a text below a title."""
     rows = list(lines)
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join([title, *(f"  {name:<{width}}  {text}" for name, text in rows)])

@@ -117,7 +117,7 @@ def read_ledger(path: Path, start_time: str) -> ProcessRecord | None:
     record: ProcessRecord | None = None
     ours = False
     damaged = 0
-    for line in _objects(path):
+    for line in objects(path):
         if line is None:
             damaged += 1
             continue
@@ -135,7 +135,7 @@ def read_ledger(path: Path, start_time: str) -> ProcessRecord | None:
         elif kind == "seal":
             _add_seal(record, line)
         elif kind == "lost":
-            record.lost_lines += _number(line, "lines")
+            record.lost_lines += number(line, "lines")
         elif kind == "removed":
             record.removed = True
     if record is not None:
@@ -143,7 +143,12 @@ def read_ledger(path: Path, start_time: str) -> ProcessRecord | None:
     return record
 
 
-def _objects(path: Path) -> Iterator[dict[str, Any] | None]:
+def objects(path: Path) -> Iterator[dict[str, Any] | None]:
+    """The lines of a ledger; None for each that is not a JSON object.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     with path.open("rb") as file:
         for line in file:
             try:
@@ -165,7 +170,7 @@ def _open_record(path: Path, header: Mapping[str, Any]) -> ProcessRecord:
     return ProcessRecord(
         path,
         named_device=str(header.get("device", device)),
-        pid=_number(header, "pid") or (int(pid) if pid.isdigit() else 0),
+        pid=number(header, "pid") or (int(pid) if pid.isdigit() else 0),
         host=str(header.get("host", "")),
         environment=environment if isinstance(environment, dict) else {},
     )
@@ -177,32 +182,33 @@ def _add_operation(record: ProcessRecord, line: Mapping[str, Any]) -> None:
     is_kernel = str(line.get("type")).endswith(_KERNEL_ENDINGS)
     phases = record.kernel_phases if is_kernel else record.phases
     phases[str(line.get("phase"))] += 1
-    record.steps.add(_number(line, "step"))
-    record.tensors += _number(line, "tensors")
-    record.bytes += _number(line, "bytes")
+    record.steps.add(number(line, "step"))
+    record.tensors += number(line, "tensors")
+    record.bytes += number(line, "bytes")
     record.last_operation = str(line.get("path", line.get("op")))
     device, _, rest = record.last_operation.partition("_")
     if rest.startswith(f"{record.pid}/") and re.fullmatch(r"-?\d{1,9}", device):
         record.used_devices.add(device)
     if state in ("failed", "dropped"):
-        record.lost_tensors += _number(line, "lost")
+        record.lost_tensors += number(line, "lost")
         record.reasons[str(line.get("reason", "no reason given"))] += 1
 
 
 def _add_seal(record: ProcessRecord, line: Mapping[str, Any]) -> None:
     record.end = str(line.get("end", "unknown"))
-    record.files += _number(line, "files")
-    record.lost_files += _number(line, "lost_files")
+    record.files += number(line, "files")
+    record.lost_files += number(line, "lost_files")
     rows = line.get("rows")
     if isinstance(rows, dict):
-        record.rows.update({str(name): _number(rows, name) for name in rows})
+        record.rows.update({str(name): number(rows, name) for name in rows})
     # What the process counted itself wins where it is more than what its lines add up to: lines
     # can be missing when the disk was full.
     section = record.sections[-1]
     for state in _COUNTED:
-        section[state] = max(section[state], _number(line, state))
+        section[state] = max(section[state], number(line, state))
 
 
-def _number(line: Mapping[str, Any], key: str) -> int:
+def number(line: Mapping[str, Any], key: str) -> int:
+    """The whole number under ``key``; 0 if there is none."""
     value = line.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -6,6 +6,7 @@ from ait_llm.dumps.io_table import IoRow, IoTable, IoTensor, read_io_table
 from ait_llm.dumps.kinds import kinds, open_dump
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.model import Dump, Kernel, Loss, Operation, Process, Tensor, TopologyFile
+from ait_llm.dumps.torch_modules import TorchDump
 
 __all__ = [
     "AtbDump",
@@ -22,6 +23,7 @@ __all__ = [
     "Row",
     "Tensor",
     "TopologyFile",
+    "TorchDump",
     "describe",
     "kinds",
     "open_dump",

@@ -261,6 +261,7 @@ class AtbDump:
         def is_selected(entry: LedgerEntry) -> bool:
             return (
                 self._place.step in (None, entry.step)
+                and entry.op_id is not None
                 and entry.op_id.parts[: len(prefix)] == prefix
                 and self._ledgers.belongs(entry, (device, pid))
             )

@@ -203,6 +203,11 @@ class AtbOperation:
     place: Place = field(repr=False, compare=False)
 
     @property
+    def name(self) -> str:
+        """``LinearOperation_0_1``."""
+        return f"{self.type}_{self.op_id}"
+
+    @property
     def path(self) -> Path:
         """The folder."""
         return Path(self.folder)

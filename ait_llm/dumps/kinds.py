@@ -42,7 +42,11 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     dumps = [dump for opener in openers if (dump := opener(path)) is not None]
     if len(dumps) > 1:
         names = ", ".join(dump.kind for dump in dumps)
-        raise FormatError(path, f"can be read as several kinds of dump ({names})", "Name one")
+        raise FormatError(
+            path,
+            f"holds several kinds of dump ({names})",
+            "Give the folder of one: ait_dump/tensors for atb, ait_dump/torch_tensors for torch",
+        )
     if not dumps:
         raise FormatError(
             path,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -28,7 +28,8 @@ class LedgerEntry:
     """One phase of one executed operation or kernel.
 
     Attributes:
-        op_id: its id.
+        op: its id, or the dotted path of a torch module.
+        op_id: the id; None for a torch module.
         type: its type.
         path: its folder below ``tensors``.
         phase: ``before`` or ``after``.
@@ -39,9 +40,11 @@ class LedgerEntry:
         lost: tensors not written.
         reason: why, for ``failed`` and ``dropped``.
         cut: the process ended here, perhaps in the middle of it.
+        line: the whole line, with what only one producer writes.
     """
 
-    op_id: OpId
+    op: str
+    op_id: OpId | None
     type: str
     path: str
     phase: str
@@ -52,6 +55,7 @@ class LedgerEntry:
     lost: int
     reason: str
     cut: bool = False
+    line: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class Ledger:
         """
         for number, line in _lines(self.path):
             if line is not None and line.get("kind") == "op":
-                yield _entry(self.path, number, line)
+                yield _entry(self.path, number, line, _is_torch(self.header))
 
 
 def read_ledger(path: Path) -> Ledger:
@@ -133,9 +137,10 @@ def read_ledger(path: Path) -> Ledger:
         elif header is None:
             raise FormatError(path, "is not a ledger, its first line is not a header")
         elif kind == "op":
-            last = _entry(path, number, line)
+            last = _entry(path, number, line, _is_torch(header))
             counts[last.state] += 1
-            order.setdefault((last.step, last.op_id.parts[0]), len(order))
+            if last.op_id is not None:
+                order.setdefault((last.step, last.op_id.parts[0]), len(order))
             if last.state in ("failed", "dropped"):
                 losses.append(last)
             seal = None
@@ -189,19 +194,25 @@ def _checked_header(path: Path, number: int, line: dict[str, Any]) -> Mapping[st
     return MappingProxyType(line)
 
 
-def _entry(path: Path, number: int, line: dict[str, Any]) -> LedgerEntry:
+def _is_torch(header: Mapping[str, Any]) -> bool:
+    return header.get("producer") == "torch"
+
+
+def _entry(path: Path, number: int, line: dict[str, Any], torch: bool) -> LedgerEntry:
     state = _text(path, number, line, "state")
     if state not in get_args(EntryState):
         raise FormatError(path, f"line {number} has the unknown state {state!r}")
+    op = _text(path, number, line, "op")
     try:
-        op_id = OpId.parse(_text(path, number, line, "op"))
+        op_id = None if torch else OpId.parse(op)
     except UsageError as error:
         raise FormatError(path, f"line {number}: {error}") from None
     return LedgerEntry(
+        op=op,
         op_id=op_id,
         type=_text(path, number, line, "type"),
         path=_text(path, number, line, "path"),
-        phase=_text(path, number, line, "phase"),
+        phase=_text(path, number, line, "phase", default="after" if torch else None),
         step=_count(path, number, line, "step"),
         state=state,  # type: ignore[arg-type]  # checked against the literal above
         tensors=_count(path, number, line, "tensors", default=0),
@@ -209,6 +220,7 @@ def _entry(path: Path, number: int, line: dict[str, Any]) -> LedgerEntry:
         lost=_count(path, number, line, "lost", default=0),
         reason=_text(path, number, line, "reason", default=""),
         cut=line.get("cut") is True,
+        line=MappingProxyType(line),
     )
 
 

@@ -44,7 +44,7 @@ def _loss(
     tensors: int | None = None,
 ) -> Loss:
     return Loss(
-        op_id=entry.op_id,
+        op=entry.op,
         type=entry.type,
         step=entry.step,
         phase=entry.phase,

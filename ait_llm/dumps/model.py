@@ -106,6 +106,7 @@ class Operation(Protocol):
     """One execution of one operation.
 
     Attributes:
+        name: ``LinearOperation_0_1``, or the dotted path of a torch module.
         op_id: position in the topology.
         type: ``LinearOperation``, or the name of a graph.
         step: execution count, 0-based.
@@ -115,6 +116,8 @@ class Operation(Protocol):
         kernels: in launch order.
     """
 
+    @property
+    def name(self) -> str: ...
     @property
     def op_id(self) -> OpId: ...
     @property
@@ -159,7 +162,7 @@ class Loss:
     """Tensors that were selected and are not there.
 
     Attributes:
-        op_id: the operation or kernel.
+        op: id of the operation or kernel, or path of the module.
         type: its type.
         step: its execution count.
         phase: before or after.
@@ -169,7 +172,7 @@ class Loss:
         reason: why.
     """
 
-    op_id: OpId
+    op: str
     type: str
     step: int
     phase: str
@@ -233,7 +236,7 @@ class Process:
             last = self.last_operation
             problems.append("it did not finish its capture")
             problems.append(
-                f"its last operation was {last.type} {last.op_id} at step {last.step}"
+                f"its last operation was {last.type} {last.op} at step {last.step}"
                 if last is not None
                 else "it recorded no operation"
             )

@@ -275,6 +275,11 @@ def test_the_options_are_a_promise() -> None:
         ("--dedupe",),
         ("--queue-size",),
         ("--min-free",),
+        ("--module-name",),
+        ("--layers",),
+        ("--weights",),
+        ("--warmup",),
+        ("--verify-observer",),
         ("--allow-skip",),
         ("--json",),
     }

@@ -1,0 +1,255 @@
+"""Finding the outermost models of a running program.
+
+Hooks on all modules see every call. A module that is called while no other module is running is an
+outermost model; it gets the ordinary capture hooks. Parts that a program calls before the model
+they belong to, such as an encoder or a vision tower, are captured as parts of that model.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import warnings
+import weakref
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+
+from ait_llm.dump.inject.channel import report
+from ait_llm.dump.inject.compiled import watch_compiled_modules
+from ait_llm.dump.inject.models import (
+    generating_models,
+    is_model,
+    is_wrapper,
+    outermost_owner,
+    prompt_length,
+    unwrapped,
+)
+from ait_llm.dump.inject.observer import observe_outputs, report_output
+from ait_llm.dump.inject.settings import VARIABLE, TorchSettings
+from ait_llm.dump.pytorch.model_capture import ModelCapture
+from ait_llm.dump.pytorch.options import CaptureOptions
+from ait_llm.dump.pytorch.selection import ModuleSelection
+from ait_llm.dump.pytorch.session import CaptureSession, device_text, model_device, sessions
+
+
+class _Depth(threading.local):
+    """How many module calls are open on one thread."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class RootFinder:
+    """Hooks each outermost model when it is first called.
+
+    Args:
+        settings: what to record of it, and whether to report digests of what it returns.
+    """
+
+    def __init__(self, settings: TorchSettings) -> None:
+        self._settings = settings
+        self._options = capture_options(settings)
+        self._depth = _Depth()
+        self._known: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._captures: list[ModelCapture] = []
+        self._belongs: weakref.WeakKeyDictionary[nn.Module, ModelCapture] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._preamble: set[nn.Module] = set()
+        self._names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+        self._found = 0
+        self._lock = threading.RLock()
+
+    def install(self) -> None:
+        """Watch all module calls of this process."""
+        # torch.compile says that global hooks fire once more for its wrapper: they count depth.
+        warnings.filterwarnings(
+            "ignore", message=r"Using `torch\.compile\(module\)` when there are"
+        )
+        register_module_forward_pre_hook(self._before)
+        register_module_forward_hook(self._after, always_call=True)
+        watch_compiled_modules(self)
+        atexit.register(self._report_end)
+
+    def enter_compiled(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Account for a call of a module that was compiled in place; its hooks are silent."""
+        self._depth.value += 1
+        if self._depth.value == 1:
+            self._guarded(module, sys._getframe(1), None)
+        capture = self._belongs.get(module)
+        if capture is None:
+            return
+        if capture.model is module:
+            capture.enter_root(args, kwargs)
+        for path in capture.paths_of(module):
+            capture.enter(path, module, args, kwargs, early=True)
+
+    def leave_compiled(self, module: nn.Module, output: Any) -> None:
+        """Account for the return of a module that was compiled in place."""
+        self._depth.value = max(0, self._depth.value - 1)
+        if self._settings.observe and output is not None and module in self._names:
+            report_output(self._names[module], output)
+        capture = self._belongs.get(module)
+        if capture is None:
+            return
+        for path in capture.paths_of(module):
+            capture.leave(path, output)
+        if capture.model is module:
+            capture.leave_root()
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if is_wrapper(module):
+            # Its inner model must have hooks before it is called, or copied to other devices.
+            if self._depth.value == 0 and module not in self._known:
+                self._known.add(module)
+                self._guarded(unwrapped(module), None, None)
+            return
+        self._depth.value += 1
+        if self._depth.value == 1:
+            self._guarded(module, sys._getframe(1), args)
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not torch.compiler.is_compiling() and not is_wrapper(module):
+            self._depth.value = max(0, self._depth.value - 1)
+
+    def _guarded(
+        self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...] | None
+    ) -> None:
+        """Look at an outermost call; a failure of ours is said and is never the program's.
+
+        Args:
+            module: what is called.
+            frame: the caller's; None if the module is not called itself, but what it wraps.
+            args: what the call gets, if its inputs are to be recorded here.
+        """
+        try:
+            with self._lock:
+                if module not in self._known:
+                    self._find(module, frame, args)
+                elif frame is not None and module in self._belongs:
+                    self._begin_preamble(module, frame)
+        except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
+            reason = f"{type(error).__name__}: {error}"
+            report("failed", reason=reason, executable=sys.executable)
+            sys.stderr.write(f"ait: {type(module).__name__} is not captured: {reason}\n")
+
+    def _find(
+        self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...] | None
+    ) -> None:
+        """Decide what a module that was never seen belongs to, and capture that."""
+        for model, arguments in generating_models(frame):
+            if model not in self._known:
+                capture = self._adopt(model)
+                if capture is not None:
+                    capture.steps.begin_generation(prompt_length(model, arguments))
+        if module not in self._known:
+            self._known.add(module)
+            owner = outermost_owner(module) if frame is not None else module
+            if not is_model(owner):
+                return
+            self._adopt(owner)
+        capture = self._belongs.get(module)
+        if capture is None or frame is None:
+            return
+        if capture.model is not module:
+            self._begin_preamble(module, frame)
+        if args is None:
+            return
+        # Its hooks came too late for this call. Global hooks get no keyword arguments: they are a
+        # variable of torch's caller.
+        kwargs = frame.f_locals.get("kwargs") or {}
+        if capture.model is module:
+            capture.enter_root(args, kwargs)
+        for path in capture.paths_of(module):
+            capture.enter(path, module, args, kwargs)
+
+    def _begin_preamble(self, module: nn.Module, frame: FrameType) -> None:
+        """Count a part that is called by itself to the step of its model's next call.
+
+        A part that comes again before the model is called begins the next step. Recomputation in a
+        backward pass is no call of the program.
+        """
+        capture = self._belongs[module]
+        if capture.model is module or torch._C._current_graph_task_id() != -1:
+            return
+        repeated = module in self._preamble and not generating_models(frame)
+        if repeated or not capture.steps.expects_prefill:
+            self._preamble = set()
+            capture.steps.begin_generation()
+        self._preamble.add(module)
+
+    def _adopt(self, model: nn.Module) -> ModelCapture | None:
+        """Hook a model; its hooks take effect from its next call on."""
+        self._known.update(model.modules())
+        device = model_device(model)
+        wanted = self._settings.device_id
+        if wanted is not None and device.type != "cpu" and (device.index or 0) != wanted:
+            report("skipped", device=device_text(device), type=type(model).__name__)
+            return None
+        report("model", device=device_text(device), type=type(model).__name__)
+        name = f"root{self._found or ''}"
+        self._found += 1
+        capture = None
+        if self._settings.capture:
+            session = sessions.find(self._options) or CaptureSession(self._options, device)
+            sessions.add(session)
+            capture = session.capture(model)
+            self._captures.append(capture)
+            self._belongs.update(dict.fromkeys(model.modules(), capture))
+        if self._settings.observe:
+            observe_outputs(model, name)
+        self._names[model] = name
+        return capture
+
+    def _report_end(self) -> None:
+        for capture in self._captures:
+            report("steps", root=capture.root, last=capture.steps.step)
+        if not self._found:
+            dynamo = sys.modules.get("torch._dynamo.utils")
+            report("end", compiled=dynamo is not None and bool(dynamo.counters["frames"]["ok"]))
+
+
+def capture_options(settings: TorchSettings) -> CaptureOptions:
+    """The settings in the form that the capture itself takes."""
+    return CaptureOptions(
+        output=settings.output,
+        steps=settings.steps,
+        selection=ModuleSelection(
+            names=settings.module_names,
+            type_prefixes=settings.type_prefixes,
+            layers=settings.layers,
+        ),
+        inputs=settings.inputs,
+        outputs=settings.outputs,
+        data=settings.data,
+        statistics=settings.statistics,
+        descriptions=settings.descriptions,
+        operators=settings.operators,
+        device_id=settings.device_id,
+        weights=settings.weights,
+        warmup=settings.warmup,
+        queue_bytes=settings.queue_bytes,
+        run=settings.run,
+    )
+
+
+def start_from_environment() -> None:
+    """Install the finder with the settings that the launcher put into the environment.
+
+    Raises:
+        UsageError: the settings are damaged.
+    """
+    RootFinder(TorchSettings.from_json(os.environ[VARIABLE])).install()

@@ -1,0 +1,148 @@
+"""The settings of an injected capture, as they travel in the environment of a program."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from ait_llm.core import StepRange
+from ait_llm.errors import UsageError
+
+TORCH_TYPES = ("torch", "torch-stats", "torch-op")
+"""What ``--type`` calls the captures of PyTorch programs."""
+
+VARIABLE = "AIT_TORCH_CAPTURE"
+CHANNEL_VARIABLE = "AIT_TORCH_CHANNEL"
+_PREFILL = StepRange(((0, 0),))
+SITE_FOLDER = Path(__file__).resolve().parent / "site"
+
+
+@dataclass(frozen=True, slots=True)
+class TorchSettings:
+    """What an injected capture records; free of torch, for the launcher.
+
+    Attributes:
+        output: absolute folder in which ``ait_dump`` is made.
+        types: members of :data:`TORCH_TYPES`.
+        steps: generation steps to record.
+        description_only: write names, types and shapes without data.
+        inputs, outputs: which sides of a call to record.
+        type_prefixes: starts of class names, in any case; empty for every class.
+        module_names: globs, or regular expressions after ``re:``; empty for every path.
+        layers: closed intervals of layer numbers; empty for every layer.
+        device_id: record only on the accelerator with this index.
+        weights: also save parameters and buffers.
+        warmup: generations at the start that do not count.
+        queue_bytes: bytes that may wait to be written.
+        run: name of the run, in the header of each ledger.
+        capture: False to leave the model alone, for the comparison of ``observe``.
+        observe: report a digest of everything that an outermost model returns.
+
+    Raises:
+        UsageError: a type or a pattern that cannot be used.
+    """
+
+    output: Path
+    types: tuple[str, ...] = ("torch",)
+    steps: StepRange = _PREFILL
+    description_only: bool = False
+    inputs: bool = True
+    outputs: bool = True
+    type_prefixes: tuple[str, ...] = ()
+    module_names: tuple[str, ...] = ()
+    layers: tuple[tuple[int, int], ...] = ()
+    device_id: int | None = None
+    weights: bool = False
+    warmup: int = 0
+    queue_bytes: int = 256 << 20
+    run: str = ""
+    capture: bool = True
+    observe: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.types:
+            if name not in TORCH_TYPES:
+                raise UsageError(f"unknown torch type {name!r}; known: {', '.join(TORCH_TYPES)}")
+        for name in self.module_names:
+            try:
+                re.compile(name.removeprefix("re:") if name.startswith("re:") else "")
+            except re.error as error:
+                raise UsageError(f"module pattern {name!r}: {error}") from error
+
+    @property
+    def operators(self) -> bool:
+        """True if aten operators are recorded too."""
+        return "torch-op" in self.types
+
+    @property
+    def statistics(self) -> bool:
+        """True if statistics are computed."""
+        return "torch-stats" in self.types
+
+    @property
+    def data(self) -> bool:
+        """True if tensors are saved: unless statistics alone, or descriptions, were asked for."""
+        return not self.description_only and ("torch" in self.types or not self.statistics)
+
+    @property
+    def descriptions(self) -> bool:
+        """True if rows without statistics stand for the tensors."""
+        return self.description_only and not self.statistics
+
+    @property
+    def dump_dir(self) -> Path:
+        """The folder that a capture makes."""
+        return self.output / "ait_dump"
+
+    def to_json(self) -> str:
+        """The text of :data:`VARIABLE`."""
+        values = asdict(self) | {
+            "output": str(self.output),
+            "steps": self.steps.intervals,
+        }
+        return json.dumps(values, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> TorchSettings:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            UsageError: the text is damaged, or of another version.
+        """
+        try:
+            values = json.loads(text)
+            unknown = set(values) - {field.name for field in fields(cls)}
+            if unknown:
+                raise ValueError(f"unknown settings {', '.join(sorted(unknown))}")
+            values["output"] = Path(values["output"])
+            values["steps"] = StepRange(tuple((first, last) for first, last in values["steps"]))
+            for name in ("types", "type_prefixes", "module_names"):
+                values[name] = tuple(values[name])
+            values["layers"] = tuple((first, last) for first, last in values["layers"])
+            return cls(**values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{VARIABLE} is not readable ({error}); start through ait llm dump"
+            ) from error
+
+
+def injection_environment(
+    settings: TorchSettings, environment: Mapping[str, str], channel: Path
+) -> dict[str, str]:
+    """The environment of a program that captures itself.
+
+    Args:
+        settings: what to record.
+        environment: the environment that the program would get; its PYTHONPATH is kept.
+        channel: folder through which its processes report to the launcher.
+    """
+    path = environment.get("PYTHONPATH")
+    return {
+        **environment,
+        VARIABLE: settings.to_json(),
+        CHANNEL_VARIABLE: str(channel),
+        "PYTHONPATH": f"{SITE_FOLDER}:{path}" if path else str(SITE_FOLDER),
+    }

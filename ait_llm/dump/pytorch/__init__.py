@@ -1,0 +1,1 @@
+"""Capture of PyTorch runs: what modules and operators receive and return."""

@@ -1,0 +1,107 @@
+"""Hooks that leave a model as they find it: not traced, and not copied or pickled with it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Hook:
+    """A forward hook that only looks.
+
+    It is silent while a compiler or tracer runs the model. A copy of the model, or the model sent
+    to another process, gets a function without effect instead: the capture is about the one object
+    that was registered.
+
+    Args:
+        function: called with what torch gives to the hook.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any) -> None:
+        if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is None:
+            self._function(*args)
+
+    def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
+        return _no_hook, ()
+
+
+def _no_hook() -> Callable[..., None]:
+    return _ignore
+
+
+def _ignore(*args: Any) -> None:
+    """What stands in the place of a hook in copies of a model."""
+
+
+class CountedGenerate:
+    """Stands for ``model.generate`` and says when it begins; a copied model gets its own method.
+
+    Args:
+        model: the model.
+        begin: called with the arguments of ``generate`` before it runs.
+    """
+
+    def __init__(self, model: nn.Module, begin: Callable[[tuple[Any, ...], dict[str, Any]], None]):
+        self._model = model
+        self._begin = begin
+        self._generate: Callable[..., Any] = getattr(model, "generate")  # noqa: B009 - untyped
+        functools.update_wrapper(self, self._generate)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._begin(args, kwargs)
+        return self._generate(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return getattr, (self._model, "generate")
+
+
+def module_paths(model: nn.Module, root: str) -> list[tuple[str, nn.Module]]:
+    """Every place at which a module is registered, in definition order, with dotted paths.
+
+    A module at several places is listed at each; one that contains itself is not descended into
+    again. Wrappers of ``torch.compile``, data parallelism and checkpointing do not show in paths.
+    """
+    found: list[tuple[str, nn.Module]] = []
+
+    def walk(module: nn.Module, path: str, above: frozenset[int]) -> None:
+        found.append((path, module))
+        inside = above | {id(module)}
+        for name, child in module._modules.items():
+            if child is not None and id(child) not in inside:
+                walk(child, path if is_wrapped(module, name) else f"{path}.{name}", inside)
+
+    walk(model, root, frozenset())
+    return found
+
+
+def is_wrapped(module: nn.Module, name: str) -> bool:
+    """True if the member of that name is what ``module`` only wraps."""
+    return name in _WRAPPED or (
+        name == "module" and type(module).__name__ in ("DataParallel", "DistributedDataParallel")
+    )
+
+
+def wrapped_module(module: nn.Module) -> nn.Module:
+    """What is inside any number of wrappers; the module itself if it is none."""
+    for name, child in module._modules.items():
+        if child is not None and child is not module and is_wrapped(module, name):
+            return wrapped_module(child)
+    return module
+
+
+def class_name(module: nn.Module) -> str:
+    """Name of the class that the author of the model gave to what is inside the wrappers."""
+    kind = type(wrapped_module(module))
+    # fully_shard replaces the class by one of its own: FSDPLinear for Linear.
+    inner = kind.__name__.removeprefix("FSDP")
+    return inner if any(base.__name__ == inner for base in kind.__mro__) else kind.__name__
+
+
+_WRAPPED = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})

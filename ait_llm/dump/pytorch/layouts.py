@@ -1,0 +1,108 @@
+"""From tensors of any layout to dense tensors that can be copied and read anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
+
+_PARTS_OF_LAYOUT = {
+    torch.sparse_coo: ("indices", "values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DensePart:
+    """A dense tensor that is a part of a captured one, or all of it.
+
+    Attributes:
+        suffix: what follows the captured tensor's name, such as ``_indices``; empty for all of it.
+        tensor: dense and without Python subclass behaviour.
+    """
+
+    suffix: str
+    tensor: Tensor
+
+
+def dense_parts(tensor: Tensor) -> tuple[list[DensePart], str]:
+    """The dense tensors that make up ``tensor``, and a note that says what they are parts of.
+
+    A dense tensor is its own only part, with no note. Sparse tensors have their indices and
+    values, quantised ones their integers and, with a scale for each channel, scales and zero
+    points. Distributed tensors have the shard of this process. Other wrappers name their parts
+    themselves (``__tensor_flatten__``), nested tensors among them.
+
+    Raises:
+        TypeError: a wrapper that does not name its parts.
+        RuntimeError: torch cannot take the tensor apart.
+    """
+    tensor = tensor.detach()
+    if is_fake(tensor) or is_plain(tensor):
+        return [DensePart("", tensor)], ""
+    kind = type(tensor)
+    local = getattr(tensor, "to_local", None)
+    if callable(local):
+        note = f"shard of a distributed tensor, placements {getattr(tensor, 'placements', '')}"
+        parts, inner = dense_parts(local())
+        return parts, f"{note}; {inner}" if inner else note
+    wait = getattr(tensor, "wait", None)
+    if callable(wait):
+        return dense_parts(wait())
+    if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return _flattened(tensor)
+    if kind is not Tensor:
+        return dense_parts(tensor.as_subclass(Tensor))
+    if tensor.layout in _PARTS_OF_LAYOUT:
+        names = _PARTS_OF_LAYOUT[tensor.layout]
+        # Of a sparse tensor that is not coalesced only the raw members can be had.
+        raw = tensor.layout is torch.sparse_coo
+        parts = [
+            DensePart(f"_{name}", getattr(tensor, f"_{name}" if raw else name)().detach())
+            for name in names
+        ]
+        layout = str(tensor.layout).removeprefix("torch.")
+        return parts, f"{layout} tensor, shape {tuple(tensor.shape)}"
+    if tensor.is_quantized:
+        return _quantised(tensor)
+    if tensor.is_nested:
+        parts = [DensePart(f"_{i}", item.detach()) for i, item in enumerate(tensor.unbind())]
+        return parts, f"nested tensor of {len(parts)} tensors"
+    raise TypeError(f"a tensor of layout {tensor.layout} cannot be taken apart")
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """True for an ordinary dense tensor, whatever its device."""
+    return (
+        type(tensor) in (Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_nested
+    )
+
+
+def _quantised(tensor: Tensor) -> tuple[list[DensePart], str]:
+    parts = [DensePart("_integers", tensor.int_repr())]
+    scheme = tensor.qscheme()
+    note = f"quantised tensor, {tensor.dtype}, {scheme}"
+    if scheme in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        return parts, f"{note}, scale {tensor.q_scale()}, zero point {tensor.q_zero_point()}"
+    parts.append(DensePart("_scales", tensor.q_per_channel_scales()))
+    parts.append(DensePart("_zero_points", tensor.q_per_channel_zero_points()))
+    return parts, f"{note}, axis {tensor.q_per_channel_axis()}"
+
+
+def _flattened(tensor: Tensor) -> tuple[list[DensePart], str]:
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        raise TypeError(f"a {type(tensor).__qualname__} does not say what it consists of")
+    parts = []
+    for name in flatten()[0]:
+        inner, _ = dense_parts(getattr(tensor, name))
+        parts += [DensePart(f"_{name.lstrip('_')}{part.suffix}", part.tensor) for part in inner]
+    return parts, f"{type(tensor).__qualname__}, shape {tuple(tensor.shape)}"

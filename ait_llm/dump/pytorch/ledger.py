@@ -1,0 +1,160 @@
+"""The ledger of a PyTorch capture: what was saved, what was not, and whether the run finished.
+
+The format is that of the probe (``docs/formats.md``): a header, one line for each captured call,
+and a seal.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import sys
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ait_llm import __version__
+from ait_llm.dump.pytorch.writer import make_folder
+
+_STATES = ("saved", "described", "empty", "failed", "dropped")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Ledger:
+    """Appends to one ledger file; safe to use from several threads.
+
+    What cannot be written, because the disk is full for one, is counted and told by the next line
+    that can. A ledger whose folder was removed is started anew and says so.
+
+    Args:
+        path: the file; an earlier one is replaced.
+        device: device text of the process, such as ``cpu`` or ``npu0``.
+        options: settings of the capture, for the header.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+
+    def __init__(self, path: Path, device: str, options: Mapping[str, Any]) -> None:
+        self.path = path
+        self._states: Counter[str] = Counter()
+        self._tensors = 0
+        self._bytes = 0
+        self._lost_lines = 0
+        self._lock = threading.Lock()
+        self._header = _header(device, options)
+        self._file = _open(path)
+        self._write(self._header)
+
+    def operation(self, line: Mapping[str, Any]) -> None:
+        """Append the line of one captured call."""
+        with self._lock:
+            self._states[line["state"]] += 1
+            self._tensors += line.get("tensors", 0)
+            self._bytes += line.get("bytes", 0)
+        self._write({"kind": "op", **line})
+
+    def note(self, text: str, **facts: Any) -> None:
+        """Append a remark that concerns the whole capture."""
+        self._write({"kind": "note", "text": text, **facts})
+
+    def was_removed(self) -> bool:
+        """True if somebody deleted the file; it is then there again, with a line that says so."""
+        with self._lock:
+            if self._file < 0 or os.fstat(self._file).st_nlink:
+                return False
+            try:
+                fresh = _open(self.path)
+            except OSError:
+                return True
+            os.close(self._file)
+            self._file = fresh
+        self._write(self._header)
+        self._write({"kind": "removed"})
+        return True
+
+    def seal(self, end: str) -> None:
+        """Append the last line and close the file; what comes later is not written."""
+        self.was_removed()
+        self._write(
+            {
+                "kind": "seal",
+                "time": _now(),
+                "end": end,
+                "operations": sum(self._states.values()),
+                **{state: self._states[state] for state in _STATES},
+                "tensors": self._tensors,
+                "files": self._tensors,
+                "bytes": self._bytes,
+            }
+        )
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        data = _encoded(line)
+        with self._lock:
+            if self._file < 0:
+                return
+            if self._lost_lines:
+                data = _encoded({"kind": "lost", "lines": self._lost_lines}) + data
+            if _append(self._file, data):
+                self._lost_lines = 0
+            else:
+                self._lost_lines += 1
+
+
+def _header(device: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": "header",
+        "schema": 1,
+        "producer": "torch",
+        "version": __version__,
+        "device": device,
+        "pid": os.getpid(),
+        "host": platform.node(),
+        "time": _now(),
+        "executable": sys.executable,
+        "arguments": [argument[:1000] for argument in sys.argv[:100]],
+        "options": dict(options),
+        "environment": {
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            **{
+                name: os.environ[name]
+                for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+                if name in os.environ
+            },
+        },
+    }
+
+
+def _open(path: Path) -> int:
+    make_folder(path.parent)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
+
+
+def _encoded(line: Mapping[str, Any]) -> bytes:
+    return (json.dumps(line, separators=(",", ":")) + "\n").encode()
+
+
+def _append(file: int, data: bytes) -> bool:
+    """Write whole lines or nothing, so that a full disk leaves no half line in the middle."""
+    try:
+        written = os.write(file, data)
+        if written < len(data):
+            os.ftruncate(file, os.lseek(file, 0, os.SEEK_CUR) - written)
+    except OSError:
+        return False
+    return written == len(data)

@@ -1,0 +1,421 @@
+"""Hooks on the modules of one model, and which step their calls belong to."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from ait_llm.dump.pytorch.hooks import (
+    CountedGenerate,
+    Hook,
+    class_name,
+    module_paths,
+    wrapped_module,
+)
+from ait_llm.dump.pytorch.operator_mode import OperatorMode
+from ait_llm.dump.pytorch.options import CaptureOptions
+from ait_llm.dump.pytorch.recorder import Recorder, Unit
+from ait_llm.dump.pytorch.selection import layer_number
+from ait_llm.dump.pytorch.spans import call_span
+from ait_llm.dump.pytorch.steps import StepCounter
+
+
+class Session(Protocol):
+    """What a model's capture needs of the process's capture."""
+
+    options: CaptureOptions
+
+    @property
+    def recorder(self) -> Recorder: ...
+
+
+@dataclass(slots=True)
+class _Step:
+    """One step of the generation and how often each path was called in it."""
+
+    number: int
+    generation: int
+    selected: bool
+    calls: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class _RootCall:
+    """A forward call of the model itself that is running.
+
+    Attributes:
+        frame: torch's frame that runs it, to recognise a call that ended without its hooks.
+        step: the step it belongs to.
+        opened: units that were open before it.
+    """
+
+    frame: FrameType | None
+    step: _Step
+    opened: int
+
+
+@dataclass(slots=True)
+class _OpenUnit:
+    """A module call that has not returned.
+
+    Attributes:
+        handled: the exception that the caller was handling, to tell it from one of the module.
+        early: entered around the call, so that the module's own hook may follow.
+    """
+
+    unit: Unit
+    step: _Step
+    handled: BaseException | None
+    early: bool = False
+
+
+class _ThreadState(threading.local):
+    """The calls that are open on one thread, innermost last."""
+
+    def __init__(self) -> None:
+        self.roots: list[_RootCall] = []
+        self.open: list[_OpenUnit] = []
+        self.recording = False
+        self.mode: OperatorMode | None = None
+
+
+class ModelCapture:
+    """Captures the calls of a model's modules until :meth:`remove`.
+
+    Args:
+        model: the outermost module.
+        session: the process's capture, which knows where values go.
+        root: name of the model in paths and files.
+    """
+
+    def __init__(self, model: nn.Module, session: Session, root: str = "root") -> None:
+        self.model = model
+        self.root = root
+        self.steps = StepCounter(session.options.warmup)
+        self.removed = False
+        self._session = session
+        self._handles: list[RemovableHandle] = []
+        self._state = _ThreadState()
+        self._lock = threading.Lock()
+        self._now = _Step(-1, -1, selected=False)
+        self._running_roots = 0
+        self._called: set[str] = set()
+        self._outside: Counter[str] = Counter()
+        self._selected: dict[str, nn.Module] = {}
+        self._aliases: dict[str, list[str]] = {}
+        self._parameters = _parameter_names(model)
+        self._generate: CountedGenerate | None = None
+        self._install()
+
+    @property
+    def selected(self) -> dict[str, nn.Module]:
+        """The modules that are recorded, by path."""
+        return dict(self._selected)
+
+    def paths_of(self, module: nn.Module) -> list[str]:
+        """Where a module is recorded: nowhere, or at one path."""
+        return [path for path, selected in self._selected.items() if selected is module]
+
+    @property
+    def aliases(self) -> dict[str, list[str]]:
+        """Further places of modules that are registered more than once, by recorded path."""
+        return dict(self._aliases)
+
+    @property
+    def outside(self) -> dict[str, int]:
+        """Calls by path that belong to no forward call of the model, and were not recorded."""
+        return dict(self._outside)
+
+    def remove(self) -> None:
+        """Take every hook off the model; it is then as it was before."""
+        self.removed = True
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._generate is not None and self.model.__dict__.get("generate") is self._generate:
+            del self.model.__dict__["generate"]
+        self._generate = None
+        self._abandon("the capture ended during the call")
+
+    def unseen(self) -> list[str]:
+        """Selected modules that were not called as Python modules in a captured step."""
+        return [path for path in self._selected if path not in self._called]
+
+    def continue_in_child(self) -> None:
+        """After a fork: calls that are open belong to the parent."""
+        self._state = _ThreadState()
+        self._lock = threading.Lock()
+        self._running_roots = 0
+
+    def enter_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Account for a forward call of the model itself."""
+        state = self._state
+        frame = _module_frame()
+        if state.roots and not _is_running(state.roots[-1].frame, frame):
+            # KeyboardInterrupt and its like pass by torch's hooks.
+            self._abandon("the forward call did not return")
+        step = state.roots[-1].step if state.roots else self._next_step(args, kwargs)
+        state.roots.append(_RootCall(frame, step, len(state.open)))
+        with self._lock:
+            self._running_roots += 1
+        self._enter_mode(step)
+
+    def enter(
+        self,
+        path: str,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        early: bool = False,
+    ) -> None:
+        """Begin the record of one module call with its inputs.
+
+        Args:
+            path: where the module is recorded.
+            module: the module.
+            args, kwargs: what it is called with.
+            early: the module's own hook may report the same call once more.
+        """
+        step = self._step_of_call(path)
+        if not step.selected or self._is_entered(path):
+            return
+        self._called.add(path)
+        self._enter_mode(step)
+        unit = self._unit(path, class_name(module), step, _own_layer(path, module))
+        self._state.open.append(_OpenUnit(unit, step, sys.exc_info()[1], early))
+        if self._session.options.inputs:
+            values = {f"input_{index}": value for index, value in enumerate(args)}
+            values |= {f"input_{name}": value for name, value in kwargs.items()}
+            self._record(unit, values)
+
+    def _is_entered(self, path: str) -> bool:
+        """True if this call was accounted for before the module's own hook ran."""
+        opened = self._state.open
+        if not opened or opened[-1].unit.path != path or not opened[-1].early:
+            return False
+        opened[-1].early = False
+        return True
+
+    def leave(self, path: str, output: Any) -> None:
+        """Finish the record of one module call with its outputs, or with its exception."""
+        opened = self._pop(path)
+        if opened is None:
+            return
+        error = sys.exc_info()[1]
+        if error is not None and error is not opened.handled:
+            self._session.recorder.finish(opened.unit, f"the module raised {type(error).__name__}")
+        else:
+            if self._session.options.outputs:
+                self._record(opened.unit, {"output": output})
+            self._session.recorder.finish(opened.unit)
+        self._leave_mode()
+
+    def leave_root(self) -> None:
+        """Account for the return of a forward call of the model itself."""
+        state = self._state
+        if not state.roots:
+            return
+        call = state.roots.pop()
+        self._close_units(call.opened, "the module raised an exception")
+        with self._lock:
+            self._running_roots = max(0, self._running_roots - 1)
+        self._leave_mode()
+
+    def _next_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Step:
+        """The step of a forward call that begins now."""
+        named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
+        span = call_span(args, named)
+        with self._lock:
+            return self._step(self.steps.call(span))
+
+    def _step(self, number: int) -> _Step:
+        """The step that the counter is at; a new one starts its own counts of calls."""
+        if number != self._now.number or self.steps.generation != self._now.generation:
+            selected = number >= 0 and number in self._session.options.steps
+            self._now = _Step(number, self.steps.generation, selected)
+            self._session.recorder.forget_saved()
+        return self._now
+
+    def _step_of_call(self, path: str) -> _Step:
+        """The step of a module call on this thread."""
+        state = self._state
+        if state.roots:
+            return state.roots[-1].step
+        with self._lock:
+            if self._running_roots:  # modules may run on threads that the model starts
+                return self._now
+            if self.steps.begin_preamble():
+                return self._step(self.steps.step)
+            self._outside[path] += 1
+            return _NO_STEP
+
+    def _unit(self, path: str, type_name: str, step: _Step, layer: int | None) -> Unit:
+        with self._lock:
+            call = step.calls[path]
+            step.calls[path] += 1
+        return self._session.recorder.unit(
+            path, type_name, step.number, generation=step.generation, call=call, layer=layer
+        )
+
+    def _record(self, unit: Unit, values: dict[str, Any]) -> None:
+        """Record values without the operator mode seeing the copies that this makes."""
+        self._state.recording = True
+        try:
+            for name, value in values.items():
+                self._session.recorder.values(unit, value, name)
+        finally:
+            self._state.recording = False
+
+    def _begin_operator(self, name: str) -> Unit | None:
+        """The unit for an operator called now, below the innermost module that is recorded."""
+        state = self._state
+        if state.recording or not state.open:
+            return None
+        above = state.open[-1]
+        return self._unit(f"{above.unit.path}.{name}", name, above.step, None)
+
+    def _enter_mode(self, step: _Step) -> None:
+        if self._session.options.operators and step.selected and self._state.mode is None:
+            mode = OperatorMode(self._begin_operator, lambda: self._session.recorder)
+            mode.__enter__()  # type: ignore[no-untyped-call]  # torch is untyped here
+            self._state.mode = mode
+
+    def _leave_mode(self) -> None:
+        state = self._state
+        if state.mode is not None and not state.roots and not state.open:
+            state.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # as above
+            state.mode = None
+
+    def _pop(self, path: str) -> _OpenUnit | None:
+        """The open call of ``path``; calls above it that never returned are closed as failed."""
+        opened = self._state.open
+        for depth in range(len(opened) - 1, -1, -1):
+            if opened[depth].unit.path == path:
+                self._close_units(depth + 1, "the module raised an exception")
+                return opened.pop()
+        return None
+
+    def _close_units(self, keep: int, reason: str) -> None:
+        opened = self._state.open
+        while len(opened) > keep:
+            self._session.recorder.finish(opened.pop().unit, reason)
+
+    def _abandon(self, reason: str) -> None:
+        """Close whatever is open on this thread."""
+        state = self._state
+        with self._lock:
+            self._running_roots = max(0, self._running_roots - len(state.roots))
+        state.roots.clear()
+        self._close_units(0, reason)
+        self._leave_mode()
+
+    def _install(self) -> None:
+        selection = self._session.options.selection
+        places: dict[int, str] = {}
+        self._handles.append(
+            self.model.register_forward_pre_hook(
+                Hook(lambda module, args, kwargs: self.enter_root(args, kwargs)), with_kwargs=True
+            )
+        )
+        for path, module in module_paths(self.model, self.root):
+            if not selection.covers(path, wrapped_module(module)):
+                continue
+            if id(module) in places:
+                self._aliases.setdefault(places[id(module)], []).append(path)
+            elif path not in self._selected:  # a compiled module has the path of its wrapper
+                places[id(module)] = path
+                self._selected[path] = module
+                self._hook(path, module)
+        self._handles.append(
+            self.model.register_forward_hook(
+                Hook(lambda *args: self.leave_root()), with_kwargs=True, always_call=True
+            )
+        )
+        self._wrap_generate()
+
+    def _hook(self, path: str, module: nn.Module) -> None:
+        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self.enter(path, module, args, kwargs)
+
+        def after(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+        ) -> None:
+            self.leave(path, output)
+
+        self._handles.append(module.register_forward_pre_hook(Hook(before), with_kwargs=True))
+        self._handles.append(
+            module.register_forward_hook(Hook(after), with_kwargs=True, always_call=True)
+        )
+
+    def _wrap_generate(self) -> None:
+        """Learn the prompt's length from transformers' ``generate``, where the model has it."""
+        if not callable(getattr(self.model, "generate", None)) or "generate" in vars(self.model):
+            return
+
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if not self.removed:
+                self.steps.begin_generation(_prompt_length(self.model, args, kwargs))
+
+        self._generate = CountedGenerate(self.model, begin)
+        self.model.__dict__["generate"] = self._generate
+
+
+_NO_STEP = _Step(-1, -1, selected=False)
+
+
+def _module_frame() -> FrameType | None:
+    """The frame of ``torch.nn.Module.__call__`` that runs the hook that asks."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != "torch.nn.modules.module":
+        frame = frame.f_back
+    return frame
+
+
+def _is_running(frame: FrameType | None, inner: FrameType | None) -> bool:
+    """True if ``frame`` is among the callers of ``inner``, or if that cannot be told."""
+    if frame is None:
+        return True
+    while inner is not None:
+        if inner is frame:
+            return True
+        inner = inner.f_back
+    return False
+
+
+def _parameter_names(model: nn.Module) -> tuple[str, ...]:
+    """Names of the positional parameters of ``model.forward``, as far as they are known."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
+
+
+def _own_layer(path: str, module: nn.Module) -> int | None:
+    """The layer whose part of a cache belongs to this module, if it is one of the layers."""
+    index = getattr(module, "layer_idx", None)
+    return index if isinstance(index, int) else layer_number(path)
+
+
+def _prompt_length(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """Tokens of the prompt given to ``generate``; None where the decoder starts by itself."""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return None
+    for value in (*args[:1], kwargs.get("inputs"), kwargs.get("input_ids")):
+        if isinstance(value, torch.Tensor) and value.dim() == 2:
+            return int(value.shape[1])
+    value = kwargs.get("inputs_embeds")
+    if isinstance(value, torch.Tensor) and value.dim() == 3:
+        return int(value.shape[1])
+    return None

@@ -1,0 +1,62 @@
+"""Recording every aten operator, nested under the module that called it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+if TYPE_CHECKING:
+    from ait_llm.dump.pytorch.recorder import Recorder, Unit
+
+
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is untyped here
+    """Sees each operator below autograd, after views and broadcasts are decided.
+
+    Operators are recorded while ``begin`` returns a unit for them; it decides by the module that
+    is running. Inputs are recorded before the operator runs, so that what it changes in place is
+    seen as it was.
+
+    Args:
+        begin: gives the unit for an operator of that name, or None to leave it out.
+        recorder: where values go.
+    """
+
+    def __init__(
+        self, begin: Callable[[str], Unit | None], recorder: Callable[[], Recorder]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch is untyped here
+        self._begin = begin
+        self._recorder = recorder
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # torch._ops.OpOverload, not public
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        unit = self._begin(str(func))
+        if unit is None:
+            return func(*args, **kwargs)
+        recorder = self._recorder()
+        if recorder.options.inputs:
+            for index, value in enumerate(args):
+                recorder.values(unit, value, f"input_{index}")
+            for name, value in kwargs.items():
+                recorder.values(unit, value, f"input_{name}")
+        try:
+            output = func(*args, **kwargs)
+        except BaseException as error:
+            recorder.finish(unit, f"the operator raised {type(error).__name__}")
+            raise
+        if func._schema.is_mutable:
+            # Version counters are raised above this level, after the operator: until then a
+            # changed tensor looks like the one that was saved.
+            recorder.forget_saved()
+        if recorder.options.outputs:
+            recorder.values(unit, output, "output")
+        recorder.finish(unit)
+        return output

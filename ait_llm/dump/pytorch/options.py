@@ -1,0 +1,68 @@
+"""Settings of a PyTorch capture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ait_llm.core import StepRange
+from ait_llm.dump.pytorch.selection import ModuleSelection
+from ait_llm.dump.pytorch.writer import DEFAULT_QUEUE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    """What a capture records.
+
+    Attributes:
+        output: folder in which ``ait_dump`` is made; absolute.
+        steps: generation steps to record.
+        selection: modules to record.
+        inputs, outputs: which sides of a call to record.
+        data: save tensors.
+        statistics: write minimum, maximum, mean, norm and the counts of NaN and Inf.
+        descriptions: write rows like those of ``statistics`` without computing any.
+        operators: also record every aten operator below the selected modules.
+        device_id: record only on the accelerator with this index; None for every device.
+        weights: also save parameters and buffers, once.
+        warmup: generations at the start that do not count.
+        queue_bytes: bytes that may wait to be written.
+        run: name of the launcher's run, in the header of the ledger.
+    """
+
+    output: Path
+    steps: StepRange
+    selection: ModuleSelection = field(default_factory=ModuleSelection)
+    inputs: bool = True
+    outputs: bool = True
+    data: bool = True
+    statistics: bool = False
+    descriptions: bool = False
+    operators: bool = False
+    device_id: int | None = None
+    weights: bool = False
+    warmup: int = 0
+    queue_bytes: int = DEFAULT_QUEUE_BYTES
+    run: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as the ledger's header shows them."""
+        return {
+            "steps": str(self.steps),
+            "module_types": [entry.__qualname__ for entry in self.selection.types],
+            "module_names": list(self.selection.names),
+            "type_prefixes": list(self.selection.type_prefixes),
+            "layers": [list(pair) for pair in self.selection.layers],
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "data": self.data,
+            "statistics": self.statistics,
+            "descriptions": self.descriptions,
+            "operators": self.operators,
+            "device_id": self.device_id,
+            "weights": self.weights,
+            "warmup": self.warmup,
+            "queue_bytes": self.queue_bytes,
+            **({"run": self.run} if self.run else {}),
+        }

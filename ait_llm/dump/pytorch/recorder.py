@@ -1,0 +1,354 @@
+"""From the values of one call to files, statistics and a line in the ledger."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
+
+from ait_llm.dump.pytorch.layouts import dense_parts, is_plain
+from ait_llm.dump.pytorch.ledger import Ledger
+from ait_llm.dump.pytorch.options import CaptureOptions
+from ait_llm.dump.pytorch.snapshot import BufferPool, SavedOnce, snapshot
+from ait_llm.dump.pytorch.statistics import StatisticsTable, tensor_description, tensor_statistics
+from ait_llm.dump.pytorch.values import Leaf, leaves
+from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
+
+# Type name of the unit that holds a model's parameters and buffers.
+WEIGHTS = "weights"
+# Entries of a kind in one ledger line, whose length readers limit.
+_MAX_ENTRIES = 500
+_MAX_NAME = 180
+# What stands for itself in a folder name; the reader undoes the escapes.
+_ESCAPES = str.maketrans({"%": "%25", "/": "%2F", "@": "%40", "\0": "%00", "\n": "%0A"})
+
+
+@dataclass(slots=True)
+class Unit:
+    """One call of a module or operator while it is being captured.
+
+    Attributes:
+        path: dotted path, such as ``root.model.layers.0.mlp``.
+        type_name: class or operator name.
+        step: generation step.
+        generation: number of the generation that the step belongs to.
+        call: how often this path was called in the step before.
+        order: position among all calls of the process, counted at entry.
+        folder: where its files go.
+        layer: layer whose part of a cache object belongs to this call, if it has one.
+    """
+
+    path: str
+    type_name: str
+    step: int
+    generation: int
+    call: int
+    order: int
+    folder: Path
+    layer: int | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+    values: dict[str, Any] = field(default_factory=dict)
+    missed: list[dict[str, str]] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, dict[str, Any]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    described: int = 0
+    linked: int = 0
+    lost_tensors: int = 0
+
+    def unique(self, name: str) -> str:
+        """A file stem that no other value of this call has, not longer than files allow."""
+        short = name[:_MAX_NAME]
+        found, number = short, 1
+        while found in self.names:
+            number += 1
+            found = f"{short}-{number}"
+        self.names.add(found)
+        return found
+
+    def miss(self, name: str, reason: str, *, tensor: bool = False) -> None:
+        """Note a value of which nothing is captured."""
+        self.lost_tensors += tensor
+        self.missed.append({"name": name, "reason": reason})
+
+
+class Recorder:
+    """Records calls into one ``torch_tensors/{device}_{PID}`` folder.
+
+    Args:
+        folder: that folder.
+        ledger: the process's ledger.
+        options: settings of the capture.
+    """
+
+    def __init__(self, folder: Path, ledger: Ledger, options: CaptureOptions) -> None:
+        self.folder = folder
+        self.options = options
+        self.ledger = ledger
+        self.writer = BackgroundWriter(options.queue_bytes)
+        self._pool = BufferPool()
+        self._saved = SavedOnce(options.queue_bytes // 4)
+        self._table: StatisticsTable | None = None
+        if options.statistics or options.descriptions:
+            self._table = StatisticsTable(folder)
+        self._order = itertools.count()
+        self._weights: dict[int, tuple[str, weakref.ref[Tensor]]] = {}
+        self._complained = False
+
+    def know_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Tell the names of parameters; where one is an input, the ledger names it."""
+        for name, tensor in weights.items():
+            address = _storage_address(tensor)
+            if address:
+                self._weights[address] = (name, weakref.ref(tensor))
+
+    def forget_saved(self) -> None:
+        """Save every tensor anew: at a new step, whose folder stands on its own, for one."""
+        self._saved.forget()
+
+    def unit(
+        self,
+        path: str,
+        type_name: str,
+        step: int,
+        *,
+        generation: int = 0,
+        call: int = 0,
+        layer: int | None = None,
+    ) -> Unit:
+        """Begin the record of one call; calls after the first of a step have a folder each."""
+        name = path.translate(_ESCAPES)
+        if call:
+            name = f"{name}@{call}"
+        folder = self.folder / str(step) / name
+        return Unit(path, type_name, step, generation, call, next(self._order), folder, layer)
+
+    def values(self, unit: Unit, value: Any, name: str) -> None:
+        """Record everything inside ``value`` under the file stem ``name``."""
+        try:
+            for leaf in leaves(value, name, layer=unit.layer):
+                leaf_name = unit.unique(leaf.name)
+                if leaf.tensor is not None:
+                    self._try_tensor(unit, leaf_name, leaf.tensor)
+                elif leaf.reason:
+                    unit.miss(leaf_name, leaf.reason)
+                else:
+                    unit.values[leaf_name] = _plain(leaf)
+        except Exception as error:  # noqa: BLE001 - foreign containers; the program must go on
+            unit.miss(name, f"{type(value).__qualname__}: {_first_line(error)}")
+
+    def finish(self, unit: Unit, failure: str = "") -> None:
+        """Write the ledger line of a call once its files are written.
+
+        Args:
+            unit: the call.
+            failure: why the call did not complete, if it did not.
+        """
+        self.writer.call(lambda: self._report(unit, failure))
+
+    def close(self, end: str) -> None:
+        """Finish writing, close the tables and seal the ledger."""
+        self.writer.close()
+        if self._table is not None:
+            self._table.close()
+        if self.ledger.was_removed() and not self._complained:
+            sys.stderr.write(
+                f"ait: {self.folder} was removed while capturing; what it held is lost\n"
+            )
+        self.ledger.seal(end)
+
+    def _report(self, unit: Unit, failure: str) -> None:
+        if self._table is not None:
+            try:
+                self._table.flush()
+            except OSError as error:
+                unit.outcome.fail(error)
+        self.ledger.operation(_line(unit, failure, self.folder.parent))
+        if unit.outcome.lost and not self._complained:
+            self._complained = True
+            if self.ledger.was_removed():
+                self.writer.forget_folders()
+            sys.stderr.write(
+                f"ait: a tensor could not be written to {unit.folder}: {unit.outcome.reason}; "
+                f"{self.ledger.path} lists all that is missing\n"
+            )
+
+    def _try_tensor(self, unit: Unit, name: str, tensor: Tensor) -> None:
+        try:
+            self._tensor(unit, name, tensor)
+        except Exception as error:  # noqa: BLE001 - exotic tensors; the program must go on
+            kind = f"{type(tensor).__qualname__} of {tensor.dtype}"
+            unit.miss(name, f"{kind}: {_first_line(error)}", tensor=True)
+
+    def _tensor(self, unit: Unit, name: str, tensor: Tensor) -> None:
+        if unit.type_name != WEIGHTS and (weight := self._weight(tensor)) is not None:
+            unit.weights[name] = {
+                "name": weight,
+                "shape": list(tensor.shape),
+                "stride": list(tensor.stride()),
+                "offset": tensor.storage_offset(),
+            }
+            return
+        if is_plain(tensor):
+            self._dense(unit, name, tensor, tensor)
+            return
+        parts, note = dense_parts(tensor)
+        if note:
+            unit.notes[name] = note
+        for part in parts:
+            part_name = unit.unique(f"{name}{part.suffix}") if part.suffix else name
+            self._dense(unit, part_name, part.tensor, None)
+
+    def _dense(self, unit: Unit, name: str, tensor: Tensor, original: Tensor | None) -> None:
+        """Record a dense tensor.
+
+        Args:
+            unit: the call.
+            name: file stem.
+            tensor: what to record.
+            original: the program's own tensor object, if that is what is recorded.
+        """
+        if self._table is not None:
+            self._statistics(unit, name, tensor)
+        if not self.options.data:
+            return
+        path = unit.folder / f"{name}.pth"
+        earlier = self._saved.find(original) if original is not None else None
+        if earlier is not None:
+            unit.linked += 1
+            self.writer.put(WriteJob(path, None, unit.outcome, link_from=earlier))
+            return
+        copy = snapshot(tensor, self._pool)
+        if copy.tensor is None:
+            unit.miss(name, copy.reason, tensor=True)
+            return
+        release = copy.release
+        if original is not None:
+            release = self._saved.remember(original, path, copy)
+        self.writer.put(
+            WriteJob(
+                path,
+                copy.tensor,
+                unit.outcome,
+                ready=copy.ready,
+                release=release,
+                size=copy.tensor.numel() * copy.tensor.element_size(),
+            )
+        )
+
+    def _weight(self, tensor: Tensor) -> str | None:
+        """Name of the parameter whose memory ``tensor`` shows, if it does."""
+        known = self._weights.get(_storage_address(tensor)) if self._weights else None
+        if known is None:
+            return None
+        name, reference = known
+        parameter = reference()
+        # The memory of a parameter that was replaced can belong to anything now.
+        if parameter is None or _storage_address(parameter) != _storage_address(tensor):
+            return None
+        return name
+
+    def _statistics(self, unit: Unit, name: str, tensor: Tensor) -> None:
+        assert self._table is not None
+        pending: Callable[[], list[str]] = (
+            tensor_statistics(tensor) if self.options.statistics else tensor_description(tensor)
+        )
+        unit.described += 1
+        table = self._table
+        row = [unit.path, unit.type_name, str(unit.call), name]
+        step = unit.step
+
+        def add_row() -> None:
+            try:
+                table.add(step, [*row, *pending()])
+            except (OSError, RuntimeError) as error:
+                unit.outcome.fail(error)
+
+        self.writer.call(add_row)
+
+
+def _storage_address(tensor: Tensor) -> int:
+    """Address of a tensor's storage; 0 for tensors that have none."""
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return 0
+    if type(tensor) not in (Tensor, torch.nn.Parameter) and is_fake(tensor):
+        return 0
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except RuntimeError:  # wrapper subclasses have no storage of their own
+        return 0
+
+
+def _plain(leaf: Leaf) -> Any:
+    """A value as JSON keeps it: texts are cut, non-finite numbers become text."""
+    value = leaf.value
+    if isinstance(value, str):
+        return value[:200]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
+def _line(unit: Unit, failure: str, tensors: Path) -> dict[str, Any]:
+    """The ledger line of a finished call.
+
+    Args:
+        unit: the call.
+        failure: why it did not complete, if it did not.
+        tensors: the ``torch_tensors`` folder.
+    """
+    outcome = unit.outcome
+    lost = outcome.lost
+    if failure or lost:
+        state = "failed"
+    elif outcome.tensors:
+        state = "saved"
+    elif unit.described:
+        state = "described"
+    elif unit.lost_tensors:
+        state = "dropped"
+    else:
+        state = "empty"
+    line: dict[str, Any] = {
+        "op": unit.path,
+        "type": unit.type_name,
+        "path": unit.folder.relative_to(tensors).as_posix(),
+        "step": unit.step,
+        "generation": unit.generation,
+        "call": unit.call,
+        "order": unit.order,
+        "state": state,
+        "tensors": outcome.tensors,
+        "bytes": outcome.bytes,
+    }
+    if unit.linked:
+        line["linked"] = unit.linked
+    if failure or lost:
+        line |= {"errno": outcome.errno, "reason": failure or outcome.reason, "lost": lost}
+    elif state == "dropped":
+        line |= {"reason": unit.missed[0]["reason"], "lost": unit.lost_tensors}
+    for key, entries in (("weights", unit.weights), ("values", unit.values), ("notes", unit.notes)):
+        if entries:
+            line[key] = dict(itertools.islice(entries.items(), _MAX_ENTRIES))
+    if unit.missed:
+        line["not_captured"] = unit.missed[:_MAX_ENTRIES]
+    left_out = sum(
+        max(0, len(entries) - _MAX_ENTRIES)
+        for entries in (unit.weights, unit.values, unit.notes, unit.missed)
+    )
+    if left_out:
+        line["left_out"] = left_out
+    return line

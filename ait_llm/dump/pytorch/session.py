@@ -1,0 +1,293 @@
+"""The capture of one process: folders, ledger, and the models that are hooked."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import itertools
+import multiprocessing.util
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ait_llm.dump.pytorch.ledger import Ledger
+from ait_llm.dump.pytorch.model_capture import ModelCapture
+from ait_llm.dump.pytorch.model_tree import write_module_tree
+from ait_llm.dump.pytorch.options import CaptureOptions
+from ait_llm.dump.pytorch.recorder import WEIGHTS, Recorder
+from ait_llm.errors import UsageError
+
+# Module names in one note of the ledger.
+_MAX_NAMES = 500
+
+
+class CaptureSession:
+    """Captures one or more models of this process into one output folder.
+
+    A forked child goes on with the same hooks in a folder and a ledger of its own, made when it
+    first calls a model.
+
+    Args:
+        options: what to record.
+        device: device of the first model.
+
+    Raises:
+        UsageError: the output folder cannot be written.
+    """
+
+    def __init__(self, options: CaptureOptions, device: torch.device) -> None:
+        self.options = options
+        self.device = device_text(device)
+        self.models: list[ModelCapture] = []
+        self.closed = False
+        self._recorder: Recorder | None = None
+        self._lock = threading.RLock()
+        self._open()
+
+    @property
+    def folder(self) -> Path:
+        """Where this process's tensors go."""
+        return self.options.output / "ait_dump" / "torch_tensors" / self._name
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of this process."""
+        with self._lock:
+            if self._recorder is None:
+                self._open_in_child()
+            assert self._recorder is not None
+            return self._recorder
+
+    def capture(self, model: nn.Module) -> ModelCapture:
+        """Hook ``model``; the first model is called ``root``, later ones ``root1``, ``root2``.
+
+        A model that is captured already is not hooked twice.
+        """
+        for capture in self.models:
+            if capture.model is model and not capture.removed:
+                return capture
+        root = f"root{len(self.models) or ''}"
+        capture = ModelCapture(model, self, root)
+        self.models.append(capture)
+        self._tell_model(capture)
+        return capture
+
+    def release(self, capture: ModelCapture) -> None:
+        """End the capture of one model, and with the last one the session."""
+        capture.remove()
+        if all(each.removed for each in self.models):
+            self.close("removed")
+
+    def close(self, end: str) -> None:
+        """Remove all hooks, finish writing and seal the ledger; harmless when done before."""
+        if self.closed:
+            return
+        self.closed = True
+        for capture in self.models:
+            capture.remove()
+        if self._recorder is not None:
+            for capture in self.models:
+                self._report_unseen(capture)
+                self._report_outside(capture)
+            self._recorder.close(end)
+
+    def continue_in_child(self) -> None:
+        """After a fork: the parent's writer thread and files are not ours."""
+        self._recorder = None
+        self._lock = threading.RLock()
+        for capture in self.models:
+            capture.continue_in_child()
+
+    @property
+    def _name(self) -> str:
+        return f"{self.device}_{os.getpid()}"
+
+    def _open(self) -> None:
+        path = self.options.output / "ait_dump" / "ledger" / f"{self._name}.jsonl"
+        try:
+            _remove_earlier(self.folder)
+            self._ledger = Ledger(path, self.device, self.options.as_json())
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or path}: the capture cannot be written here "
+                f"({error.strerror}); choose another output folder"
+            ) from error
+        self._recorder = Recorder(self.folder, self._ledger, self.options)
+        if multiprocessing.parent_process() is not None:
+            # A forked worker leaves by os._exit after multiprocessing's own finalizers.
+            multiprocessing.util.Finalize(None, self.close, args=("exit",), exitpriority=0)
+
+    def _open_in_child(self) -> None:
+        """Go on in a forked child; if that fails the child runs on without a capture."""
+        try:
+            self._open()
+        except UsageError as error:
+            sys.stderr.write(f"ait: nothing of process {os.getpid()} is captured: {error}\n")
+            self._ledger = Ledger(Path(os.devnull), self.device, {})
+            options = dataclasses.replace(
+                self.options, data=False, statistics=False, descriptions=False, weights=False
+            )
+            self._recorder = Recorder(self.folder, self._ledger, options)
+            return
+        for capture in self.models:
+            if not capture.removed:
+                self._tell_model(capture)
+
+    def _tell_model(self, capture: ModelCapture) -> None:
+        """Write down what the model is: its tree, its weights, and modules at several places."""
+        name = "model_tree.json" if capture.root == "root" else f"model_tree_{capture.root}.json"
+        recorder = self.recorder
+        try:
+            write_module_tree(self.folder / name, capture.model, capture.root)
+        except OSError as error:
+            self._ledger.note(f"{name} could not be written: {error.strerror}")
+            sys.stderr.write(f"ait: {self.folder / name} could not be written: {error}\n")
+        if capture.aliases:
+            self._ledger.note(
+                "modules at several places are recorded under the first that is selected",
+                places=_at_most(capture.aliases, _MAX_NAMES),
+            )
+        parameters = capture.model.named_parameters()
+        recorder.know_weights({f"{capture.root}.{name}": tensor for name, tensor in parameters})
+        if self.options.weights:
+            self._save_weights(capture)
+
+    def _save_weights(self, capture: ModelCapture) -> None:
+        unit = self.recorder.unit(f"{capture.root}.weights", WEIGHTS, 0)
+        unit.folder = self.folder / "weights"
+        for name, tensor in _weights(capture.model):
+            self.recorder.values(unit, tensor, f"{capture.root}.{name}")
+        self.recorder.finish(unit)
+
+    def _report_unseen(self, capture: ModelCapture) -> None:
+        compiled = [
+            path
+            for path, module in capture.selected.items()
+            if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None)
+        ]
+        unseen = capture.unseen()
+        hidden = [path for path in unseen if any(_below(path, outer) for outer in compiled)]
+        reached = any(first <= capture.steps.step for first, _ in self.options.steps.intervals)
+        if hidden and reached:
+            text = (
+                f"{len(hidden)} of {len(capture.selected)} modules run inside torch.compile, where "
+                "hooks do not see them; set TORCHDYNAMO_DISABLE=1 for the captured run to see "
+                "them all"
+            )
+            self._ledger.note(text, unseen=len(hidden), modules=hidden[:_MAX_NAMES])
+            sys.stderr.write(f"ait: {text} (first: {hidden[0]})\n")
+
+    def _report_outside(self, capture: ModelCapture) -> None:
+        """Name calls of modules while the model itself was not running."""
+        if not capture.outside:
+            return
+        text = (
+            f"{sum(capture.outside.values())} calls of modules of {capture.root} were not "
+            "captured: they belong to no forward call of the model itself"
+        )
+        self._ledger.note(
+            text,
+            outside=sum(capture.outside.values()),
+            modules=_at_most(capture.outside, _MAX_NAMES),
+        )
+        if capture.steps.step < 0:
+            sys.stderr.write(
+                f"ait: {text}; register the hook on the module that is called "
+                f"(called: {next(iter(capture.outside))})\n"
+            )
+
+
+def _weights(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, then buffers, each tensor once."""
+    return [*model.named_parameters(), *model.named_buffers()]
+
+
+def _below(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(outer + ".")
+
+
+def device_text(device: torch.device) -> str:
+    """``cpu``, ``cuda0``, ``npu1``: the device in folder names."""
+    if device.type == "cpu":
+        return "cpu"
+    return f"{device.type}{device.index or 0}"
+
+
+def model_device(model: nn.Module) -> torch.device:
+    """The device of the first parameter or buffer; the CPU for a model without any."""
+    for tensors in (model.parameters(), model.buffers()):
+        for tensor in tensors:
+            return tensor.device
+    return torch.device("cpu")
+
+
+def _at_most(entries: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    return dict(itertools.islice(entries.items(), limit))
+
+
+def _remove_earlier(folder: Path) -> None:
+    """Remove what an earlier capture left in the folder of this process: a dump is one capture."""
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for entry in folder.iterdir():
+        if entry.is_symlink():
+            continue
+        if entry.is_dir() and (entry.name.isdecimal() or entry.name == "weights"):
+            shutil.rmtree(entry)
+        elif entry.name.startswith("model_tree") and entry.suffix == ".json":
+            entry.unlink()
+
+
+class _Sessions:
+    """The sessions of this process, closed in order when the interpreter exits."""
+
+    def __init__(self) -> None:
+        self._open: list[CaptureSession] = []
+        self._lock = threading.Lock()
+        atexit.register(self.close_all)
+        os.register_at_fork(after_in_child=self._continue)
+
+    def find(self, options: CaptureOptions) -> CaptureSession | None:
+        """A running session with the same settings, for several models of one process.
+
+        Raises:
+            UsageError: a running session with other settings has the same output folder.
+        """
+        with self._lock:
+            self._open = [session for session in self._open if not session.closed]
+            for session in self._open:
+                if session.options == options:
+                    return session
+                if session.options.output == options.output:
+                    raise UsageError(
+                        f"{options.output}: a capture of this process with other settings writes "
+                        "here; remove() it first, or choose another output folder"
+                    )
+        return None
+
+    def add(self, session: CaptureSession) -> None:
+        """Remember to close ``session``."""
+        with self._lock:
+            if session not in self._open:
+                self._open.append(session)
+
+    def close_all(self) -> None:
+        """Seal all ledgers."""
+        for session in self._open:
+            session.close("exit")
+        self._open.clear()
+
+    def _continue(self) -> None:
+        self._lock = threading.Lock()
+        for session in self._open:
+            session.continue_in_child()
+
+
+sessions = _Sessions()

@@ -1,0 +1,231 @@
+"""Writing captured tensors in the background, with a bound on what may wait.
+
+The thread that runs the model hands over finished CPU copies; one thread writes them. When more
+bytes wait than the limit allows, the model waits: memory never grows with the speed difference.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth
+
+DEFAULT_QUEUE_BYTES = 256 << 20
+_LOOK_SECONDS = 0.002
+_IDLE_LOOKS = 50
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the tensors of one unit: filled in by the writer as it goes."""
+
+    tensors: int = 0
+    bytes: int = 0
+    lost: int = 0
+    errno: int = 0
+    reason: str = ""
+
+    def fail(self, error: OSError | RuntimeError | ValueError) -> None:
+        """Record that one tensor was not written; the first reason is kept."""
+        self.lost += 1
+        if not self.reason:
+            self.errno = getattr(error, "errno", 0) or 0
+            self.reason = getattr(error, "strerror", None) or str(error)
+
+
+@dataclass(slots=True)
+class WriteJob:
+    """One file to write.
+
+    Attributes:
+        path: the file.
+        tensor: a CPU tensor that nobody changes any more.
+        outcome: the unit it belongs to.
+        ready: waits until an asynchronous device copy has arrived.
+        plain: a dense contiguous tensor of ordinary type, for the fast writer.
+        link_from: an earlier file with the same content, to link to instead of writing.
+        release: called after writing, to give a buffer back.
+    """
+
+    path: Path
+    tensor: Tensor | None
+    outcome: Outcome
+    ready: Callable[[], None] | None = None
+    plain: bool = True
+    link_from: Path | None = None
+    release: Callable[[], None] | None = None
+    size: int = field(default=0)
+
+
+class BackgroundWriter:
+    """A queue with one writer thread, started at the first job.
+
+    Args:
+        queue_bytes: tensor bytes that may wait; one larger tensor may wait alone.
+    """
+
+    def __init__(self, queue_bytes: int = DEFAULT_QUEUE_BYTES) -> None:
+        self._limit = queue_bytes
+        self._jobs: deque[WriteJob | Callable[[], None] | None] = deque()
+        self._asleep = False
+        self._wake = threading.Event()
+        self._waiting = 0
+        self._room = threading.Condition()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._folders: set[Path] = set()
+
+    def put(self, job: WriteJob) -> None:
+        """Queue one file, waiting while the queue is full."""
+        with self._room:
+            while self._waiting and self._waiting + job.size > self._limit:
+                self._wake.set()
+                self._room.wait()
+            self._waiting += job.size
+        self._submit(job)
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Run ``action`` on the writer thread after everything queued so far."""
+        self._submit(action)
+
+    def drain(self) -> None:
+        """Wait until everything queued so far is done."""
+        if self._thread is not None:
+            done = threading.Event()
+            self._submit(done.set)
+            self._wake.set()
+            done.wait()
+
+    def close(self) -> None:
+        """Finish the queue and end the thread."""
+        with self._starting:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.append(None)
+            self._wake.set()
+            thread.join()
+
+    def forget_folders(self) -> None:
+        """Look anew which folders exist, when somebody may have removed some."""
+        self._folders.clear()
+
+    def _submit(self, job: WriteJob | Callable[[], None]) -> None:
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(
+                        target=self._run, name="ait-writer", daemon=True
+                    )
+                    self._thread.start()
+        self._jobs.append(job)
+        if self._asleep:
+            self._wake.set()
+
+    def _next(self) -> WriteJob | Callable[[], None] | None:
+        """The next job; None when the thread is to end.
+
+        Waking a thread costs the model's thread more than most of its jobs, so this one looks by
+        itself every few milliseconds while a capture is going on, and sleeps only after a while.
+        """
+        idle = 0
+        while True:
+            if self._jobs:
+                return self._jobs.popleft()
+            self._wake.clear()
+            # Set before the last look: whoever appends later sees it.
+            self._asleep = idle >= _IDLE_LOOKS
+            if not self._jobs:
+                self._wake.wait(None if self._asleep else _LOOK_SECONDS)
+            self._asleep = False
+            idle += 1
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                if isinstance(job, WriteJob):
+                    self._write(job)
+                else:
+                    job()
+            except Exception:  # noqa: BLE001 - reported; a dead writer would block the program
+                threading.excepthook(
+                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                )
+            finally:
+                if isinstance(job, WriteJob) and job.size:
+                    with self._room:
+                        self._waiting -= job.size
+                        self._room.notify_all()
+            # Nothing of a job may stay alive while the thread waits for the next one.
+            del job
+
+    def _write(self, job: WriteJob) -> None:
+        try:
+            if job.ready is not None:
+                job.ready()
+            self._make_folder(job.path.parent)
+            if job.link_from is not None:
+                _link(job.link_from, job.path)
+            elif job.tensor is not None:
+                job.outcome.bytes += _write_tensor(job.path, job.tensor, job.plain)
+            job.outcome.tensors += 1
+        except (OSError, RuntimeError, ValueError) as error:
+            job.outcome.fail(error)
+        finally:
+            if job.release is not None:
+                job.release()
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder not in self._folders:
+            make_folder(folder)
+            self._folders.add(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents with mode 0750."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        path.mkdir(mode=0o750, exist_ok=True)
+
+
+def _link(source: Path, path: Path) -> None:
+    """Make ``path`` another name of ``source``, or a copy where a file system has no links."""
+    path.unlink(missing_ok=True)
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
+            raise
+        shutil.copyfile(source, path)
+        path.chmod(0o640)
+
+
+def _write_tensor(path: Path, tensor: Tensor, plain: bool) -> int:
+    """Write one tensor and return the size of its file."""
+    size = tensor.numel() * tensor.element_size() if plain else 0
+    if plain and size <= MAX_PLAIN_BYTES:
+        flat = tensor.reshape(-1).view(torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
+        template = pth_template(tensor.dtype, tuple(tensor.shape))
+        data: npt.NDArray[np.uint8] = flat.numpy()
+        return write_pth(path, template, data.data)
+    temporary = path.with_name(path.name + ".part")
+    torch.save(tensor, temporary)
+    temporary.chmod(0o640)
+    size = temporary.stat().st_size
+    temporary.replace(path)
+    return size

@@ -1,0 +1,177 @@
+"""Adds up what one process of a PyTorch capture says in its ledger (``docs/formats.md``)."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ait_llm.dump.ledger import number, objects
+from ait_llm.probe.writers import is_alive
+
+_WEIGHTS = "weights"
+_EXAMPLES = 3
+
+
+@dataclass(slots=True)
+class TorchProcess:
+    """Totals of one process.
+
+    Attributes:
+        path: its ledger.
+        device: device text, such as ``cpu`` or ``npu0``.
+        steps: generation steps of which something was recorded.
+        modules: recorded calls of modules.
+        operators: recorded calls of aten operators.
+        tensors: tensors on disk; unchanged ones that are links to an earlier file count too.
+        bytes: bytes written.
+        weights: parameters and buffers among the tensors.
+        states: calls by what became of their tensors.
+        lost_tensors: tensors that could not be written.
+        reasons: why calls failed or were dropped, with how often.
+        not_captured: values that are no tensors that can be saved.
+        examples: the first of them, as ``module.value: reason``.
+        unseen: number of modules inside torch.compile, where hooks do not see them.
+        first_unseen: the first of them.
+        outside: calls of modules that belong to no call of their model, and are not recorded.
+        end: how the process ended, None while its ledger is not sealed.
+        damaged_lines: lines that are not JSON objects.
+    """
+
+    path: Path
+    device: str
+    pid: int
+    host: str
+    steps: set[int] = field(default_factory=set)
+    modules: int = 0
+    operators: int = 0
+    tensors: int = 0
+    bytes: int = 0
+    weights: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+    lost_tensors: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    not_captured: int = 0
+    examples: list[str] = field(default_factory=list)
+    unseen: int = 0
+    first_unseen: str = ""
+    outside: int = 0
+    last_call: str | None = None
+    end: str | None = None
+    damaged_lines: int = 0
+
+    @property
+    def sealed(self) -> bool:
+        """True if the process finished its ledger."""
+        return self.end is not None
+
+    @property
+    def running(self) -> bool:
+        """True if the ledger is not sealed and the process is still alive on this machine."""
+        return not self.sealed and self.host == platform.node() and is_alive(self.pid)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The totals for machines: JSON types only."""
+        return {
+            "device": self.device,
+            "pid": self.pid,
+            "sealed": self.sealed,
+            "end": self.end,
+            "running": self.running,
+            "steps": sorted(self.steps),
+            "modules": self.modules,
+            "operators": self.operators,
+            "tensors": self.tensors,
+            "bytes": self.bytes,
+            "weights": self.weights,
+            "failed": self.states["failed"],
+            "dropped": self.states["dropped"],
+            "lost_tensors": self.lost_tensors,
+            "not_captured": self.not_captured,
+            "examples": list(self.examples),
+            "unseen_modules": self.unseen,
+            "outside_calls": self.outside,
+            "last_call": self.last_call,
+        }
+
+
+def read_torch_ledger(path: Path, run: str) -> TorchProcess | None:
+    """Add up the ledger at ``path``.
+
+    Returns:
+        None if the ledger is not that of a PyTorch capture of this run.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    record: TorchProcess | None = None
+    damaged = 0
+    for line in objects(path):
+        if line is None:
+            damaged += 1
+            continue
+        kind = line.get("kind")
+        if kind == "header":
+            record = _open(path, line, run)
+            damaged = 0
+        elif record is None:
+            continue
+        elif kind == "op":
+            _add_call(record, line)
+        elif kind == "note":
+            _add_note(record, line)
+        elif kind == "seal":
+            record.end = str(line.get("end", "unknown"))
+    if record is not None:
+        record.damaged_lines = damaged
+    return record
+
+
+def _open(path: Path, header: Mapping[str, Any], run: str) -> TorchProcess | None:
+    options = header.get("options")
+    if header.get("producer") != "torch" or not isinstance(options, dict):
+        return None
+    if options.get("run", "") != run:
+        return None
+    return TorchProcess(
+        path, str(header.get("device", "")), number(header, "pid"), str(header.get("host", ""))
+    )
+
+
+def _add_note(record: TorchProcess, line: Mapping[str, Any]) -> None:
+    record.outside += number(line, "outside")
+    modules = line.get("modules")
+    if number(line, "unseen") and isinstance(modules, list) and modules:
+        record.unseen += number(line, "unseen")
+        record.first_unseen = record.first_unseen or str(modules[0])
+
+
+def _add_call(record: TorchProcess, line: Mapping[str, Any]) -> None:
+    kind, state = str(line.get("type")), str(line.get("state"))
+    tensors = number(line, "tensors")
+    record.tensors += tensors
+    record.bytes += number(line, "bytes")
+    if kind == _WEIGHTS:
+        record.weights += tensors
+    else:
+        # Operators are named as in torch.ops, with dots; classes of modules have none.
+        if "." in kind:
+            record.operators += 1
+        else:
+            record.modules += 1
+        record.steps.add(number(line, "step"))
+        record.last_call = f"{line.get('op')} of step {number(line, 'step')}"
+    record.states[state] += 1
+    if state in ("failed", "dropped"):
+        record.lost_tensors += number(line, "lost")
+        record.reasons[str(line.get("reason", "no reason given"))] += 1
+    missed = line.get("not_captured")
+    if isinstance(missed, list):
+        record.not_captured += len(missed)
+        for value in missed[: _EXAMPLES - len(record.examples)]:
+            if isinstance(value, dict):
+                text = f"{line.get('op')} {value.get('name')}: {value.get('reason')}"
+                record.examples.append(text)

@@ -1,0 +1,335 @@
+"""Dumps of PyTorch modules and operators."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ait_llm.core import OpId
+from ait_llm.dumps.kinds import kinds
+from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
+from ait_llm.dumps.losses import find_losses
+from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.torch_order import Positions, call_order, natural
+from ait_llm.dumps.torch_place import (
+    PROCESS_NAME,
+    STEP_NAME,
+    TorchPlace,
+    device_number,
+    find_torch_place,
+    parse_call,
+    process_id,
+)
+from ait_llm.dumps.torch_records import SUFFIX, TorchCall, TorchTensor
+from ait_llm.dumps.torch_tables import Recorded, read_module_tree, read_statistics
+from ait_llm.errors import FormatError
+from ait_llm.formats.opening import open_regular
+
+# Type of the ledger's entry about parameters and buffers.
+WEIGHTS = "weights"
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """The files of one call."""
+
+    module: str
+    call: int
+    path: str
+    stems: tuple[str, ...]
+
+
+class TorchDump:
+    """A dump of torch modules; see :class:`ait_llm.dumps.model.Dump`."""
+
+    kind = "torch"
+
+    def __init__(self, place: TorchPlace) -> None:
+        self._place = place
+        self._folders: dict[tuple[str, int], list[_Folder]] = {}
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds everything."""
+        return self._place.root
+
+    @cached_property
+    def processes(self) -> tuple[Process, ...]:
+        """By device, then process id.
+
+        Raises:
+            FormatError: a ledger is damaged, or a folder cannot be listed.
+        """
+        return tuple(
+            Process(
+                device_number(name),
+                process_id(name),
+                self._steps(name),
+                self._ledgers.get(name),
+                tuple(self._losses(name)),
+            )
+            for name in self._process_names
+        )
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Steps of all processes, ascending."""
+        return tuple(sorted({step for name in self._process_names for step in self._steps(name)}))
+
+    def operations(
+        self, *, device: int | None = None, pid: int | None = None, step: int | None = None
+    ) -> Iterator[TorchCall]:
+        """Calls in the order in which they began, a module before its children.
+
+        Raises:
+            FormatError: a ledger, tree or table is damaged, or a folder cannot be listed.
+        """
+        for name in self._process_names:
+            if device in (None, device_number(name)) and pid in (None, process_id(name)):
+                yield from self._calls(name, step)
+
+    def weights(
+        self, *, device: int | None = None, pid: int | None = None
+    ) -> Iterator[TorchTensor]:
+        """Saved parameters and buffers; the stem is the dotted name.
+
+        Raises:
+            FormatError: a folder cannot be listed.
+        """
+        for name in self._process_names:
+            folder = self._place.tensors / name / WEIGHTS
+            if device not in (None, device_number(name)) or pid not in (None, process_id(name)):
+                continue
+            stems = _stems(folder) if folder.is_dir() else []
+            for index, stem in enumerate(sorted(stems, key=natural)):
+                yield TorchTensor("in", index, stem, f"{folder}/{stem}{SUFFIX}", self.root)
+
+    @property
+    def layers(self) -> tuple[TopologyFile, ...]:
+        """Torch captures report no operation graphs."""
+        return ()
+
+    @property
+    def models(self) -> tuple[TopologyFile, ...]:
+        """The module trees, one for each captured model."""
+        return tuple(
+            TopologyFile(process_id(name), path.stem.removeprefix("model_tree_"), path)
+            for name in self._process_names
+            for path in self._trees(name)
+        )
+
+    def _trees(self, process: str) -> list[Path]:
+        found = (self._place.tensors / process).glob("model_tree*.json")
+        return sorted(found, key=lambda path: natural(path.stem))
+
+    @cached_property
+    def _process_names(self) -> tuple[str, ...]:
+        names = {
+            entry.name
+            for entry in _scan(self._place.tensors)
+            if entry.is_dir(follow_symlinks=False) and PROCESS_NAME.fullmatch(entry.name)
+        }
+        for path in (self.root / "ledger").glob("*.jsonl"):
+            if PROCESS_NAME.fullmatch(path.stem) and _is_torch_ledger(path):
+                names.add(path.stem)
+        if self._place.process is not None:
+            names &= {self._place.process}
+        return tuple(sorted(names, key=lambda name: (device_number(name), process_id(name))))
+
+    @cached_property
+    def _ledgers(self) -> dict[str, Ledger]:
+        found = {}
+        for name in self._process_names:
+            path = self.root / "ledger" / f"{name}.jsonl"
+            if path.exists():
+                found[name] = read_ledger(path)
+        return found
+
+    def _steps(self, process: str) -> tuple[int, ...]:
+        folder = self._place.tensors / process
+        if not folder.is_dir():
+            return ()
+        steps = (int(entry.name) for entry in _scan(folder) if STEP_NAME.fullmatch(entry.name))
+        return tuple(sorted(step for step in steps if self._place.step in (None, step)))
+
+    def _step_folders(self, process: str, step: int) -> list[_Folder]:
+        key = (process, step)
+        if key not in self._folders:
+            found = []
+            folder = self._place.tensors / process / str(step)
+            for entry in _scan(folder) if folder.is_dir() else ():
+                if not entry.is_dir(follow_symlinks=False):
+                    continue
+                module, call = parse_call(entry.name)
+                stems = sorted(
+                    filter(_is_value, _stems(Path(entry.path))),
+                    key=natural,
+                )
+                found.append(_Folder(module, call, entry.path, tuple(stems)))
+            self._folders[key] = found
+        return self._folders[key]
+
+    def _calls(self, process: str, wanted: int | None) -> Iterator[TorchCall]:
+        ledger = self._ledgers.get(process)
+        lines: dict[tuple[int, str, int], LedgerEntry] = {}
+        if ledger is not None:
+            for entry in ledger.entries():
+                if entry.type != WEIGHTS:
+                    lines[entry.step, entry.op, _call_number(ledger, entry)] = entry
+        modules = self._modules(process)
+        # A call of which nothing was saved has a line in the ledger and no folder.
+        steps = {*self._steps(process), *(at for at, _, _ in lines)}
+        for step in sorted(steps):
+            if wanted not in (None, step) or self._place.step not in (None, step):
+                continue
+            folders = {(f.module, f.call): f for f in self._step_folders(process, step)}
+            table = read_statistics(self._place.tensors / process / str(step) / "statistics.csv")
+            calls = {*folders, *table}
+            calls |= {(op, call) for at, op, call in lines if at == step}
+            ids = Positions(modules)
+            for call in sorted(calls, key=lambda call: call_order(call, step, lines, modules)):
+                if self._is_wanted(call[0]):
+                    yield self._call(
+                        process, step, call, ids, folders, table, lines.get((step, *call))
+                    )
+
+    def _call(
+        self,
+        process: str,
+        step: int,
+        call: tuple[str, int],
+        ids: Positions,
+        folders: dict[tuple[str, int], _Folder],
+        table: dict[tuple[str, int], dict[str, Recorded]],
+        entry: LedgerEntry | None,
+    ) -> TorchCall:
+        module, number = call
+        folder = folders.get(call)
+        name = module if number == 0 else f"{module}@{number}"
+        path = folder.path if folder else str(self._place.tensors / process / str(step) / name)
+        op_id, kind, inner = ids.of(module, entry)
+        line = entry.line if entry is not None else {}
+        return TorchCall(
+            name=module,
+            op_id=op_id,
+            type=entry.type if entry is not None else kind,
+            step=step,
+            call=number,
+            device=device_number(process),
+            pid=process_id(process),
+            is_graph=inner,
+            folder=path,
+            tensors=self._tensors(path, folder.stems if folder else (), table.get(call, {})),
+            params=_mapping(line.get("values")),
+            weights=_mapping(line.get("weights")),
+            not_captured=_mappings(line.get("not_captured")),
+        )
+
+    def _tensors(
+        self, path: str, stems: tuple[str, ...], recorded: dict[str, Recorded]
+    ) -> tuple[TorchTensor, ...]:
+        counts: Counter[str] = Counter()
+        tensors = []
+        for stem in sorted({*stems, *recorded}, key=natural):
+            role = "in" if stem.startswith("input") else "out"
+            tensors.append(
+                TorchTensor(
+                    role="in" if role == "in" else "out",
+                    index=counts[role],
+                    stem=stem,
+                    file=f"{path}/{stem}{SUFFIX}",
+                    root=self.root,
+                    exists=stem in stems,
+                    recorded=recorded.get(stem),
+                )
+            )
+            counts[role] += 1
+        return tuple(tensors)
+
+    def _modules(self, process: str) -> dict[str, tuple[OpId, str, bool]]:
+        modules: dict[str, tuple[OpId, str, bool]] = {}
+        for number, path in enumerate(self._trees(process)):
+            for name, (op_id, kind, inner) in read_module_tree(path).items():
+                modules[name] = (OpId((number, *op_id.parts[1:])), kind, inner)
+        return modules
+
+    def _losses(self, process: str) -> Iterator[Loss]:
+        ledger = self._ledgers.get(process)
+        if ledger is None or ledger.header.get("options", {}).get("data") is False:
+            return iter(())
+        present = {
+            (str(Path(folder.path).relative_to(self._place.tensors)), "after"): len(folder.stems)
+            for step in self._steps(process)
+            for folder in self._step_folders(process, step)
+        }
+
+        def is_selected(entry: LedgerEntry) -> bool:
+            return (
+                entry.type != WEIGHTS
+                and self._place.step in (None, entry.step)
+                and self._is_wanted(entry.op)
+            )
+
+        return find_losses(ledger, present, is_selected)
+
+    def _is_wanted(self, module: str) -> bool:
+        only = self._place.module
+        return only is None or module == only or module.startswith(f"{only}.")
+
+
+def _stems(folder: Path) -> list[str]:
+    return [
+        entry.name.removesuffix(SUFFIX)
+        for entry in _scan(folder)
+        if entry.name.endswith(SUFFIX) and not entry.is_dir(follow_symlinks=False)
+    ]
+
+
+def _is_value(stem: str) -> bool:
+    return stem.startswith(("input", "output"))
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _mappings(value: object) -> tuple[Mapping[str, str], ...]:
+    entries = value if isinstance(value, list) else []
+    return tuple(entry for entry in entries if isinstance(entry, dict))
+
+
+def _call_number(ledger: Ledger, entry: LedgerEntry) -> int:
+    call = entry.line.get("call", 0)
+    if type(call) is not int or call < 0:
+        raise FormatError(ledger.path, f"the entry of {entry.op} has no count 'call'")
+    return call
+
+
+def _is_torch_ledger(path: Path) -> bool:
+    """True if the first line is the header of a torch capture."""
+    with open_regular(path) as file:
+        first = file.readline(1 << 20)
+    try:
+        header = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(header, dict) and header.get("producer") == "torch"
+
+
+def _scan(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise FormatError(folder, f"cannot be listed ({error.strerror})") from error
+
+
+@kinds.register("torch")
+def _open(path: Path) -> TorchDump | None:
+    place = find_torch_place(path)
+    return None if place is None else TorchDump(place)

@@ -1,0 +1,115 @@
+"""Module trees and statistics tables of a torch dump."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ait_llm.core import DType, OpId
+from ait_llm.errors import FormatError
+from ait_llm.formats import Statistics
+from ait_llm.formats.opening import open_regular
+
+Recorded = tuple[DType, tuple[int, ...], Statistics]
+_MAX_TREE_BYTES = 256 << 20
+_MAX_DEPTH = 128
+
+
+def read_module_tree(path: Path) -> dict[str, tuple[OpId, str, bool]]:
+    """Position, class name and whether it has children, of each module by dotted path.
+
+    Raises:
+        FormatError: the file is not a module tree.
+    """
+    with open_regular(path) as file:
+        text = file.read(_MAX_TREE_BYTES + 1)
+    if len(text) > _MAX_TREE_BYTES:
+        raise FormatError(path, f"is larger than {_MAX_TREE_BYTES} bytes")
+    try:
+        root = json.loads(text)
+    except (ValueError, RecursionError):
+        raise FormatError(path, "is not JSON") from None
+    return {name: (OpId(ids), kind, inner) for name, ids, kind, inner in _walk(path, root, (0,))}
+
+
+def _walk(
+    path: Path, node: Any, ids: tuple[int, ...]
+) -> Iterator[tuple[str, tuple[int, ...], str, bool]]:
+    if not isinstance(node, dict) or len(ids) > _MAX_DEPTH:
+        raise FormatError(path, f"node {'_'.join(map(str, ids))} is not a module")
+    name, kind, children = node.get("name"), node.get("type"), node.get("children")
+    if not isinstance(name, str) or not isinstance(kind, str) or not isinstance(children, list):
+        raise FormatError(path, f"node {'_'.join(map(str, ids))} lacks name, type or children")
+    yield name, ids, kind, bool(children)
+    for number, child in enumerate(children):
+        yield from _walk(path, child, (*ids, number))
+
+
+def read_statistics(path: Path) -> dict[tuple[str, int], dict[str, Recorded]]:
+    """Statistics by ``(module path, call)`` and tensor name; empty if there is no table.
+
+    Raises:
+        FormatError: the table is damaged.
+    """
+    found: dict[tuple[str, int], dict[str, Recorded]] = {}
+    if not path.exists():
+        return found
+    with open_regular(path) as file:
+        rows = csv.DictReader(_whole_lines(file))
+        try:
+            for row in rows:
+                key = (row["module"], int(row["call"]))
+                found.setdefault(key, {})[row["tensor"]] = _recorded(row)
+        except (KeyError, ValueError, TypeError, AttributeError, csv.Error):
+            raise FormatError(path, f"line {rows.line_num} is damaged") from None
+    return found
+    with open_regular(path) as file:
+        rows = csv.DictReader(line.decode("utf-8", "replace") for line in file)
+        number = 1
+        try:
+            for row in rows:
+                number += 1
+                key = (row["module"], int(row["call"]))
+                found.setdefault(key, {})[row["tensor"]] = _recorded(row)
+        except (KeyError, ValueError, TypeError, AttributeError, csv.Error):
+            # A process that was killed leaves half a line at the end, and nothing behind it.
+            if file.read(1) or number < rows.line_num:
+                raise FormatError(path, f"line {number} is damaged") from None
+    return found
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[str]:
+    """Lines of text; a process that was killed leaves half a line at the end, which is left out."""
+    for line in file:
+        if line.endswith(b"\n"):
+            yield line.decode("utf-8", "replace")
+
+
+def _recorded(row: dict[str, str]) -> Recorded:
+    shape = tuple(int(size) for size in row["shape"].split(",") if size)
+
+    def number(name: str) -> float | None:
+        return None if row[name] == "N/A" else float(row[name])
+
+    def count(name: str) -> int | None:
+        return None if row[name] == "N/A" else int(row[name])
+
+    statistics = Statistics(
+        min=number("min"),
+        max=number("max"),
+        mean=number("mean"),
+        l2norm=number("l2norm"),
+        nan=count("nan"),
+        inf=count("inf"),
+    )
+    return _dtype(row["dtype"]), shape, statistics
+
+
+def _dtype(torch_name: str) -> DType:
+    for member in DType:
+        if member.torch_name == torch_name:
+            return member
+    return DType.UNDEFINED

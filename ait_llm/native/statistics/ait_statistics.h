@@ -1,0 +1,44 @@
+// Reductions and checksums that the capture of PyTorch models needs, as a plain C interface.
+#ifndef AIT_STATISTICS_H
+#define AIT_STATISTICS_H
+
+#include <stdint.h>
+
+#define AIT_EXPORT __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum AitElement {
+    AIT_FLOAT32 = 0,
+    AIT_FLOAT64 = 1,
+    AIT_FLOAT16 = 2,
+    AIT_BFLOAT16 = 3,
+    AIT_INT16 = 4,
+    AIT_UINT16 = 5,
+    AIT_INT32 = 6,
+    AIT_UINT32 = 7,
+    AIT_INT64 = 8,
+    AIT_UINT64 = 9
+};
+
+// Positions in `numbers`. The first four cover the finite elements and are NaN if there are none.
+enum AitNumber { AIT_MAX = 0, AIT_MIN, AIT_MEAN, AIT_L2NORM, AIT_NAN_COUNT, AIT_INF_COUNT };
+
+// Reduces `count` contiguous elements in one pass, with sums in double. Returns 0, or 1 for an
+// unknown element type.
+AIT_EXPORT int ait_statistics(int element, const void *data, uint64_t count, double numbers[6]);
+
+// The same for one-byte elements: `values` says which number each byte stands for.
+AIT_EXPORT void ait_byte_statistics(const void *data, uint64_t count, const double values[256],
+                                    double numbers[6]);
+
+// Continues the CRC-32 of zip archives; `start` is 0 for the first piece.
+AIT_EXPORT uint32_t ait_crc32(uint32_t start, const void *data, uint64_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,293 @@
+#include "reduce.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace ait {
+namespace {
+
+constexpr size_t BLOCK = 2048;
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+// Squares of doubles beyond these overflow, or lose digits to underflow.
+constexpr double LARGE = 0x1p500;
+constexpr double SMALL = 0x1p-450;
+
+struct Total {
+    double low = INFINITE;
+    double high = -INFINITE;
+    double sum = 0;
+    double squares = 0;
+    uint64_t finite = 0;
+    uint64_t nan = 0;
+    uint64_t inf = 0;
+
+    void Add(const Block &block)
+    {
+        low = std::min(low, block.low);
+        high = std::max(high, block.high);
+        sum += block.sum;
+        squares += block.squares;
+    }
+
+    void Write(double *numbers) const
+    {
+        const double none = std::numeric_limits<double>::quiet_NaN();
+        numbers[AIT_MAX] = finite ? high : none;
+        numbers[AIT_MIN] = finite ? low : none;
+        numbers[AIT_MEAN] = finite ? sum / static_cast<double>(finite) : none;
+        numbers[AIT_L2NORM] = finite ? std::sqrt(squares) : none;
+        numbers[AIT_NAN_COUNT] = static_cast<double>(nan);
+        numbers[AIT_INF_COUNT] = static_cast<double>(inf);
+    }
+};
+
+// For blocks with elements that are not finite.
+template <typename Number> void AddCarefully(const Number *values, size_t count, Total &total)
+{
+    Block block = {INFINITE, -INFINITE, 0, 0};
+    for (size_t i = 0; i < count; ++i) {
+        const double value = static_cast<double>(values[i]);
+        if (std::isfinite(value)) {
+            block.low = std::min(block.low, value);
+            block.high = std::max(block.high, value);
+            block.sum += value;
+            block.squares += value * value;
+            ++total.finite;
+        } else if (std::isnan(value)) {
+            ++total.nan;
+        } else {
+            ++total.inf;
+        }
+    }
+    total.Add(block);
+}
+
+template <typename Number, typename Kernel>
+void AddBlock(Kernel kernel, const Number *values, size_t count, Total &total)
+{
+    Block block;
+    kernel(values, count, block);
+    if (std::isfinite(block.squares)) {
+        total.Add(block);
+        total.finite += count;
+    } else {
+        AddCarefully(values, count, total);
+    }
+}
+
+// Calls action(block of Number, size) for pieces of `data`, converted by decode(from, size, out).
+template <typename Raw, typename Number, typename Decode, typename Action>
+void ForBlocks(const void *data, uint64_t count, Decode decode, Action action)
+{
+    Raw raw[BLOCK];
+    Number numbers[BLOCK];
+    const auto *bytes = static_cast<const uint8_t *>(data);
+    while (count > 0) {
+        const auto size = static_cast<size_t>(std::min<uint64_t>(count, BLOCK));
+        memcpy(raw, bytes, size * sizeof(Raw));
+        decode(raw, size, numbers);
+        action(numbers, size);
+        bytes += size * sizeof(Raw);
+        count -= size;
+    }
+}
+
+// The same without a copy, for data that lie where their type wants them.
+template <typename Number, typename Action>
+void ForBlocksInPlace(const void *data, uint64_t count, Action action)
+{
+    if (reinterpret_cast<uintptr_t>(data) % alignof(Number) != 0) {
+        const auto same = [](const Number *from, size_t size, Number *to) {
+            memcpy(to, from, size * sizeof(Number));
+        };
+        ForBlocks<Number, Number>(data, count, same, action);
+        return;
+    }
+    const auto *numbers = static_cast<const Number *>(data);
+    while (count > 0) {
+        const auto size = static_cast<size_t>(std::min<uint64_t>(count, BLOCK));
+        action(numbers, size);
+        numbers += size;
+        count -= size;
+    }
+}
+
+// A second pass with the numbers brought near 1 by a power of two, so that sum and squares are in
+// range.
+void RescaleDoubles(const void *data, uint64_t count, const Total &total, double *numbers)
+{
+    const int exponent = std::ilogb(std::max(std::abs(total.low), std::abs(total.high)));
+    double sum = 0;
+    double squares = 0;
+    ForBlocksInPlace<double>(data, count, [&](const double *values, size_t size) {
+        for (size_t i = 0; i < size; ++i) {
+            if (std::isfinite(values[i])) {
+                const double scaled = std::ldexp(values[i], -exponent);
+                sum += scaled;
+                squares += scaled * scaled;
+            }
+        }
+    });
+    numbers[AIT_MEAN] = std::ldexp(sum / static_cast<double>(total.finite), exponent);
+    numbers[AIT_L2NORM] = std::ldexp(std::sqrt(squares), exponent);
+}
+
+void ReduceDoubles(const Kernels &kernels, const void *data, uint64_t count, double *numbers)
+{
+    Total total;
+    ForBlocksInPlace<double>(data, count, [&](const double *values, size_t size) {
+        AddBlock(kernels.reduceDoubles, values, size, total);
+    });
+    total.Write(numbers);
+    const double largest = std::max(std::abs(total.low), std::abs(total.high));
+    if (total.finite != 0 && largest != 0 && (largest > LARGE || largest < SMALL)) {
+        RescaleDoubles(data, count, total, numbers);
+    }
+}
+
+template <typename Integer>
+void ReduceIntegers(const Kernels &kernels, const void *data, uint64_t count, double *numbers)
+{
+    Total total;
+    const auto convert = [](const Integer *from, size_t size, double *to) {
+        for (size_t i = 0; i < size; ++i) {
+            to[i] = static_cast<double>(from[i]);
+        }
+    };
+    ForBlocks<Integer, double>(data, count, convert, [&](const double *values, size_t size) {
+        AddBlock(kernels.reduceDoubles, values, size, total);
+    });
+    total.Write(numbers);
+}
+
+// CRC-32, one table for each of the bytes of a 64-bit word.
+struct CrcTables {
+    uint32_t table[8][256];
+
+    CrcTables()
+    {
+        for (uint32_t byte = 0; byte < 256; ++byte) {
+            uint32_t value = byte;
+            for (int bit = 0; bit < 8; ++bit) {
+                value = (value >> 1) ^ ((value & 1) != 0 ? 0xEDB88320u : 0u);
+            }
+            table[0][byte] = value;
+        }
+        for (size_t k = 1; k < 8; ++k) {
+            for (size_t byte = 0; byte < 256; ++byte) {
+                const uint32_t before = table[k - 1][byte];
+                table[k][byte] = (before >> 8) ^ table[0][before & 0xff];
+            }
+        }
+    }
+};
+
+uint32_t TableCrc32(uint32_t state, const uint8_t *data, uint64_t size)
+{
+    static const CrcTables tables;
+    const auto &t = tables.table;
+    for (; size >= 8; data += 8, size -= 8) {
+        state = t[7][(state ^ data[0]) & 0xff] ^ t[6][((state >> 8) ^ data[1]) & 0xff] ^
+                t[5][((state >> 16) ^ data[2]) & 0xff] ^ t[4][((state >> 24) ^ data[3]) & 0xff] ^
+                t[3][data[4]] ^ t[2][data[5]] ^ t[1][data[6]] ^ t[0][data[7]];
+    }
+    for (; size > 0; ++data, --size) {
+        state = (state >> 8) ^ t[0][(state ^ *data) & 0xff];
+    }
+    return state;
+}
+
+} // namespace
+
+int Reduce(const Kernels &kernels, int element, const void *data, uint64_t count, double *numbers)
+{
+    Total total;
+    const auto addFloats = [&](const float *values, size_t size) {
+        AddBlock(kernels.reduceFloats, values, size, total);
+    };
+    switch (element) {
+        case AIT_FLOAT32: ForBlocksInPlace<float>(data, count, addFloats); break;
+        case AIT_FLOAT16:
+            ForBlocks<uint16_t, float>(data, count, kernels.decodeHalves, addFloats);
+            break;
+        case AIT_BFLOAT16:
+            ForBlocks<uint16_t, float>(data, count, kernels.decodeBrains, addFloats);
+            break;
+        case AIT_FLOAT64: ReduceDoubles(kernels, data, count, numbers); return 0;
+        case AIT_INT16: ReduceIntegers<int16_t>(kernels, data, count, numbers); return 0;
+        case AIT_UINT16: ReduceIntegers<uint16_t>(kernels, data, count, numbers); return 0;
+        case AIT_INT32: ReduceIntegers<int32_t>(kernels, data, count, numbers); return 0;
+        case AIT_UINT32: ReduceIntegers<uint32_t>(kernels, data, count, numbers); return 0;
+        case AIT_INT64: ReduceIntegers<int64_t>(kernels, data, count, numbers); return 0;
+        case AIT_UINT64: ReduceIntegers<uint64_t>(kernels, data, count, numbers); return 0;
+        default: return 1;
+    }
+    total.Write(numbers);
+    return 0;
+}
+
+void ReduceBytes(const uint8_t *data, uint64_t count, const double *values, double *numbers)
+{
+    // Two histograms, because equal neighbours would wait for each other's counter.
+    uint64_t seen[2][256] = {};
+    uint64_t i = 0;
+    for (; i + 2 <= count; i += 2) {
+        ++seen[0][data[i]];
+        ++seen[1][data[i + 1]];
+    }
+    if (i < count) {
+        ++seen[0][data[i]];
+    }
+    Total total;
+    for (size_t byte = 0; byte < 256; ++byte) {
+        const uint64_t times = seen[0][byte] + seen[1][byte];
+        const double value = values[byte];
+        if (times == 0) {
+            continue;
+        }
+        if (std::isfinite(value)) {
+            const auto weight = static_cast<double>(times);
+            total.Add({value, value, value * weight, value * value * weight});
+            total.finite += times;
+        } else {
+            (std::isnan(value) ? total.nan : total.inf) += times;
+        }
+    }
+    total.Write(numbers);
+}
+
+uint32_t Crc32(const Kernels &kernels, uint32_t start, const uint8_t *data, uint64_t size)
+{
+    uint32_t state = ~start;
+    if (kernels.crc32 != nullptr && size >= 64) {
+        const uint64_t whole = size & ~static_cast<uint64_t>(15);
+        state = kernels.crc32(state, data, static_cast<size_t>(whole));
+        data += whole;
+        size -= whole;
+    }
+    return ~TableCrc32(state, data, size);
+}
+
+} // namespace ait
+
+extern "C" {
+
+int ait_statistics(int element, const void *data, uint64_t count, double numbers[6])
+{
+    return ait::Reduce(ait::BestKernels(), element, data, count, numbers);
+}
+
+void ait_byte_statistics(const void *data, uint64_t count, const double values[256],
+                         double numbers[6])
+{
+    ait::ReduceBytes(static_cast<const uint8_t *>(data), count, values, numbers);
+}
+
+uint32_t ait_crc32(uint32_t start, const void *data, uint64_t size)
+{
+    return ait::Crc32(ait::BestKernels(), start, static_cast<const uint8_t *>(data), size);
+}
+
+} // extern "C"

@@ -1,0 +1,16 @@
+// One pass over a tensor, in blocks that stay in the first-level cache.
+#ifndef AIT_STATISTICS_REDUCE_H
+#define AIT_STATISTICS_REDUCE_H
+
+#include "ait_statistics.h"
+#include "kernels.h"
+
+namespace ait {
+
+int Reduce(const Kernels &kernels, int element, const void *data, uint64_t count, double *numbers);
+void ReduceBytes(const uint8_t *data, uint64_t count, const double *values, double *numbers);
+uint32_t Crc32(const Kernels &kernels, uint32_t start, const uint8_t *data, uint64_t size);
+
+} // namespace ait
+
+#endif

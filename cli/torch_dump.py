@@ -1,0 +1,162 @@
+"""The part of ``ait llm dump`` that captures PyTorch programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from ait_llm.cli.params import ListOption, comma_list
+from ait_llm.cli.torch_text import describe_torch_plan
+from ait_llm.core import StepRange
+from ait_llm.dump.inject.settings import TORCH_TYPES, TorchSettings
+from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
+from ait_llm.dump.torch_summary import TorchSummary
+from ait_llm.errors import IncompleteError, UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TORCH_OPTIONS = ("module_names", "layers", "weights", "warmup", "verify_observer")
+"""Parameters that only torch types have."""
+
+_ATB_OPTIONS = (
+    "operation_ids", "with_children", "save_time", "tiling", "probe_lib", "dedupe", "min_free"
+)  # fmt: skip
+_INSTEAD = {"operation_ids": "; select modules with --module-name or --layers"}
+
+
+def _patterns(
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    names: list[str] = []
+    for text in value:
+        # A regular expression may hold commas of its own.
+        names += [text] if text.startswith("re:") else comma_list(text)
+    if value and not names:
+        raise UsageError("--module-name names no module; write a pattern such as '*.mlp'")
+    return tuple(names)
+
+
+def _layers(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> tuple[tuple[int, int], ...]:
+    return () if value is None else StepRange.parse(",".join(comma_list(value))).intervals
+
+
+def torch_options(function: F) -> F:
+    """The options that only torch types have."""
+    for option in reversed(
+        (
+            click.option(
+                "--module-name",
+                "module_names",
+                multiple=True,
+                callback=_patterns,
+                metavar="PATTERN",
+                help="Torch types: only modules whose path matches, such as '*.mlp.*' or "
+                "'re:layers\\.[01]\\.'. May be repeated.  [default: all]",
+            ),
+            click.option(
+                "--layers",
+                cls=ListOption,
+                callback=_layers,
+                metavar="FIRST,LAST,...",
+                help="Torch types: only modules in these layers, as closed intervals.  "
+                "[default: all]",
+            ),
+            click.option(
+                "--weights", is_flag=True, help="Torch types: also save parameters and buffers."
+            ),
+            click.option(
+                "--warmup",
+                type=click.IntRange(0),
+                default=0,
+                show_default=True,
+                metavar="N",
+                help="Torch types: generations at the start that do not count.",
+            ),
+            click.option(
+                "--verify-observer",
+                is_flag=True,
+                help="Torch types: run the program again without the capture and compare what its "
+                "models return. Exits with 1 if the capture changed it.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def uses_torch(ctx: click.Context, types: Sequence[str]) -> bool:
+    """True if the types are those of PyTorch programs.
+
+    Raises:
+        UsageError: types of both kinds, or an option that the given kind does not have.
+    """
+    torch_types = [name for name in types if name in TORCH_TYPES]
+    others = [name for name in types if name not in TORCH_TYPES]
+    if torch_types and others:
+        raise UsageError(
+            f"--type {' '.join(types)}: {', '.join(torch_types)} captures PyTorch modules and "
+            f"{', '.join(others)} captures ATB; run once for each kind, with an output of its own"
+        )
+    foreign, kind = (_ATB_OPTIONS, "ATB") if torch_types else (TORCH_OPTIONS, "torch")
+    for param in ctx.command.params:
+        if (
+            param.name in foreign
+            and ctx.get_parameter_source(param.name) is not ParameterSource.DEFAULT
+        ):
+            raise UsageError(
+                f"{param.opts[-1]} is for {kind} types, not for --type {' '.join(types)}"
+                + _INSTEAD.get(param.name, "")
+            )
+    return bool(torch_types)
+
+
+def dump_torch(
+    words: Sequence[str],
+    types: tuple[str, ...],
+    *,
+    output: Path,
+    steps: StepRange,
+    tensor_part: int,
+    only_save_desc: bool,
+    operation_names: tuple[str, ...],
+    device: int | None,
+    queue_size: int,
+    module_names: tuple[str, ...],
+    layers: tuple[tuple[int, int], ...],
+    weights: bool,
+    warmup: int,
+    verify_observer: bool,
+) -> TorchSummary:
+    """Say what will be captured, and run the program with the capture in its environment."""
+    settings = TorchSettings(
+        output=output,
+        types=types,
+        steps=steps,
+        description_only=only_save_desc,
+        inputs=tensor_part in (0, 2),
+        outputs=tensor_part in (1, 2),
+        type_prefixes=operation_names,
+        module_names=module_names,
+        layers=layers,
+        device_id=device,
+        weights=weights,
+        warmup=warmup,
+        queue_bytes=queue_size,
+        observe=verify_observer,
+    )
+    plan = plan_torch_dump(words, settings, os.environ)
+    click.echo(describe_torch_plan(plan), err=True)
+    return run_torch_dump(plan, os.environ)
+
+
+def verdict_code(summary: TorchSummary) -> int:
+    """Exit code of ``--verify-observer``: 1 if the capture changed the results, 3 if unknown."""
+    verdict = "same" if summary.observation is None else summary.observation.verdict
+    return {"same": 0, "changed": 1, "undecided": IncompleteError.exit_code}[verdict]

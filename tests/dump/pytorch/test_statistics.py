@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import csv
+import subprocess
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from statistics_library import built_kernels, statistics_build
+from torch import Tensor
+
+from ait_llm.dump.pytorch import statistics
+from ait_llm.dump.pytorch.statistics import COLUMNS, StatisticsTable, tensor_statistics
+
+WAYS = [pytest.param("native", marks=pytest.mark.native), "torch"]
+
+
+@pytest.fixture(params=WAYS, autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    kernels = built_kernels() if request.param == "native" else None
+    monkeypatch.setattr(statistics, "native_kernels", lambda: kernels)
+    return str(request.param)
+
+
+def expected(tensor: Tensor) -> list[float]:
+    """Maximum, minimum, mean, norm, NaN and Inf counts, in extended precision by NumPy."""
+    tensor = tensor.resolve_neg()
+    if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64, torch.int64, torch.float64):
+        values = tensor.numpy().astype(np.longdouble).reshape(-1)
+    else:
+        values = tensor.to(torch.float32 if tensor.dtype != torch.int32 else torch.float64)
+        values = values.to(torch.float64).numpy().astype(np.longdouble).reshape(-1)
+    finite = values[np.isfinite(values)]
+    counts = [float(np.isnan(values).sum()), float(np.isinf(values).sum())]
+    if not finite.size:
+        return [float("nan")] * 4 + counts
+    norm = np.sqrt((finite**2).sum())
+    return [float(each) for each in (finite.max(), finite.min(), finite.mean(), norm)] + counts
+
+
+def check(tensor: Tensor) -> None:
+    cells = tensor_statistics(tensor)()
+    assert cells[:2] == [str(tensor.dtype)[6:], ",".join(map(str, tensor.shape))]
+    got = [float("nan") if cell == "N/A" else float(cell) for cell in cells[2:]]
+    wanted = expected(tensor)
+    np.testing.assert_array_equal(got[:2] + got[4:], wanted[:2] + wanted[4:])
+    size = wanted[3] if np.isfinite(wanted[3]) else 0.0
+    np.testing.assert_allclose(got[2], wanted[2], rtol=1e-12, atol=1e-12 * size)
+    np.testing.assert_allclose(got[3], wanted[3], rtol=1e-12, atol=5e-324)
+
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+EIGHTS = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
+
+
+@pytest.mark.parametrize("dtype", FLOATS + EIGHTS, ids=str)
+@pytest.mark.parametrize("size", [1, 33, 5003])
+def test_random_numbers(dtype: torch.dtype, size: int) -> None:
+    torch.manual_seed(size)
+    check((torch.randn(size) * 3 + 0.25).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("which", ["max", "smallest_normal", "tiny"])
+def test_largest_and_smallest_magnitudes(dtype: torch.dtype, which: str) -> None:
+    value = getattr(torch.finfo(dtype), which)
+    check(torch.full((3000,), value, dtype=dtype))
+    check(torch.tensor([-value, value, 0.0] * 50, dtype=dtype))
+
+
+def test_subnormal_numbers() -> None:
+    check(torch.full((2100,), 5e-324, dtype=torch.float64))
+    check(torch.full((2100,), 1e-45, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float8_e5m2], ids=str)
+def test_elements_that_are_not_finite_are_counted_and_left_out(dtype: torch.dtype) -> None:
+    tensor = torch.randn(5000)
+    tensor[::7], tensor[3::1000], tensor[4::900] = float("nan"), float("inf"), -float("inf")
+    check(tensor.to(dtype))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_tensor_without_finite_elements_has_counts_only(value: float) -> None:
+    cells = tensor_statistics(torch.full((40,), value))()
+    nan, inf = ("40", "0") if value != value else ("0", "40")
+    assert cells[2:] == ["N/A"] * 4 + [nan, inf]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS + UNSIGNED, ids=str)
+def test_integers(dtype: torch.dtype) -> None:
+    info = torch.iinfo(dtype)
+    # Up to the 53 bits that a double holds exactly.
+    low, high = max(info.min, -(2**53)), min(info.max, 2**53)
+    generator = np.random.default_rng(5)
+    drawn = generator.integers(low, high, 4000, dtype=np.int64, endpoint=True)
+    check(torch.from_numpy(np.append(drawn, [low, high]).astype(str(dtype)[6:])))
+
+
+def test_booleans() -> None:
+    check(torch.arange(1000) % 3 == 0)
+
+
+def test_scalar_and_empty_tensors() -> None:
+    check(torch.tensor(-2.5))
+    assert tensor_statistics(torch.zeros(2, 0))()[1:] == ["2,0", *["N/A"] * 4, "0", "0"]
+
+
+def test_strides_do_not_matter() -> None:
+    base = torch.randn(40, 50, 6)
+    for view in (
+        base.transpose(0, 2),
+        base[:, ::2],
+        base[3:, 4:9, 1],
+        base[0, 0].expand(30, 6),
+        base[:, :1].transpose(0, 1),
+    ):
+        check(view)
+
+
+def test_negation_that_is_only_a_flag() -> None:
+    check(torch.randn(9, dtype=torch.complex64).conj().imag)
+
+
+def test_complex_numbers_are_measured_by_magnitude() -> None:
+    cells = tensor_statistics(torch.tensor([3 + 4j, 0j]))()
+    assert [float(cell) for cell in cells[2:]] == [5.0, 0.0, 2.5, 5.0, 0.0, 0.0]
+
+
+def test_values_are_those_of_the_moment_of_the_call() -> None:
+    tensor = torch.ones(10)
+    pending = tensor_statistics(tensor)
+    tensor.fill_(7)
+    assert pending()[2] == "1.0"
+
+
+def test_tensors_without_values_have_type_and_shape_only() -> None:
+    assert tensor_statistics(torch.empty(3, 2, device="meta"))() == ["float32", "3,2", *["N/A"] * 6]
+    assert tensor_statistics(torch.eye(2).to_sparse())()[2:] == ["N/A"] * 6
+
+
+def test_gradients_and_versions_are_left_alone() -> None:
+    tensor = torch.randn(4, 5, requires_grad=True)
+    view = tensor.t()
+    before = view._version
+    check(view.detach())
+    tensor_statistics(view)()
+    assert view._version == before
+    assert view.requires_grad
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(width=32), min_size=1, max_size=70),
+    st.sampled_from(["native", "torch"]),
+)
+def test_any_single_precision_numbers(values: list[float], chosen: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        kernels = built_kernels() if chosen == "native" else None
+        patch.setattr(statistics, "native_kernels", lambda: kernels)
+        check(torch.tensor(values))
+
+
+def test_table_has_one_row_for_each_tensor(tmp_path: Path) -> None:
+    table = StatisticsTable(tmp_path)
+    row = ["root", "Net", "0", "output", *tensor_statistics(torch.tensor([1.0, 3.0]))()]
+    table.add(2, row)
+    table.add(2, row)
+    table.flush()
+    text = (tmp_path / "2" / "statistics.csv").read_text()
+    lines = list(csv.reader(text.splitlines()))
+    assert lines == [list(COLUMNS), row, row]
+    table.close()
+
+
+def test_table_of_a_step_that_comes_again_is_continued(tmp_path: Path) -> None:
+    table = StatisticsTable(tmp_path)
+    for step in (0, 1, 0):
+        table.add(step, ["x"])
+    table.close()
+    assert (tmp_path / "0" / "statistics.csv").read_text().split()[1:] == ["x", "x"]
+
+
+@pytest.mark.native
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=700))
+def test_native_checksum_is_that_of_zlib(data: bytes) -> None:
+    kernels = built_kernels()
+    assert kernels.crc32(memoryview(data)) == zlib.crc32(data)
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("options", ["", "-DAIT_SANITIZE=ON"])
+def test_native_kernels_agree_with_plain_loops(options: str) -> None:
+    program = statistics_build(options) / "statistics" / "statistics_test"
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

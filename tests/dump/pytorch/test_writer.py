@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from ait_llm.dump.pytorch import writer as module
+from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
+
+
+def job(path: Path, outcome: Outcome, **facts: object) -> WriteJob:
+    tensor = torch.arange(6, dtype=torch.bfloat16).view(2, 3)
+    return WriteJob(path, tensor, outcome, size=12, **facts)  # type: ignore[arg-type]  # tests
+
+
+def test_drain_returns_when_everything_is_written(tmp_path: Path) -> None:
+    writer, outcome = BackgroundWriter(), Outcome()
+    for number in range(20):
+        writer.put(job(tmp_path / "a" / f"{number}.pth", outcome))
+    writer.drain()
+    assert outcome.tensors == len(list((tmp_path / "a").iterdir())) == 20
+    assert torch.load(tmp_path / "a" / "7.pth", weights_only=True).dtype == torch.bfloat16
+    writer.close()
+
+
+def test_actions_run_after_the_files_queued_before_them(tmp_path: Path) -> None:
+    writer, outcome, seen = BackgroundWriter(), Outcome(), []
+    for number in range(5):
+        writer.put(job(tmp_path / f"{number}.pth", outcome))
+        writer.call(lambda: seen.append(len(list(tmp_path.glob("*.pth")))))
+    writer.close()
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_full_queue_makes_the_caller_wait(tmp_path: Path) -> None:
+    writer, outcome = BackgroundWriter(queue_bytes=20), Outcome()
+    gate, third = threading.Event(), threading.Event()
+    writer.put(job(tmp_path / "1.pth", outcome, ready=gate.wait))
+
+    def more() -> None:
+        writer.put(job(tmp_path / "2.pth", outcome))
+        third.set()
+
+    thread = threading.Thread(target=more)
+    thread.start()
+    assert not third.wait(0.05)
+    gate.set()
+    assert third.wait(10)
+    thread.join()
+    writer.close()
+    assert outcome.tensors == 2
+
+
+def test_tensor_larger_than_the_queue_passes_alone(tmp_path: Path) -> None:
+    writer, outcome = BackgroundWriter(queue_bytes=1), Outcome()
+    writer.put(job(tmp_path / "1.pth", outcome))
+    writer.put(job(tmp_path / "2.pth", outcome))
+    writer.close()
+    assert outcome.tensors == 2
+
+
+def test_writer_wakes_after_a_long_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0001)
+    monkeypatch.setattr(module, "_IDLE_LOOKS", 1)
+    writer, outcome, done = BackgroundWriter(), Outcome(), threading.Event()
+    writer.put(job(tmp_path / "1.pth", outcome))
+    writer.drain()
+    for _ in range(1000):
+        if writer._asleep:
+            break
+        threading.Event().wait(0.01)
+    assert writer._asleep
+    writer.call(done.set)
+    assert done.wait(10)
+    writer.close()
+
+
+def test_closed_writer_starts_again(tmp_path: Path) -> None:
+    writer, outcome = BackgroundWriter(), Outcome()
+    writer.put(job(tmp_path / "1.pth", outcome))
+    writer.close()
+    writer.close()
+    writer.put(job(tmp_path / "2.pth", outcome))
+    writer.close()
+    assert outcome.tensors == 2
+
+
+def test_failure_is_counted_and_the_buffer_comes_back(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    writer, outcome, back = BackgroundWriter(), Outcome(), []
+    writer.put(job(tmp_path / "file" / "1.pth", outcome, release=lambda: back.append(1)))
+    writer.put(job(tmp_path / "2.pth", outcome, release=lambda: back.append(2)))
+    writer.close()
+    assert (outcome.tensors, outcome.lost, back) == (1, 1, [1, 2])
+    assert outcome.errno
+    assert outcome.reason
+
+
+def test_error_in_an_action_is_reported_and_the_writer_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    writer, outcome = BackgroundWriter(), Outcome()
+
+    def broken() -> None:
+        raise KeyError("broken")
+
+    writer.call(broken)
+    writer.put(job(tmp_path / "1.pth", outcome))
+    writer.close()
+    assert [args.exc_type for args in reported] == [KeyError]
+    assert outcome.tensors == 1
+
+
+def test_same_value_is_linked_to_its_first_file(tmp_path: Path) -> None:
+    writer, outcome = BackgroundWriter(), Outcome()
+    writer.put(job(tmp_path / "a" / "1.pth", outcome))
+    writer.put(WriteJob(tmp_path / "b" / "2.pth", None, outcome, link_from=tmp_path / "a/1.pth"))
+    writer.close()
+    assert (tmp_path / "a" / "1.pth").samefile(tmp_path / "b" / "2.pth")
+    assert outcome.tensors == 2
+
+
+def test_tensor_above_4_gib_goes_to_torch_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_PLAIN_BYTES", 11)
+    monkeypatch.setattr(module, "write_pth", None)
+    writer, outcome = BackgroundWriter(), Outcome()
+    writer.put(job(tmp_path / "1.pth", outcome))
+    writer.close()
+    assert outcome.tensors == 1
+    assert outcome.bytes == (tmp_path / "1.pth").stat().st_size
+    read = torch.load(tmp_path / "1.pth", weights_only=True)
+    assert torch.equal(read, torch.arange(6, dtype=torch.bfloat16).view(2, 3))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["1.pth"]
