@@ -139,7 +139,7 @@ def tensor_statistics(
     kernels = native_kernels() if tensor.device.type == "cpu" else None
     if kernels is not None and (numbers := _reduce_natively(kernels, tensor, known)) is not None:
         return lambda: [*head, *_cells(numbers)]
-    if tensor.is_complex():
+    if tensor.dtype.is_complex:
         with torch.no_grad():
             tensor = tensor.abs()
     if byte_values(tensor.dtype) is None and tensor.dtype not in _ELEMENTS:
@@ -184,10 +184,10 @@ def _reduce_natively(
     kernels: NativeKernels, tensor: Tensor, known: KnownStatistics | None
 ) -> Numbers | None:
     """The six numbers of a host tensor; None for what the native library does not know."""
-    if tensor.is_complex() or tensor.is_neg() or not _fills_its_memory(tensor):
+    if tensor.dtype.is_complex or tensor.is_neg() or not _fills_its_memory(tensor):
         with torch.no_grad():
             known = None
-            tensor = tensor.abs() if tensor.is_complex() else tensor.resolve_neg().contiguous()
+            tensor = tensor.abs() if tensor.dtype.is_complex else tensor.resolve_neg().contiguous()
     address = tensor.data_ptr()
     if not address:
         return None
