@@ -71,6 +71,9 @@ class NativeKernels:
             ctypes.POINTER(ctypes.c_double),
         )
         self._byte_statistics.restype = None
+        self._sample = library.ait_sample
+        self._sample.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+        self._sample.restype = ctypes.c_uint64
         self._crc32 = library.ait_crc32
         self._crc32.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
         self._crc32.restype = ctypes.c_uint32
@@ -104,6 +107,13 @@ class NativeKernels:
         self._byte_statistics(address, count, values.ctypes.data, numbers)
         high, low, mean, norm, nan, inf = numbers
         return high, low, mean, norm, nan, inf
+
+    def sample(self, address: int, size: int) -> int:
+        """A mark of bytes spread over a stretch of memory; of all of them up to 32 KiB.
+
+        It notices changes; equal marks do not prove equality.
+        """
+        return int(self._sample(address, size))
 
     def crc32(self, data: memoryview) -> int:
         """CRC-32 of zip archives of the bytes of ``data``."""

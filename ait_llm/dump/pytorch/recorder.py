@@ -18,7 +18,12 @@ from ait_llm.dump.pytorch.layouts import dense_parts, is_plain
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.snapshot import BufferPool, SavedOnce, snapshot
-from ait_llm.dump.pytorch.statistics import StatisticsTable, tensor_description, tensor_statistics
+from ait_llm.dump.pytorch.statistics import (
+    KnownStatistics,
+    StatisticsTable,
+    tensor_description,
+    tensor_statistics,
+)
 from ait_llm.dump.pytorch.values import Leaf, leaves
 from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
 
@@ -96,6 +101,7 @@ class Recorder:
         self.writer = BackgroundWriter(options.queue_bytes)
         self._pool = BufferPool()
         self._saved = SavedOnce(options.queue_bytes // 4)
+        self._known = KnownStatistics()
         self._table: StatisticsTable | None = None
         if options.statistics or options.descriptions:
             self._table = StatisticsTable(folder)
@@ -113,6 +119,7 @@ class Recorder:
     def forget_saved(self) -> None:
         """Save every tensor anew: at a new step, whose folder stands on its own, for one."""
         self._saved.forget()
+        self._known.forget()
 
     def unit(
         self,
@@ -259,7 +266,9 @@ class Recorder:
     def _statistics(self, unit: Unit, name: str, tensor: Tensor) -> None:
         assert self._table is not None
         pending: Callable[[], list[str]] = (
-            tensor_statistics(tensor) if self.options.statistics else tensor_description(tensor)
+            tensor_statistics(tensor, self._known)
+            if self.options.statistics
+            else tensor_description(tensor)
         )
         unit.described += 1
         table = self._table

@@ -10,6 +10,7 @@ import csv
 import functools
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from ait_llm.core.kernels import ELEMENTS, NativeKernels, Numbers, native_kernels
 from ait_llm.dump.pytorch.writer import make_folder
@@ -35,6 +37,8 @@ COLUMNS = (
     "nan",
     "inf",
 )
+# Smaller tensors are reduced in less time than it takes to look for them.
+_WORTH_KNOWING = 1 << 16
 _UNKNOWN = ("N/A",) * 6
 _EMPTY = ("N/A", "N/A", "N/A", "N/A", "0", "0")
 _ELEMENTS = {getattr(torch, name): code for name, code in ELEMENTS.items() if hasattr(torch, name)}
@@ -47,7 +51,65 @@ _WIDE = (
 )
 
 
-def tensor_statistics(tensor: Tensor) -> Callable[[], list[str]]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    storage: StorageWeakRef
+    version: int
+    mark: int
+    numbers: Numbers
+
+
+class KnownStatistics:
+    """Results of one step, so that memory which modules and operators pass on is read once.
+
+    A result counts for a tensor over the same memory while the storage lives, autograd's version
+    counter stands still and a sample of the bytes is unchanged. The counter sees every in-place
+    operator of torch; the sample is for changes behind its back (``.data``, NumPy).
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, int, torch.dtype], _Known] = {}
+
+    def forget(self) -> None:
+        """Start afresh: at a new step, and after an operator whose change is not yet counted."""
+        self._known.clear()
+
+    def reduce(
+        self,
+        kernels: NativeKernels,
+        tensor: Tensor,
+        address: int,
+        reduce: Callable[[], Numbers],
+    ) -> Numbers:
+        """The earlier result, else that of ``reduce``.
+
+        Args:
+            kernels: the native library.
+            tensor: host tensor whose elements are the memory at ``address`` without gaps.
+            address: of that memory.
+            reduce: computes the result.
+        """
+        size = tensor.numel() * tensor.element_size()
+        if tensor.is_inference() or size < _WORTH_KNOWING:
+            return reduce()
+        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch
+        key = (storage.cdata, address, size, tensor.dtype)
+        mark = kernels.sample(address, size)
+        known = self._known.get(key)
+        if (
+            known is not None
+            and not known.storage.expired()  # type: ignore[no-untyped-call]  # torch
+            and (known.version, known.mark) == (tensor._version, mark)
+        ):
+            return known.numbers
+        numbers = reduce()
+        self._known[key] = _Known(storage, tensor._version, mark, numbers)
+        return numbers
+
+
+def tensor_statistics(
+    tensor: Tensor, known: KnownStatistics | None = None
+) -> Callable[[], list[str]]:
     """Start computing the statistics of ``tensor``; the result formats them as table cells.
 
     The reductions run at once, on the tensor's own device, so that later changes of the tensor do
@@ -58,6 +120,7 @@ def tensor_statistics(tensor: Tensor) -> Callable[[], list[str]]:
 
     Args:
         tensor: any tensor; it is not changed.
+        known: results of the same step.
 
     Returns:
         A function that gives type, shape, maximum, minimum, mean, norm, NaN count and Inf count.
@@ -74,9 +137,9 @@ def tensor_statistics(tensor: Tensor) -> Callable[[], list[str]]:
     if tensor.numel() == 0:
         return lambda: [*head, *_EMPTY]
     kernels = native_kernels() if tensor.device.type == "cpu" else None
-    if kernels is not None and (numbers := _reduce_natively(kernels, tensor)) is not None:
+    if kernels is not None and (numbers := _reduce_natively(kernels, tensor, known)) is not None:
         return lambda: [*head, *_cells(numbers)]
-    if tensor.is_complex():
+    if tensor.dtype.is_complex:
         with torch.no_grad():
             tensor = tensor.abs()
     if byte_values(tensor.dtype) is None and tensor.dtype not in _ELEMENTS:
@@ -117,21 +180,30 @@ def byte_values(dtype: torch.dtype) -> npt.NDArray[np.float64] | None:
     return values
 
 
-def _reduce_natively(kernels: NativeKernels, tensor: Tensor) -> Numbers | None:
+def _reduce_natively(
+    kernels: NativeKernels, tensor: Tensor, known: KnownStatistics | None
+) -> Numbers | None:
     """The six numbers of a host tensor; None for what the native library does not know."""
-    if tensor.is_complex() or tensor.is_neg() or not _fills_its_memory(tensor):
+    if tensor.dtype.is_complex or tensor.is_neg() or not _fills_its_memory(tensor):
         with torch.no_grad():
-            tensor = tensor.abs() if tensor.is_complex() else tensor.resolve_neg().contiguous()
+            known = None
+            tensor = tensor.abs() if tensor.dtype.is_complex else tensor.resolve_neg().contiguous()
     address = tensor.data_ptr()
     if not address:
         return None
+    count = tensor.numel()
     code = _ELEMENTS.get(tensor.dtype)
-    if code is not None:
-        return kernels.statistics(code, address, tensor.numel())
-    values = byte_values(tensor.dtype)
-    if values is None:
+    values = byte_values(tensor.dtype) if code is None else None
+    if code is None and values is None:
         return None
-    return kernels.byte_statistics(address, tensor.numel(), values)
+
+    def reduce() -> Numbers:
+        if values is not None:
+            return kernels.byte_statistics(address, count, values)
+        assert code is not None
+        return kernels.statistics(code, address, count)
+
+    return reduce() if known is None else known.reduce(kernels, tensor, address, reduce)
 
 
 def _fills_its_memory(tensor: Tensor) -> bool:

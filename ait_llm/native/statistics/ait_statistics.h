@@ -34,6 +34,10 @@ AIT_EXPORT int ait_statistics(int element, const void *data, uint64_t count, dou
 AIT_EXPORT void ait_byte_statistics(const void *data, uint64_t count, const double values[256],
                                     double numbers[6]);
 
+// A 64-bit mark of all bytes of up to 32 KiB, of larger data of 256 stretches of 64 bytes spread
+// evenly, with the first and the last. To notice changes, not to prove equality.
+AIT_EXPORT uint64_t ait_sample(const void *data, uint64_t size);
+
 // Continues the CRC-32 of zip archives; `start` is 0 for the first piece.
 AIT_EXPORT uint32_t ait_crc32(uint32_t start, const void *data, uint64_t size);
 

@@ -258,6 +258,36 @@ void ReduceBytes(const uint8_t *data, uint64_t count, const double *values, doub
     total.Write(numbers);
 }
 
+uint64_t Sample(const uint8_t *data, uint64_t size)
+{
+    constexpr uint64_t STRETCH = 64;
+    constexpr uint64_t STRETCHES = 256;
+    // An odd multiplier makes each step a bijection: one changed word always changes the mark.
+    constexpr uint64_t ODD = 0x9E3779B97F4A7C15u;
+    uint64_t mark = size;
+    const auto mix = [&mark](const uint8_t *from, uint64_t bytes) {
+        for (; bytes >= sizeof(uint64_t); from += sizeof(uint64_t), bytes -= sizeof(uint64_t)) {
+            uint64_t word;
+            memcpy(&word, from, sizeof(word));
+            mark = (mark ^ word) * ODD;
+            mark ^= mark >> 32;
+        }
+        for (; bytes > 0; ++from, --bytes) {
+            mark = (mark ^ *from) * ODD;
+        }
+    };
+    if (size <= 2 * STRETCH * STRETCHES) {
+        mix(data, size);
+        return mark;
+    }
+    const uint64_t last = size - STRETCH;
+    for (uint64_t k = 0; k < STRETCHES; ++k) {
+        mix(data + last / (STRETCHES - 1) * k, STRETCH);
+    }
+    mix(data + last, STRETCH);
+    return mark;
+}
+
 uint32_t Crc32(const Kernels &kernels, uint32_t start, const uint8_t *data, uint64_t size)
 {
     uint32_t state = ~start;
@@ -283,6 +313,11 @@ void ait_byte_statistics(const void *data, uint64_t count, const double values[2
                          double numbers[6])
 {
     ait::ReduceBytes(static_cast<const uint8_t *>(data), count, values, numbers);
+}
+
+uint64_t ait_sample(const void *data, uint64_t size)
+{
+    return ait::Sample(static_cast<const uint8_t *>(data), size);
 }
 
 uint32_t ait_crc32(uint32_t start, const void *data, uint64_t size)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,14 @@ from hypothesis import strategies as st
 from statistics_library import built_kernels, statistics_build
 from torch import Tensor
 
+from ait_llm.core.kernels import NativeKernels, Numbers
 from ait_llm.dump.pytorch import statistics
-from ait_llm.dump.pytorch.statistics import COLUMNS, StatisticsTable, tensor_statistics
+from ait_llm.dump.pytorch.statistics import (
+    COLUMNS,
+    KnownStatistics,
+    StatisticsTable,
+    tensor_statistics,
+)
 
 WAYS = [pytest.param("native", marks=pytest.mark.native), "torch"]
 
@@ -165,6 +172,64 @@ def test_any_single_precision_numbers(values: list[float], chosen: str) -> None:
         kernels = built_kernels() if chosen == "native" else None
         patch.setattr(statistics, "native_kernels", lambda: kernels)
         check(torch.tensor(values))
+
+
+@pytest.mark.native
+def test_memory_that_modules_pass_on_is_reduced_once(way: str) -> None:
+    if way != "native":
+        return
+    kernels = Counting(built_kernels())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "native_kernels", lambda: kernels)
+        known = KnownStatistics()
+        tensor = torch.randn(200, 300)
+        first = tensor_statistics(tensor, known)()
+        assert tensor_statistics(tensor.view(300, 200), known)()[2:] == first[2:]
+        assert tensor_statistics(tensor.t(), known)()[2:] == first[2:]
+        assert kernels.reductions == 1
+        tensor_statistics(tensor[100:], known)
+        assert kernels.reductions == 2
+        known.forget()
+        tensor_statistics(tensor, known)
+        assert kernels.reductions == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.add_(1),
+        lambda x: x.t().mul_(2),
+        lambda x: x[150, 7].zero_(),
+        lambda x: x.data.mul_(2),
+        lambda x: np.negative(x.numpy(), out=x.numpy()),
+    ],
+)
+def test_changed_memory_is_reduced_again(change: Callable[[Tensor], object]) -> None:
+    known = KnownStatistics()
+    tensor = torch.randn(200, 300)
+    tensor_statistics(tensor, known)
+    change(tensor)
+    assert tensor_statistics(tensor, known)() == tensor_statistics(tensor)()
+
+
+def test_memory_of_a_freed_tensor_is_not_taken_for_known() -> None:
+    known = KnownStatistics()
+    for value in range(20):
+        tensor = torch.full((40000,), float(value))
+        assert tensor_statistics(tensor, known)()[2] == f"{value}.0"
+        del tensor
+
+
+class Counting(NativeKernels):
+    """Counts how often memory is reduced."""
+
+    def __init__(self, kernels: NativeKernels) -> None:
+        self.__dict__ |= kernels.__dict__
+        self.reductions = 0
+
+    def statistics(self, element: int, address: int, count: int) -> Numbers:
+        self.reductions += 1
+        return super().statistics(element, address, count)
 
 
 def test_table_has_one_row_for_each_tensor(tmp_path: Path) -> None:

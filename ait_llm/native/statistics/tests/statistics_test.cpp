@@ -151,6 +151,20 @@ void CheckCrc(const ait::Kernels &kernels, std::mt19937_64 &random)
     }
 }
 
+void CheckSample()
+{
+    for (size_t size : {1u, 7u, 8u, 1000u, 32768u, 32769u, 100001u}) {
+        std::vector<uint8_t> data(size, 3);
+        const uint64_t before = ait::Sample(data.data(), size);
+        Expect(before == ait::Sample(std::vector<uint8_t>(data).data(), size), "same", 0, 0);
+        for (size_t at : {size_t{0}, size_t{1}, size - 1}) {
+            data[at % size] ^= 64;
+            Expect(before != ait::Sample(data.data(), size), "changed byte", 0, 0);
+            data[at % size] ^= 64;
+        }
+    }
+}
+
 void CheckKernels(const ait::Kernels &kernels)
 {
     std::mt19937_64 random(7);
@@ -192,5 +206,6 @@ int main()
 {
     CheckKernels(ait::PortableKernels());
     CheckKernels(ait::BestKernels());
+    CheckSample();
     return g_failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
