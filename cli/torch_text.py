@@ -42,7 +42,8 @@ def _what(settings: TorchSettings) -> Iterator[str]:
         for name, wanted in (("inputs", settings.inputs), ("outputs", settings.outputs))
         if wanted
     )
-    what = "modules and operators" if settings.operators else "modules"
+    levels = (("modules", settings.modules), ("operators", settings.operators))
+    what = " and ".join(name for name, wanted in levels if wanted)
     yield f"{' and '.join(content)} of {sides} of {what}"
     if settings.weights:
         yield "weights"

@@ -45,6 +45,7 @@ class DumpConfig:
         weights: also save parameters and buffers, each once.
         warmup: generations at the start of the process that do not count.
         queue_bytes: bytes that may wait to be written before the model waits.
+        modules: False captures operators alone; needs ``operators``.
 
     Raises:
         UsageError: a value of the wrong type or out of range.
@@ -62,6 +63,7 @@ class DumpConfig:
     weights: bool = False
     warmup: int = 0
     queue_bytes: int = DEFAULT_QUEUE_BYTES
+    modules: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.dump_path, (str, os.PathLike)):
@@ -80,6 +82,8 @@ class DumpConfig:
             raise UsageError(f"device_id {self.device_id!r} is not a device number or None")
         if self.mode not in ("tensor", "stats", "both"):
             raise UsageError(f"mode {self.mode!r} is not 'tensor', 'stats' or 'both'")
+        if not self.modules and not self.operators:
+            raise UsageError("modules=False captures operators alone; add operators=True")
         if not _is_count(self.warmup):
             raise UsageError(f"warmup {self.warmup!r} is not a number of generations")
         if not _is_count(self.queue_bytes) or self.queue_bytes == 0:
@@ -96,6 +100,7 @@ class DumpConfig:
             outputs=self.tensor_part in (1, 2),
             data=self.mode in ("tensor", "both"),
             statistics=self.mode in ("stats", "both"),
+            modules=self.modules,
             operators=self.operators,
             device_id=self.device_id,
             weights=self.weights,

@@ -41,7 +41,8 @@ def ours(model: torch.nn.Module, step: Step, kind: str, level: str, output: Path
         str(output),
         token_range=list(range(1000)),
         mode="tensor" if kind == "data" else "stats",
-        operators=level == "operators",
+        operators=level in ("operators", "both"),
+        modules=level != "operators",
     )
     handle = register_hook(model, config)
     assert handle._session is not None
@@ -86,7 +87,7 @@ def main() -> None:
     parser.add_argument("--tool", choices=("ait", "msprobe"), required=True)
     parser.add_argument("--kind", choices=("data", "statistics"), required=True)
     parser.add_argument(
-        "--level", choices=("modules", "operators", "L0", "L1", "mix"), required=True
+        "--level", choices=("modules", "operators", "both", "L0", "L1", "mix"), required=True
     )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), required=True)
     parser.add_argument("--output", type=Path, required=True)

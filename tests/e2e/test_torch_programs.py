@@ -333,7 +333,7 @@ def test_losses_are_not_models(several: Run) -> None:
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    options = ("--type", "torch-op", "-sd", "-stp", "1", "--module-name", "*.down")
+    options = ("--type", "torch", "torch-op", "-sd", "-stp", "1", "--module-name", "*.down")
     return dump(tmp_path_factory.mktemp("described"), f"{sys.executable} -m tiny_net", *options)
 
 

@@ -237,6 +237,7 @@ def capture_options(settings: TorchSettings) -> CaptureOptions:
         data=settings.data,
         statistics=settings.statistics,
         descriptions=settings.descriptions,
+        modules=settings.modules,
         operators=settings.operators,
         device_id=settings.device_id,
         weights=settings.weights,

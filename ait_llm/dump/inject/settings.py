@@ -73,8 +73,13 @@ class TorchSettings:
                 raise UsageError(f"module pattern {name!r}: {error}") from error
 
     @property
+    def modules(self) -> bool:
+        """True if modules are recorded: always, unless operators alone were asked for."""
+        return "torch" in self.types or not self.operators
+
+    @property
     def operators(self) -> bool:
-        """True if aten operators are recorded too."""
+        """True if aten operators are recorded."""
         return "torch-op" in self.types
 
     @property

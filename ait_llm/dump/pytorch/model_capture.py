@@ -193,7 +193,7 @@ class ModelCapture:
         self._enter_mode(step)
         unit = self._unit(path, class_name(module), step, _own_layer(path, module))
         self._state.open.append(_OpenUnit(unit, step, sys.exc_info()[1], early))
-        if self._session.options.inputs:
+        if self._session.options.inputs and self._session.options.modules:
             values = {f"input_{index}": value for index, value in enumerate(args)}
             values |= {f"input_{name}": value for name, value in kwargs.items()}
             self._record(unit, values)
@@ -213,11 +213,11 @@ class ModelCapture:
             return
         error = sys.exc_info()[1]
         if error is not None and error is not opened.handled:
-            self._session.recorder.finish(opened.unit, f"the module raised {type(error).__name__}")
+            self._finish(opened.unit, f"the module raised {type(error).__name__}")
         else:
-            if self._session.options.outputs:
+            if self._session.options.outputs and self._session.options.modules:
                 self._record(opened.unit, {"output": output})
-            self._session.recorder.finish(opened.unit)
+            self._finish(opened.unit)
         self._leave_mode()
 
     def leave_root(self) -> None:
@@ -308,7 +308,12 @@ class ModelCapture:
     def _close_units(self, keep: int, reason: str) -> None:
         opened = self._state.open
         while len(opened) > keep:
-            self._session.recorder.finish(opened.pop().unit, reason)
+            self._finish(opened.pop().unit, reason)
+
+    def _finish(self, unit: Unit, reason: str = "") -> None:
+        """Account for a call; where operators alone are recorded, only one that failed."""
+        if self._session.options.modules or reason:
+            self._session.recorder.finish(unit, reason)
 
     def _abandon(self, reason: str) -> None:
         """Close whatever is open on this thread."""

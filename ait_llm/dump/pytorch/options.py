@@ -23,7 +23,8 @@ class CaptureOptions:
         data: save tensors.
         statistics: write minimum, maximum, mean, norm and the counts of NaN and Inf.
         descriptions: write rows like those of ``statistics`` without computing any.
-        operators: also record every aten operator below the selected modules.
+        modules: record what the selected modules receive and return.
+        operators: record every aten operator below the selected modules.
         device_id: record only on the accelerator with this index; None for every device.
         weights: also save parameters and buffers, once.
         warmup: generations at the start that do not count.
@@ -39,6 +40,7 @@ class CaptureOptions:
     data: bool = True
     statistics: bool = False
     descriptions: bool = False
+    modules: bool = True
     operators: bool = False
     device_id: int | None = None
     weights: bool = False
@@ -59,6 +61,7 @@ class CaptureOptions:
             "data": self.data,
             "statistics": self.statistics,
             "descriptions": self.descriptions,
+            "modules": self.modules,
             "operators": self.operators,
             "device_id": self.device_id,
             "weights": self.weights,

@@ -75,15 +75,16 @@ def test_a_broken_pattern_is_refused_before_the_program_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("types", "description_only", "data", "statistics", "descriptions", "operators"),
+    ("types", "description_only", "data", "statistics", "descriptions", "modules", "operators"),
     [
-        (("torch",), False, True, False, False, False),
-        (("torch",), True, False, False, True, False),
-        (("torch-stats",), False, False, True, False, False),
-        (("torch-stats",), True, False, True, False, False),
-        (("torch-op",), False, True, False, False, True),
-        (("torch-op", "torch-stats"), False, False, True, False, True),
-        (("torch", "torch-stats"), False, True, True, False, False),
+        (("torch",), False, True, False, False, True, False),
+        (("torch",), True, False, False, True, True, False),
+        (("torch-stats",), False, False, True, False, True, False),
+        (("torch-stats",), True, False, True, False, True, False),
+        (("torch-op",), False, True, False, False, False, True),
+        (("torch", "torch-op"), False, True, False, False, True, True),
+        (("torch-op", "torch-stats"), False, False, True, False, False, True),
+        (("torch", "torch-stats"), False, True, True, False, True, False),
     ],
 )
 def test_types_decide_what_is_written(
@@ -92,6 +93,7 @@ def test_types_decide_what_is_written(
     data: bool,
     statistics: bool,
     descriptions: bool,
+    modules: bool,
     operators: bool,
 ) -> None:
     settings = TorchSettings(
@@ -99,7 +101,8 @@ def test_types_decide_what_is_written(
     )
     options = capture_options(settings)
     assert (options.data, options.statistics) == (data, statistics)
-    assert (options.descriptions, options.operators) == (descriptions, operators)
+    assert options.descriptions == descriptions
+    assert (options.modules, options.operators) == (modules, operators)
     assert (options.warmup, options.as_json()["run"]) == (2, "r")
 
 

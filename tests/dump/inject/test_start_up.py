@@ -60,7 +60,8 @@ def test_a_program_without_torch_loads_nothing_and_writes_nothing(program: Progr
     code = "import sys; print(*sorted(sys.modules))"
     loaded = set(program.run(code).stdout.split())
     bare = set(program.run(code, AIT_TORCH_CAPTURE="").stdout.split())
-    assert loaded - bare == {"ait_torch_capture", "__future__"}
+    # an editable installation of ours has loaded __future__ before
+    assert loaded - bare - {"__future__"} == {"ait_torch_capture"}
     assert not list(program.channel.iterdir())
     assert not list(program.output.iterdir())
 
@@ -87,7 +88,7 @@ def test_asking_where_torch_is_does_not_start_the_capture_but_importing_does(
     code = (
         "import importlib.util as u, sys; u.find_spec('torch'); import torch\n"
         "print(torch.version, type(torch.__loader__).__name__, torch.__spec__.loader is "
-        "torch.__loader__, [f for f in sys.meta_path if 'ait' in type(f).__module__])"
+        "torch.__loader__, [f for f in sys.meta_path if type(f).__module__.startswith('ait_')])"
     )
     assert program.run(code).stdout == "1 SourceFileLoader True []\n"
     assert "torch" in [report.event for report in program.reports]

@@ -72,6 +72,7 @@ def test_home_in_dump_path_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path
         ({"layers": ["0"]}, "layers"),
         ({"layers": [(1, 2, 3)]}, "layers"),
         ({"mode": "statistics"}, "mode"),
+        ({"modules": False}, "operators=True"),
         ({"warmup": -1}, "warmup"),
         ({"queue_bytes": 0}, "queue_bytes"),
         ({"queue_bytes": 1.5}, "queue_bytes"),

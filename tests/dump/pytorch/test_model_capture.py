@@ -372,6 +372,13 @@ def test_operators_are_below_the_module_that_called_them(tmp_path: Path) -> None
     }
 
 
+def test_operators_alone_are_named_by_their_modules_which_are_left_out(tmp_path: Path) -> None:
+    both = calls(capture(Decoder(1), tmp_path / "both", ids(), operators=True), 0)
+    alone = calls(capture(Decoder(1), tmp_path / "alone", ids(), operators=True, modules=False), 0)
+    assert set(alone) == {name for name in both if ".aten." in name}
+    assert alone
+
+
 def test_an_operator_in_place_is_seen_before_and_after(tmp_path: Path) -> None:
     def body(x: torch.Tensor) -> torch.Tensor:
         x = x.clone()
