@@ -150,7 +150,7 @@ def test_it_says_before_and_after_what_it_does_on_stderr_only(recorder: Recorder
     assert result.stdout == ""
     for part in (
         "run python x.py",
-        "write statistics of inputs and outputs of modules and operators, weights",
+        "write statistics of inputs and outputs of operators, weights",
         "of modules of classes starting with rms and named *.mlp and in layers 0,1; step 0; "
         "all devices",
         "into /o/ait_dump (1.0 GiB free)",

@@ -171,7 +171,7 @@ def test_losses_that_the_capture_noticed(builder: DumpBuilder) -> None:
         SEAL,
     )
     first, second = process(builder).losses
-    assert (first.state, str(first.op_id), first.tensors) == ("failed", "0_0", 2)
+    assert (first.state, first.op, first.tensors) == ("failed", "0_0", 2)
     assert first.reason == "No space left"
     assert (second.state, second.type, second.reason) == ("dropped", "Layer", "gave up")
     assert process(builder).problem == ("process 4242 on device 0: lost 2 tensors of 2 operations")

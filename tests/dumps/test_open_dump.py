@@ -115,8 +115,9 @@ def test_other_folders_are_not_dumps(tmp_path: Path, name: str) -> None:
 
 def test_capture_of_torch_modules_is_not_an_atb_dump(tmp_path: Path) -> None:
     (tmp_path / "ait_dump" / "torch_tensors" / "0_1" / "0").mkdir(parents=True)
+    assert open_dump(tmp_path).kind == "torch"
     with pytest.raises(FormatError, match="is not a dump"):
-        open_dump(tmp_path)
+        open_dump(tmp_path, kind="atb")
 
 
 def test_missing_folder(tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def test_folder_of_several_kinds_needs_the_kind(
 ) -> None:
     entries = {"atb": kinds.get("atb"), "second": kinds.get("atb")}
     monkeypatch.setattr(kinds, "_entries", entries)
-    with pytest.raises(FormatError, match=r"can be read as several kinds of dump \(atb, atb\)"):
+    with pytest.raises(FormatError, match=r"holds several kinds of dump \(atb, atb\)"):
         open_dump(filled.root)
     assert open_dump(filled.root, kind="second").root == filled.root
 
