@@ -49,6 +49,7 @@ def test_wheel_carries_probe_and_hostatb_for_both_abis(wheel: Path) -> None:
     for abi in (0, 1):
         assert f"ait_llm/lib/libatb_probe_abi{abi}.so" in names
         assert f"ait_llm/lib/hostatb/cxx_abi_{abi}/lib/libatb.so" in names
+    assert {"ait_llm/lib/ait_probe_writer", "ait_llm/lib/libait_statistics.so"} <= names
 
 
 def test_wheel_carries_commands_and_golden_operators_but_no_sources(wheel: Path) -> None:
