@@ -57,3 +57,12 @@ def test_wheel_carries_commands_and_golden_operators_but_no_sources(wheel: Path)
     assert "ait_llm/cli/main.py" in names
     assert "ait_llm/opcheck/golden/base.py" in names
     assert not [name for name in names if name.endswith((".cpp", ".h"))]
+
+
+def test_wheel_keeps_the_writer_executable(wheel: Path) -> None:
+    (entry,) = [
+        entry
+        for entry in zipfile.ZipFile(wheel).infolist()
+        if entry.filename == "ait_llm/lib/ait_probe_writer"
+    ]
+    assert entry.external_attr >> 16 & 0o111 == 0o111
