@@ -1,7 +1,18 @@
-"""Settings for all tests, made before anything imports torch."""
+"""Settings for all tests, made before anything imports torch or starts a program."""
 
 import os
+import signal
 
 # Many tests fork or start programs. OpenMP's threads do not survive a fork, and on a small machine
 # more threads than tests need only get in each other's way. Programs that tests start inherit this.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# A job in the background or under nohup is started with these ignored, and so would be every
+# program that a test sends one to.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
