@@ -58,8 +58,8 @@ class StepRange:
             raise UsageError(f"range {text!r} is not whole numbers joined by ',', such as 0,0")
         if len(fields) % 2:
             raise UsageError(
-                f"range {text!r} has {len(fields)} numbers; give pairs of first and last step, "
-                f"such as {fields[-1]},{fields[-1]} for one step"
+                f"range {text!r} has {len(fields)} numbers; give pairs of first and last, "
+                f"such as {fields[-1]},{fields[-1]} for one alone"
             )
         numbers = [int(field) for field in fields]
         pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))
