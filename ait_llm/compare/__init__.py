@@ -1,0 +1,1 @@
+"""The use case compare: read, match, measure, judge. Returns values, never prints."""

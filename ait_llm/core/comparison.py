@@ -1,0 +1,284 @@
+"""What a comparison says about one pair of tensors, and what it says in all.
+
+These types are values: matchers, metrics and judges fill them, report writers print them. They hold
+numbers and names, never tensor data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal
+
+from ait_llm.core.dtype import DType
+
+
+class Verdict(Enum):
+    """What became of one pair; SKIPPED and ERROR always come with a reason."""
+
+    PASS = "PASS"  # a verdict, not a password
+    FAIL = "FAIL"
+    SKIPPED = "SKIPPED"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """One tensor of a dump, by the names that a report prints.
+
+    Attributes:
+        op: operation name (``LinearOperation_0_1``) or dotted path of a torch module; the file's
+            name in a comparison of single files.
+        op_id: position in the topology (``0_1_0``), empty without one.
+        op_type: ``LinearOperation``, ``LlamaRMSNorm``; empty for single files.
+        name: ``outtensor0``, or the tensor's name within a file that holds several.
+        role: input or output of its operation, a weight, or the content of a single file.
+        index: position among the inputs or outputs.
+        label: the operator's own name for it (``weight``), empty without one.
+        step: execution count in its own dump, 0-based.
+        call: which call of that operation within the step, from 0.
+        device, pid: the process, -1 if unknown.
+        order: rank of its operation in the execution order of its process, from 0 over all steps.
+        path: the file.
+        dtype: logical element type, None if unreadable.
+        shape: dims as recorded, None if unreadable.
+    """
+
+    op: str
+    op_id: str
+    op_type: str
+    name: str
+    role: Literal["in", "out", "weight", "file"]
+    index: int
+    path: str
+    label: str = ""
+    step: int = 0
+    call: int = 0
+    device: int = -1
+    pid: int = -1
+    order: int = 0
+    dtype: DType | None = None
+    shape: tuple[int, ...] | None = None
+
+    @property
+    def title(self) -> str:
+        """``LinearOperation_0_1 outtensor0``."""
+        return f"{self.op} {self.name}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class SideSummary:
+    """Numbers about one side of a pair, after alignment; None where they cannot be computed.
+
+    Attributes:
+        max, min, mean, norm: of the finite elements, in float64.
+        nan, inf: how many elements are not finite.
+    """
+
+    max: float | None
+    min: float | None
+    mean: float | None
+    norm: float | None
+    nan: int = 0
+    inf: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One pair of tensors, compared or not.
+
+    Attributes:
+        golden, mine: the tensors; exactly one is None for a tensor without a partner.
+        verdict: PASS, FAIL, SKIPPED or ERROR.
+        reason: why it was not compared, or what is wrong; empty for a plain PASS.
+        rule: the matcher that made the pair (``by_name``, ``atb_torch``).
+        confidence: of the match, in [0, 1].
+        why: the matcher's reason in a few words.
+        golden_view, my_view: what was done to make the two comparable (``rows 0:7 of axis 0``),
+            empty when nothing was.
+        golden_summary, my_summary: statistics of both sides.
+        values: metric results by name.
+        missing: metric name to the reason why it has no value.
+        tolerance: limits that were applied, by the name of the metric they limit.
+        needed: limits that would just have passed, by the same names.
+        worst: index of the largest absolute error, in the aligned golden shape.
+        worst_values: golden and my value there.
+        first_bad: index of the first element that is not finite on one side only, or not equal
+            where both are not finite.
+        inherited: error that the operation's inputs bring with them, as a relative error; None if
+            unknown.
+        introduced: error that the operation adds itself, as a relative error; None if unknown.
+    """
+
+    golden: TensorRecord | None
+    mine: TensorRecord | None
+    verdict: Verdict
+    reason: str = ""
+    rule: str = ""
+    confidence: float = 1.0
+    why: str = ""
+    golden_view: str = ""
+    my_view: str = ""
+    golden_summary: SideSummary | None = None
+    my_summary: SideSummary | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    needed: Mapping[str, float] = field(default_factory=dict)
+    worst: tuple[int, ...] | None = None
+    worst_values: tuple[float, float] | None = None
+    first_bad: tuple[int, ...] | None = None
+    inherited: float | None = None
+    introduced: float | None = None
+
+    @property
+    def record(self) -> TensorRecord:
+        """My tensor, or the golden one where mine has no partner."""
+        record = self.mine if self.mine is not None else self.golden
+        if record is None:
+            raise ValueError("a comparison has at least one side")
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a dump lacks or that a whole side could not offer.
+
+    Attributes:
+        side: whose it is.
+        text: what, in one sentence.
+        decides: whether it makes the comparison incomplete (exit code 3).
+    """
+
+    side: Literal["golden", "mine", "both"]
+    text: str
+    decides: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the error of one step of one process started.
+
+    Attributes:
+        op, op_id, op_type, step, device, pid: my operation.
+        golden_op: its golden counterpart, empty without one.
+        index: of the comparison that shows it, in ``Report.comparisons``; None if the operation's
+            own outputs were not compared.
+        evidence: how it was found, in one sentence with its numbers.
+        certain: False if the error may also have started in one of ``candidates``.
+        candidates: other operations that cannot be told apart, in execution order.
+        inherited, introduced: relative errors, as in :class:`Comparison`.
+    """
+
+    op: str
+    op_id: str
+    op_type: str
+    step: int
+    device: int = -1
+    pid: int = -1
+    golden_op: str = ""
+    index: int | None = None
+    evidence: str = ""
+    certain: bool = True
+    candidates: tuple[str, ...] = ()
+    inherited: float | None = None
+    introduced: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two inputs of a comparison.
+
+    Attributes:
+        path: as given.
+        kind: ``atb``, ``torch``, ``file``, ``weights``.
+        processes: ``{device}_{PID}`` of each.
+        steps: execution counts that were looked at.
+    """
+
+    path: str
+    kind: str
+    processes: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that a comparison found.
+
+    Attributes:
+        golden, mine: the two sides.
+        scenario: ``file``, ``atb-torch``, ``torch-torch``, ``atb-atb``, ``weights`` and so on.
+        comparisons: every pair and every tensor without a partner, in execution order of my side.
+        problems: what was missing or unsealed.
+        origins: where errors started, the earliest first; empty when nothing failed.
+        metrics: names of the metrics that were computed, in the order of the report's columns.
+        options: the settings that the result depends on.
+        partial: True if it was interrupted before everything was compared.
+        started, finished: local time, ISO 8601 with offset.
+    """
+
+    golden: Side
+    mine: Side
+    scenario: str
+    comparisons: Sequence[Comparison]
+    problems: Sequence[Problem] = ()
+    origins: Sequence[Origin] = ()
+    metrics: Sequence[str] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    partial: bool = False
+    started: str = ""
+    finished: str = ""
+
+    def with_verdict(self, verdict: Verdict) -> Iterator[Comparison]:
+        """The comparisons with that verdict."""
+        return (item for item in self.comparisons if item.verdict is verdict)
+
+    @property
+    def counts(self) -> Mapping[Verdict, int]:
+        """How many comparisons have each verdict."""
+        counts = dict.fromkeys(Verdict, 0)
+        for item in self.comparisons:
+            counts[item.verdict] += 1
+        return counts
+
+    @property
+    def compared(self) -> int:
+        """How many pairs have numbers behind their verdict."""
+        counts = self.counts
+        return counts[Verdict.PASS] + counts[Verdict.FAIL]
+
+    @property
+    def complete(self) -> bool:
+        """True if everything was looked at: no ERROR, no SKIPPED, no problem that decides."""
+        counts = self.counts
+        return not (
+            self.partial
+            or counts[Verdict.ERROR]
+            or counts[Verdict.SKIPPED]
+            or not self.compared
+            or any(problem.decides for problem in self.problems)
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """FAIL if any pair failed, PASS if all passed and nothing is missing, else SKIPPED."""
+        if self.counts[Verdict.FAIL]:
+            return Verdict.FAIL
+        return Verdict.PASS if self.complete else Verdict.SKIPPED
+
+    def exit_code(self, *, allow_skip: bool = False) -> int:
+        """0 all compared and passed, 1 a pair failed, 3 incomplete.
+
+        Args:
+            allow_skip: what was not compared does not count; a comparison of nothing still does.
+        """
+        if self.verdict is Verdict.FAIL:
+            return 1
+        if self.verdict is Verdict.PASS:
+            return 0
+        return 0 if allow_skip and self.compared and not self.partial else 3
+
+    def __bool__(self) -> bool:
+        return self.verdict is Verdict.PASS

@@ -1,0 +1,1 @@
+"""Which golden tensor belongs to which of mine, and why."""

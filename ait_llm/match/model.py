@@ -1,0 +1,139 @@
+"""What a matcher gets and what it hands back.
+
+A :class:`Run` is one forward pass of one process of one side. Matchers get a run of each side that
+belong together and say which tensors answer each other; pairing the runs is ``pairing``'s work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ait_llm.core import Registry
+from ait_llm.core.comparison import TensorRecord
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.errors import FormatError
+from ait_llm.match.views import View
+from ait_llm.topology import Graph
+
+SideName = Literal["golden", "mine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One forward pass of one process.
+
+    Attributes:
+        kind: kind of the dump: ``atb``, ``torch``.
+        device, pid: the process.
+        step: its number within the process: 0 for the first pass (prefill), then each decode step.
+        operations: what was executed, in execution order, a graph before its members.
+        first_order: execution rank of the first operation within the process.
+        graphs: topology of top-level operations by operation name, where the run reported it.
+        model: topology of the whole model, where the run reported it.
+    """
+
+    kind: str
+    device: int
+    pid: int
+    step: int
+    operations: Sequence[Operation]
+    first_order: int = 0
+    graphs: Mapping[str, Graph] = field(default_factory=dict)
+    model: Graph | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One side of a match: a tensor and what to do to it before it is compared.
+
+    Attributes:
+        record: how reports call it.
+        tensor: where its values come from.
+        views: applied in order to the tensor's row-major values.
+    """
+
+    record: TensorRecord
+    tensor: Tensor
+    views: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A golden tensor and the one of mine that answers it.
+
+    Attributes:
+        golden, mine: the tensors.
+        rule: the matcher.
+        confidence: in [0, 1]; 1 for a rule that cannot be wrong, below 0.5 for ambiguous twins.
+        reason: why these two, in a few words.
+        alternatives: titles of other golden tensors that fit as well; not empty means ambiguous.
+    """
+
+    golden: Source
+    mine: Source
+    rule: str
+    confidence: float
+    reason: str
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """A tensor without a partner.
+
+    Attributes:
+        side: whose it is.
+        record: the tensor.
+        reason: why it has no partner, as a clause.
+    """
+
+    side: SideName
+    record: TensorRecord
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MatchOptions:
+    """Settings of the user.
+
+    Attributes:
+        op_mapping: the user's table, ATB type to torch types; None without one.
+        by_value: try fingerprints of values for what nothing else matched.
+    """
+
+    op_mapping: Mapping[str, Sequence[str]] | None = None
+    by_value: bool = False
+
+
+Matcher = Callable[[Run, Run, MatchOptions], Iterable["Match | Unmatched"]]
+
+# Golden run first. A matcher yields what it is sure of and leaves the rest; the caller adds an
+# Unmatched for every tensor that nobody mentioned.
+matchers: Registry[Matcher] = Registry("matcher")
+
+
+def record_of(operation: Operation, tensor: Tensor, order: int) -> TensorRecord:
+    """How reports call a tensor; dtype and shape stay None if its header cannot be read."""
+    try:
+        dtype, shape = tensor.dtype, tensor.shape
+    except FormatError:
+        dtype, shape = None, None
+    return TensorRecord(
+        op=operation.name,
+        op_id=str(operation.op_id),
+        op_type=operation.type,
+        name=tensor.name,
+        role=tensor.role,
+        index=tensor.index,
+        path=str(tensor.path),
+        label=tensor.ir_name or "",
+        step=operation.step,
+        call=getattr(operation, "call", 0),  # only dumps of torch modules count calls
+        device=operation.device,
+        pid=operation.pid,
+        order=order,
+        dtype=dtype,
+        shape=shape,
+    )

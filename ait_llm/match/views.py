@@ -1,0 +1,119 @@
+"""What is done to a tensor so that it can be compared with its partner.
+
+Views are cheap descriptions; :func:`apply` carries them out on NumPy arrays, without a copy where
+NumPy needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ait_llm.formats.elements import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Elements ``start`` to ``stop`` of one axis: a share of a fused projection."""
+
+    axis: int
+    start: int
+    stop: int
+
+    def apply(self, array: Array) -> Array:
+        """The part, as a view."""
+        if not 0 <= self.start <= self.stop <= array.shape[self.axis]:
+            raise ValueError(f"{self} reaches beyond shape {list(array.shape)}")
+        index = [slice(None)] * array.ndim
+        index[self.axis] = slice(self.start, self.stop)
+        return array[tuple(index)]
+
+    def __str__(self) -> str:
+        return f"{self.start}:{self.stop} of axis {self.axis}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Elements at these places of one axis: the real tokens of a padded batch."""
+
+    axis: int
+    indices: tuple[int, ...]
+
+    def apply(self, array: Array) -> Array:
+        """The elements, copied."""
+        if any(not 0 <= index < array.shape[self.axis] for index in self.indices):
+            raise ValueError(f"{self} reaches beyond shape {list(array.shape)}")
+        rows: Array = np.take(array, self.indices, axis=self.axis)
+        return rows
+
+    def __str__(self) -> str:
+        return f"{len(self.indices)} rows of axis {self.axis}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements in another shape: ``[batch, seq, hidden]`` as ``[tokens, hidden]``."""
+
+    shape: tuple[int, ...]
+
+    def apply(self, array: Array) -> Array:
+        """The array in that shape; a copy only if it is not contiguous."""
+        if prod(self.shape) != array.size:
+            raise ValueError(f"{list(array.shape)} cannot be taken as {list(self.shape)}")
+        return array.reshape(self.shape)
+
+    def __str__(self) -> str:
+        return f"as {list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Axes in another order: a transposed weight, heads before tokens."""
+
+    axes: tuple[int, ...]
+
+    def apply(self, array: Array) -> Array:
+        """The array with its axes reordered, as a view."""
+        return array.transpose(self.axes)
+
+    def __str__(self) -> str:
+        return f"axes {','.join(map(str, self.axes))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The whole tensor several times along one axis: a smaller batch against a larger one."""
+
+    axis: int
+    times: int
+
+    def apply(self, array: Array) -> Array:
+        """The repeated array, copied."""
+        times = [1] * array.ndim
+        times[self.axis] = self.times
+        return np.tile(array, times)
+
+    def __str__(self) -> str:
+        return f"{self.times} times along axis {self.axis}"
+
+
+View = Part | Rows | Reshape | Reorder | Repeat
+
+
+def apply(array: Array, views: Sequence[View]) -> Array:
+    """Carry out views in order.
+
+    Raises:
+        ValueError: a view does not fit the array.
+    """
+    for view in views:
+        array = view.apply(array)
+    return array
+
+
+def describe(views: Sequence[View]) -> str:
+    """Views in words, such as ``as [11, 64], 0:64 of axis 1``."""
+    return ", ".join(map(str, views))

@@ -1,0 +1,1 @@
+"""Pairs of tensors to numbers, and numbers to verdicts."""

@@ -1,0 +1,1 @@
+"""Writers: one report, one file."""
