@@ -77,7 +77,8 @@ class Reorder:
 
     def apply(self, array: Array) -> Array:
         """The array with its axes reordered, as a view."""
-        return array.transpose(self.axes)
+        reordered: Array = array.transpose(self.axes)
+        return reordered
 
     def __str__(self) -> str:
         return f"axes {','.join(map(str, self.axes))}"
