@@ -23,6 +23,13 @@ class Verdict(Enum):
     ERROR = "ERROR"
 
 
+# Relative errors abs(m - g) / abs(g) that separate the bins 1 to 14 of a histogram. Bin 0 counts
+# equal elements, bin 14 also those whose golden value alone is zero, bin 15 those that are not
+# finite on either side.
+HISTOGRAM_EDGES = tuple(float(f"1e{exponent}") for exponent in range(-10, 3))
+HISTOGRAM_BINS = len(HISTOGRAM_EDGES) + 3
+
+
 @dataclass(frozen=True, slots=True)
 class TensorRecord:
     """One tensor of a dump, by the names that a report prints.
@@ -109,6 +116,8 @@ class Comparison:
         inherited: error that the operation's inputs bring with them, as a relative error; None if
             unknown.
         introduced: error that the operation adds itself, as a relative error; None if unknown.
+        histogram: how many elements have which relative error, in the bins of
+            :data:`HISTOGRAM_EDGES`; None where nobody counted.
     """
 
     golden: TensorRecord | None
@@ -131,6 +140,7 @@ class Comparison:
     first_bad: tuple[int, ...] | None = None
     inherited: float | None = None
     introduced: float | None = None
+    histogram: tuple[int, ...] | None = None
 
     @property
     def record(self) -> TensorRecord:
