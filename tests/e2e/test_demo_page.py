@@ -25,10 +25,11 @@ def _without_measurements(text: str) -> str:
     return re.sub(r"similarity (\d\.\d\d)\d\d", r"similarity \1", text)
 
 
-def test_the_page_shows_both_programs() -> None:
+def test_the_page_shows_the_programs() -> None:
     assert [command.split()[2] for command, _ in BLOCKS] == [
         "ait_llm.hostatb.demo.llama",
         "ait_llm.hostatb.demo.bert",
+        "ait_llm.hostatb.demo.llama_torch",
     ]
 
 

@@ -6,6 +6,7 @@ sentences, else random ones on random tokens. It knows nothing of dumps.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from time import perf_counter
@@ -49,7 +50,7 @@ def _random(dtype: torch.dtype, seed: int) -> tuple[BertConfig, Weights, list[Te
     return config, bert_weights(config, seed), ids
 
 
-def _choose(
+def choose_model(
     which: str, dtype: torch.dtype, seed: int, sentences: tuple[str, ...]
 ) -> tuple[str, BertConfig, Weights, list[Tensor]]:
     """Name, shape, weights and token ids of the model to run.
@@ -68,19 +69,33 @@ def _choose(
     return ("random weights", *_random(dtype, seed))
 
 
+def model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``SENTENCES``, ``--weights`` (passed on as ``which``) and ``--seed``."""
+    command = click.option("--seed", default=0, help="Seed of random weights and tokens.")(command)
+    command = click.option(
+        "--weights",
+        "which",
+        type=click.Choice(["auto", "minilm", "random"]),
+        default="auto",
+        help=f"Published weights of {PACKAGE} or random ones; auto takes what is installed.",
+    )(command)
+    return click.argument("sentences", nargs=-1)(command)
+
+
+def tell_similarities(name: str, texts: Sequence[str], vectors: Tensor) -> None:
+    """Print the cosine similarity of each two unit vectors ``[batch, hidden]``."""
+    for first, second in combinations(range(len(vectors)), 2):
+        pair = f"sequences {first} and {second}"
+        if name != "random weights":
+            pair = f"{texts[first]!r} and {texts[second]!r}"
+        click.echo(f"similarity {float(vectors[first] @ vectors[second]):.4f}: {pair}")
+
+
 @click.command(cls=Program, context_settings={"show_default": True})
-@click.argument("sentences", nargs=-1)
-@click.option(
-    "--weights",
-    "which",
-    type=click.Choice(["auto", "minilm", "random"]),
-    default="auto",
-    help=f"Published weights of {PACKAGE} or random ones; auto takes what is installed.",
-)
+@model_options
 @click.option(
     "--dtype", type=click.Choice(list(ATB_DTYPES)), default="float16", help="Element type."
 )
-@click.option("--seed", default=0, help="Seed of random weights and tokens.")
 @fault_options
 @click.option("--save-outputs", "output", type=click.Path(path_type=Path), help="Save embeddings.")
 @click.option("--check", is_flag=True, help="Compare with PyTorch; exit with 1 on failure.")
@@ -98,7 +113,7 @@ def main(
 ) -> None:
     """Embed SENTENCES (or an example) with a BERT encoder on the acceleration library."""
     inject_faults(wrong)
-    name, config, weights, ids = _choose(which, ATB_DTYPES[dtype], seed, sentences)
+    name, config, weights, ids = choose_model(which, ATB_DTYPES[dtype], seed, sentences)
     lengths = [len(sequence) for sequence in ids]
     click.echo(f"bert {name}: {config.num_layers} layers of {config.hidden_size}, {dtype}")
     model = BertForAtb(config, weights)
@@ -106,12 +121,7 @@ def main(
     hidden = model.encode(ids)
     click.echo(f"{len(ids)} sequences, {sum(lengths)} tokens in {perf_counter() - start:.2f} s")
     vectors = mean_pool(hidden, lengths)
-    texts = sentences or SENTENCES
-    for first, second in combinations(range(len(ids)), 2):
-        pair = f"sequences {first} and {second}"
-        if name != "random weights":
-            pair = f"{texts[first]!r} and {texts[second]!r}"
-        click.echo(f"similarity {float(vectors[first] @ vectors[second]):.4f}: {pair}")
+    tell_similarities(name, sentences or SENTENCES, vectors)
     if output is not None:
         save_outputs(output, {"embeddings": vectors, "hidden_states": hidden})
     if not check:

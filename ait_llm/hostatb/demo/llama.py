@@ -6,12 +6,13 @@ knows nothing of dumps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 import click
+import torch
 from torch import Tensor
 
 from ait_llm.errors import UsageError
@@ -30,7 +31,12 @@ from ait_llm.hostatb.models.llama_torch import llama_twin
 from ait_llm.hostatb.models.weights import Weights, llama_weights
 
 
-def _lengths(text: str) -> list[int]:
+def prompt_lengths_of(text: str) -> list[int]:
+    """The numbers of ``--prompt-lengths``.
+
+    Raises:
+        UsageError: something else than numbers.
+    """
     try:
         return [int(item) for item in text.split(",")]
     except ValueError:
@@ -53,8 +59,8 @@ def _check(
     return passed
 
 
-def _shape_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options that replace one size of the preset; each is named as the field it replaces."""
+def shape_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--preset`` and options that replace one of its sizes, named as the fields."""
     for flag, field, what in (
         ("--vocab", "vocab_size", "Vocabulary size"),
         ("--intermediate", "intermediate_size", "Size inside the MLP"),
@@ -66,12 +72,36 @@ def _shape_options(command: Callable[..., None]) -> Callable[..., None]:
         command = click.option(flag, field, type=int, help=f"{what} instead of the preset's.")(
             command
         )
-    return command
+    presets = click.Choice(list(LLAMA_PRESETS))
+    return click.option("--preset", type=presets, default="tiny", help="Shape.")(command)
+
+
+def shape(preset: str, dtype: torch.dtype, sizes: Mapping[str, int | None]) -> LlamaConfig:
+    """The model that the options of :func:`shape_options` describe.
+
+    Raises:
+        UsageError: sizes that do not fit together.
+    """
+    given = {field: size for field, size in sizes.items() if size is not None}
+    return replace(LLAMA_PRESETS[preset], dtype=dtype, **given)
+
+
+def describe(preset: str, config: LlamaConfig, dtype: str) -> str:
+    """The line that a program prints about its model."""
+    return (
+        f"llama {preset}: {config.parameters:,} weights, {config.num_layers} layers of "
+        f"{config.hidden_size}, {config.num_heads} heads over {config.num_kv_heads}, {dtype}"
+    )
+
+
+def tell_tokens(prompts: Sequence[Tensor], tokens: Tensor) -> None:
+    """Print the new tokens ``[steps, batch]`` of each prompt."""
+    for prompt, chosen in zip(prompts, tokens.T.tolist(), strict=True):
+        click.echo(f"prompt of {len(prompt)} tokens -> {chosen}")
 
 
 @click.command(cls=Program, context_settings={"show_default": True})
-@click.option("--preset", type=click.Choice(list(LLAMA_PRESETS)), default="tiny", help="Shape.")
-@_shape_options
+@shape_options
 @click.option(
     "--dtype",
     type=click.Choice(list(ATB_DTYPES)),
@@ -104,21 +134,16 @@ def main(
 ) -> None:
     """Generate tokens with a Llama decoder on the acceleration library."""
     inject_faults(wrong)
-    given = {field: size for field, size in sizes.items() if size is not None}
-    config = replace(LLAMA_PRESETS[preset], dtype=ATB_DTYPES[dtype], **given)
-    prompts = random_prompts(config, _lengths(prompt_lengths), seed)
+    config = shape(preset, ATB_DTYPES[dtype], sizes)
+    prompts = random_prompts(config, prompt_lengths_of(prompt_lengths), seed)
     check_lengths(config, prompts, tokens)
-    click.echo(
-        f"llama {preset}: {config.parameters:,} weights, {config.num_layers} layers of "
-        f"{config.hidden_size}, {config.num_heads} heads over {config.num_kv_heads}, {dtype}"
-    )
+    click.echo(describe(preset, config, dtype))
     weights = llama_weights(config, seed)
     model = make_llama(config, weights, [len(prompt) for prompt in prompts], tokens, block_size)
     start = perf_counter()
     generation = generate(model, prompts, tokens)
     seconds = perf_counter() - start
-    for prompt, chosen in zip(prompts, generation.tokens.T.tolist(), strict=True):
-        click.echo(f"prompt of {len(prompt)} tokens -> {chosen}")
+    tell_tokens(prompts, generation.tokens)
     click.echo(f"{len(prompts)} x {tokens} tokens in {seconds:.2f} s")
     if output is not None:
         save_outputs(output, {"logits": generation.logits, "tokens": generation.tokens})

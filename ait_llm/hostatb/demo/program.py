@@ -14,6 +14,10 @@ from torch import Tensor
 from ait_llm.errors import AitError, MissingDependencyError, UsageError
 from ait_llm.hostatb.faults import faults
 from ait_llm.hostatb.injection import inject
+from ait_llm.hostatb.models.config import ATB_DTYPES
+
+# PyTorch computes in what the acceleration library takes, and in a wider type for a better golden.
+TWIN_DTYPES: dict[str, torch.dtype] = {**ATB_DTYPES, "float32": torch.float32}
 
 
 class Program(click.Command):
@@ -51,6 +55,32 @@ def fault_options(command: Callable[..., None]) -> Callable[..., None]:
         expose_value=False,
         callback=_list_faults,
         help="List the faults and exit.",
+    )(command)
+
+
+def _weights_dtype(ctx: click.Context, _param: click.Parameter, given: str | None) -> str:
+    """The dtype of ``--weights-dtype``, else that of ``--dtype`` if mine can have it."""
+    if given is not None:
+        return given
+    dtype: str = ctx.params["dtype"]
+    return dtype if dtype in ATB_DTYPES else next(iter(ATB_DTYPES))
+
+
+def twin_dtype_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--dtype`` and ``--weights-dtype`` of a program in PyTorch."""
+    command = click.option(
+        "--weights-dtype",
+        type=click.Choice(list(TWIN_DTYPES)),
+        callback=_weights_dtype,
+        help="Round the weights to this type first, as the other side does.  "
+        "[default: --dtype, or float16 with float32]",
+    )(command)
+    return click.option(
+        "--dtype",
+        type=click.Choice(list(TWIN_DTYPES)),
+        default="float16",
+        is_eager=True,  # the default of --weights-dtype depends on it
+        help="Element type of the computation.",
     )(command)
 
 

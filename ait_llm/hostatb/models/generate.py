@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -106,6 +106,39 @@ def generate(model: LlamaForAtb, prompts: Sequence[Tensor], steps: int) -> Gener
 
 
 @torch.no_grad()
+def _run_twin(
+    twin: LlamaForCausalLM,
+    config: LlamaConfig,
+    prompts: Sequence[Tensor],
+    steps: int,
+    choose: Callable[[int, Tensor], Tensor],
+) -> Generation:
+    """Run the twin on a padded batch; ``choose(step, logits)`` gives the tokens ``[batch]``."""
+    cache = DenseCache(config, len(prompts), check_lengths(config, prompts, steps))
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    padded = torch.nn.utils.rnn.pad_sequence(list(prompts), batch_first=True)
+    positions = torch.arange(padded.shape[1]).expand_as(padded)
+    logits = [twin(padded, positions, cache, lengths - 1)]
+    tokens = [choose(0, logits[0])]
+    last = torch.zeros(len(prompts), dtype=torch.int64)
+    for step in range(1, steps):
+        now = (lengths + step - 1).unsqueeze(1)
+        logits.append(twin(tokens[-1].unsqueeze(1), now, cache, last))
+        tokens.append(choose(step, logits[-1]))
+    return Generation(torch.stack(tokens), torch.stack(logits))
+
+
+def generate_with_twin(
+    twin: LlamaForCausalLM, config: LlamaConfig, prompts: Sequence[Tensor], steps: int
+) -> Generation:
+    """As :func:`generate`, computed by the twin.
+
+    Raises:
+        UsageError: more positions than the model has.
+    """
+    return _run_twin(twin, config, prompts, steps, lambda _, logits: logits.argmax(-1))
+
+
 def follow(
     twin: LlamaForCausalLM, config: LlamaConfig, prompts: Sequence[Tensor], tokens: Tensor
 ) -> Tensor:
@@ -120,14 +153,5 @@ def follow(
         prompts: the prompts of the run.
         tokens: what the run generated, ``[steps, batch]``.
     """
-    steps, batch = tokens.shape
-    cache = DenseCache(config, batch, check_lengths(config, prompts, steps))
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    padded = torch.nn.utils.rnn.pad_sequence(list(prompts), batch_first=True)
-    positions = torch.arange(padded.shape[1]).expand_as(padded)
-    logits = [twin(padded, positions, cache, lengths - 1)]
-    last = torch.zeros(batch, dtype=torch.int64)
-    for step in range(steps - 1):
-        now = (lengths + step).unsqueeze(1)
-        logits.append(twin(tokens[step].unsqueeze(1), now, cache, last))
-    return torch.stack(logits)
+    steps = tokens.shape[0]
+    return _run_twin(twin, config, prompts, steps, lambda step, _: tokens[step]).logits
