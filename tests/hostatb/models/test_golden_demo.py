@@ -96,7 +96,7 @@ def _fail(arguments: Sequence[str]) -> Result:
     [
         (torch.tensor([[1, 2, 3]]), r"tokens are torch.int64 [1, 3] instead of int64 [steps, 2]"),
         (torch.tensor([[1.0, 2.0]]), "tokens are torch.float32"),
-        (torch.tensor([[1, 256]]), "tokens outside the vocabulary of 256"),
+        (torch.tensor([[1, 256], [0, 0]]), "tokens outside the vocabulary of 256"),
         (torch.tensor([[1, 2]]), "holds 1 tokens per prompt, not 2"),
     ],
 )
