@@ -14,11 +14,12 @@ import numpy as np
 
 from ait_llm.core import TensorDesc
 from ait_llm.errors import FormatError
-from ait_llm.formats.atb_header import MAX_HEADER_BYTES, AtbHeader, parse_header
+from ait_llm.formats.atb_header import MAGIC, MAX_HEADER_BYTES, AtbHeader, parse_header
 from ait_llm.formats.elements import Array, decode, encode, stored_byte_counts
 from ait_llm.formats.layout import stored_shape
 from ait_llm.formats.names import PLAIN_FORMATS
 from ait_llm.formats.opening import contained, open_unbuffered, unlinked
+from ait_llm.formats.payload import Payload
 
 SUFFIX = ".bin"
 _USUAL_HEADER_BYTES = 1024  # a header has about 100 bytes, the rest would be data
@@ -110,6 +111,22 @@ def resolve_data(
             )
     same = AtbHeader(wanted, header.offset, header.length, header.attributes)
     return holder, same
+
+
+def payload_of(path: Path, header: AtbHeader) -> Payload:
+    """Where the values lie that ``header``, which has data, describes in the file it belongs to."""
+    desc = header.desc
+    return Payload(path, header.offset, header.length, desc.dtype, desc.shape, desc.format)
+
+
+def looks_like_atb(path: Path) -> bool:
+    """True if the file begins like a tensor file.
+
+    Raises:
+        FormatError: it cannot be opened.
+    """
+    with open_unbuffered(path) as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def read_values(path: Path, header: AtbHeader, *, mmap: bool | None = None) -> Array:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from ait_llm.errors import FormatError
 from ait_llm.formats import atb_bin, npy, safetensors_file, torch_file
-from ait_llm.formats.atb_header import MAGIC
 from ait_llm.formats.loaded import LoadedTensor
-from ait_llm.formats.opening import open_regular
 
 SUFFIXES = (atb_bin.SUFFIX, npy.SUFFIX, safetensors_file.SUFFIX, *torch_file.SUFFIXES)
 
@@ -42,7 +40,7 @@ def load(path: Path | str, name: str | None = None) -> LoadedTensor:
         raise FormatError(path, f"holds one tensor, not one called {name!r}")
     if suffix == npy.SUFFIX:
         return npy.read_npy(path)
-    if suffix == atb_bin.SUFFIX or _starts_like_atb(path):
+    if suffix == atb_bin.SUFFIX or atb_bin.looks_like_atb(path):
         holder, header = atb_bin.resolve_data(path)
         array = atb_bin.read_values(holder, header)
         return LoadedTensor(array, header.desc.dtype, header.desc.format)
@@ -60,8 +58,3 @@ def _choose(path: Path, names: list[str], wanted: str | None) -> str:
     if wanted is None:
         raise FormatError(path, f"holds {len(names)} tensors, name one of: {known}")
     raise FormatError(path, f"holds no tensor called {wanted!r}, only: {known}")
-
-
-def _starts_like_atb(path: Path) -> bool:
-    with open_regular(path) as file:
-        return file.read(len(MAGIC)) == MAGIC

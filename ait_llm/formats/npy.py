@@ -15,11 +15,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ait_llm.core import DType
+from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import FormatError
 from ait_llm.formats.elements import decode
 from ait_llm.formats.loaded import LoadedTensor, dtype_of
 from ait_llm.formats.opening import open_regular
+from ait_llm.formats.payload import Payload
 
 SUFFIX = ".npy"
 _MAGIC = b"\x93NUMPY"
@@ -72,6 +73,46 @@ def read_npy(path: Path | str, dtype: DType | None = None) -> LoadedTensor:
         return LoadedTensor(array, dtype_of(array) if dtype is None else dtype)
     except ValueError as error:
         raise FormatError(path, str(error)) from None
+
+
+def read_npy_header(path: Path | str) -> TensorDesc:
+    """Element type and shape of an array; the type is UNDEFINED where no tensor has it.
+
+    Raises:
+        FormatError: not an npy file.
+    """
+    path = Path(path)
+    with open_regular(path) as file:
+        shape, _, stored = _read_header(path, file)
+    try:
+        return TensorDesc(dtype_of(np.empty(0, stored)), shape)
+    except ValueError:
+        return TensorDesc(DType.UNDEFINED, shape)
+
+
+def npy_payload(path: Path | str) -> Payload | None:
+    """Where the values lie; None if they must be converted on reading (byte order, raw types).
+
+    Raises:
+        FormatError: as :func:`read_npy`.
+    """
+    path = Path(path)
+    with open_regular(path) as file:
+        shape, fortran_order, stored = _read_header(path, file)
+        offset, present = file.tell(), os.fstat(file.fileno()).st_size - file.tell()
+    if stored.hasobject or stored.kind == "V" or not stored.isnative:
+        return None
+    expected = math.prod(shape) * stored.itemsize
+    if present != expected:
+        raise FormatError(path, f"header says {expected} bytes of data, the file has {present}")
+    try:
+        dtype = dtype_of(np.empty(0, stored))
+    except ValueError as error:
+        raise FormatError(path, str(error)) from None
+    strides = None
+    if fortran_order and len(shape) > 1:
+        strides = tuple(math.prod(shape[:axis]) for axis in range(len(shape)))
+    return Payload(path, offset, expected, dtype, shape, strides=strides)
 
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -15,9 +15,10 @@ import numpy as np
 
 from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import FormatError
-from ait_llm.formats.elements import decode
+from ait_llm.formats.elements import Array, decode
 from ait_llm.formats.loaded import LoadedTensor
 from ait_llm.formats.opening import open_regular
+from ait_llm.formats.payload import Payload
 
 SUFFIX = ".safetensors"
 _MAX_HEADER_BYTES = 100_000_000  # the limit of the format
@@ -46,9 +47,17 @@ _DTYPES = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class SafetensorsEntry:
+    """Where one tensor of a file lies.
+
+    Attributes:
+        desc: its type and shape.
+        begin: first byte, from the start of the file.
+        length: in bytes.
+    """
+
     desc: TensorDesc
-    begin: int  # from the start of the file
+    begin: int
     length: int
 
 
@@ -58,9 +67,18 @@ def list_safetensors(path: Path | str) -> Mapping[str, TensorDesc]:
     Raises:
         FormatError: the table of contents is unreadable or contradicts the file.
     """
+    return {name: entry.desc for name, entry in index_safetensors(path).items()}
+
+
+def index_safetensors(path: Path | str) -> Mapping[str, SafetensorsEntry]:
+    """Names and places of the tensors in the file, in file order, for :func:`read_entry`.
+
+    Raises:
+        FormatError: the table of contents is unreadable or contradicts the file.
+    """
     path = Path(path)
     with open_regular(path) as file:
-        return {name: entry.desc for name, entry in _read_contents(path, file).items()}
+        return _read_contents(path, file)
 
 
 def read_safetensors(path: Path | str, name: str) -> LoadedTensor:
@@ -69,14 +87,31 @@ def read_safetensors(path: Path | str, name: str) -> LoadedTensor:
     Raises:
         FormatError: as :func:`list_safetensors`, or no tensor of that name.
     """
+    contents = index_safetensors(path)
+    if name not in contents:
+        raise FormatError(path, f"holds no tensor called {name!r}")
+    return read_entry(path, contents[name])
+
+
+def read_entry(path: Path | str, entry: SafetensorsEntry, *, mmap: bool = False) -> LoadedTensor:
+    """Read one tensor of a file whose table of contents is known.
+
+    Args:
+        path: the file.
+        entry: as :func:`index_safetensors` returned it.
+        mmap: map the file instead of copying the values, which are read-only then.
+
+    Raises:
+        FormatError: the file cannot be read, or has become shorter.
+    """
     path = Path(path)
     with open_regular(path) as file:
-        contents = _read_contents(path, file)
-        if name not in contents:
-            raise FormatError(path, f"holds no tensor called {name!r}")
-        entry = contents[name]
-        file.seek(entry.begin)
-        raw = np.frombuffer(bytearray(file.read(entry.length)), dtype=np.uint8)
+        raw: Array
+        if mmap and entry.length and os.fstat(file.fileno()).st_size >= entry.begin + entry.length:
+            raw = np.memmap(file, np.uint8, "r", entry.begin, (entry.length,))
+        else:
+            file.seek(entry.begin)
+            raw = np.frombuffer(bytearray(file.read(entry.length)), dtype=np.uint8)
     try:
         flat = decode(raw, entry.desc.dtype, entry.desc.elements)
     except ValueError as error:
@@ -84,7 +119,22 @@ def read_safetensors(path: Path | str, name: str) -> LoadedTensor:
     return LoadedTensor(flat.reshape(entry.desc.shape), entry.desc.dtype)
 
 
-def _read_contents(path: Path, file: BinaryIO) -> dict[str, _Entry]:
+def safetensors_payloads(path: Path | str) -> dict[str, Payload]:
+    """Where each tensor lies, in file order.
+
+    Raises:
+        FormatError: as :func:`list_safetensors`.
+    """
+    path = Path(path)
+    with open_regular(path) as file:
+        contents = _read_contents(path, file)
+    return {
+        name: Payload(path, entry.begin, entry.length, entry.desc.dtype, entry.desc.shape)
+        for name, entry in contents.items()
+    }
+
+
+def _read_contents(path: Path, file: BinaryIO) -> dict[str, SafetensorsEntry]:
     size = os.fstat(file.fileno()).st_size
     prefix = file.read(8)
     if len(prefix) < 8:
@@ -113,7 +163,7 @@ def _read_contents(path: Path, file: BinaryIO) -> dict[str, _Entry]:
     return entries
 
 
-def _entry(path: Path, name: str, item: object, data_start: int) -> _Entry:
+def _entry(path: Path, name: str, item: object, data_start: int) -> SafetensorsEntry:
     problem = FormatError(path, f"header describes tensor {name!r} wrongly")
     if not isinstance(item, dict):
         raise problem
@@ -131,7 +181,7 @@ def _entry(path: Path, name: str, item: object, data_start: int) -> _Entry:
             f"tensor {name!r} of {dtype.label} {list(shape)} takes "
             f"{dtype.byte_count(math.prod(shape))} bytes, the header says {length}",
         )
-    return _Entry(TensorDesc(dtype, shape), data_start + offsets[0], length)
+    return SafetensorsEntry(TensorDesc(dtype, shape), data_start + offsets[0], length)
 
 
 def _counts(value: object) -> tuple[int, ...] | None:

@@ -1,0 +1,39 @@
+"""One front door to where tensors lie in files; ``load`` is the one to their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ait_llm.formats import atb_bin, npy, safetensors_file, torch_file
+from ait_llm.formats.load import SUFFIXES
+from ait_llm.formats.payload import Payload
+from ait_llm.formats.pth_payload import pth_payloads
+
+
+def locate(path: Path | str) -> Mapping[str, Payload] | None:
+    """Find the tensors of a file without reading them.
+
+    Args:
+        path: an ATB ``.bin``, ``.npy``, ``.pt``, ``.pth`` or ``.safetensors`` file.
+
+    Returns:
+        Tensors by name, ``""`` for the tensor of a file that holds one; None if the file must be
+        read with ``load`` (compressed archives, other byte orders, types without bytes).
+
+    Raises:
+        FormatError: an unknown or damaged file, or one without data.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix == safetensors_file.SUFFIX:
+        return safetensors_file.safetensors_payloads(path)
+    if suffix in torch_file.SUFFIXES:
+        return pth_payloads(path)
+    if suffix == npy.SUFFIX:
+        payload = npy.npy_payload(path)
+        return None if payload is None else {"": payload}
+    if suffix in SUFFIXES or atb_bin.looks_like_atb(path):
+        holder, header = atb_bin.resolve_data(path)
+        return {"": atb_bin.payload_of(holder, header)}
+    return None

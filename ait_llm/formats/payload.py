@@ -1,0 +1,37 @@
+"""Where the bytes of a tensor lie in a file, so that they can be mapped or read in blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from ait_llm.core import FORMAT_ND, DType
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """One tensor within a file; its place was checked against the size of the file.
+
+    Attributes:
+        path: the file that holds the bytes, links and references followed.
+        offset: of the first byte that belongs to the tensor's storage.
+        length: bytes of that storage.
+        dtype: logical element type.
+        shape: dims as recorded; storage dims for private formats.
+        format: ATB format code.
+        strides: in elements, where the elements are not stored in row-major order.
+    """
+
+    path: Path
+    offset: int
+    length: int
+    dtype: DType
+    shape: tuple[int, ...]
+    format: int = FORMAT_ND
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; 1 for rank 0."""
+        return prod(self.shape)
