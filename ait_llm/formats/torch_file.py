@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import FormatError
@@ -19,8 +19,12 @@ SUFFIXES = (".pt", ".pth")
 _MAX_DEPTH = 32
 
 
-def read_torch(path: Path | str) -> dict[str, LoadedTensor]:
+def read_torch(path: Path | str, *, mmap: bool = False) -> dict[str, LoadedTensor]:
     """Read every tensor of the file.
+
+    Args:
+        path: the file.
+        mmap: map the file where its kind allows, so that values are read when they are used.
 
     Returns:
         One entry called ``""`` if the file is a single tensor; else the path of each tensor within
@@ -34,7 +38,11 @@ def read_torch(path: Path | str) -> dict[str, LoadedTensor]:
     torch = import_optional("torch", "reading .pt files")
     with open_regular(path) as file:
         try:
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            # torch maps files by name only; this name is that of the file just checked
+            source = f"/proc/self/fd/{file.fileno()}" if mmap and _is_archive(file) else file
+            content = torch.load(
+                source, map_location="cpu", weights_only=True, mmap=source is not file
+            )
         except Exception as error:  # a damaged archive raises almost any type
             first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise FormatError(
@@ -49,6 +57,13 @@ def read_torch(path: Path | str) -> dict[str, LoadedTensor]:
         }
     except ValueError as error:
         raise FormatError(path, str(error)) from None
+
+
+def _is_archive(file: BinaryIO) -> bool:
+    """True for the zip files that torch has written since 1.6."""
+    start = file.read(4)
+    file.seek(0)
+    return start == b"PK\x03\x04"
 
 
 def _tensors(
