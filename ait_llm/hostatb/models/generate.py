@@ -85,11 +85,20 @@ def _pack(cache: PagedCache, new_tokens: Sequence[Tensor], starts: Sequence[int]
     )
 
 
-def generate(model: LlamaForAtb, prompts: Sequence[Tensor], steps: int) -> Generation:
+def generate(
+    model: LlamaForAtb, prompts: Sequence[Tensor], steps: int, tokens: Tensor | None = None
+) -> Generation:
     """Generate ``steps`` tokens per prompt, always the most likely one.
 
     The first step is a prefill of all prompts together, each later step decodes one token of every
     sequence.
+
+    Args:
+        model: the ATB side.
+        prompts: token ids of each sequence, 1-D int64.
+        steps: tokens per prompt.
+        tokens: what another run generated, ``[steps, batch]``; it is taken instead of the most
+            likely tokens.
 
     Raises:
         UsageError: lengths that do not fit the model or its cache.
@@ -97,12 +106,12 @@ def generate(model: LlamaForAtb, prompts: Sequence[Tensor], steps: int) -> Gener
     check_lengths(model.config, prompts, steps)
     lengths = [len(prompt) for prompt in prompts]
     logits = [model.prefill(_pack(model.cache, prompts, [0] * len(prompts)))]
-    tokens = [logits[-1].argmax(-1)]
-    for step in range(steps - 1):
-        starts = [length + step for length in lengths]
-        logits.append(model.decode(_pack(model.cache, tokens[-1].unsqueeze(1).unbind(), starts)))
-        tokens.append(logits[-1].argmax(-1))
-    return Generation(torch.stack(tokens), torch.stack(logits))
+    chosen = [logits[0].argmax(-1) if tokens is None else tokens[0]]
+    for step in range(1, steps):
+        starts = [length + step - 1 for length in lengths]
+        logits.append(model.decode(_pack(model.cache, chosen[-1].unsqueeze(1).unbind(), starts)))
+        chosen.append(logits[-1].argmax(-1) if tokens is None else tokens[step])
+    return Generation(torch.stack(chosen), torch.stack(logits))
 
 
 @torch.no_grad()

@@ -1,0 +1,262 @@
+"""What one operation adds to the error: its outputs against those that its own inputs demand.
+
+The golden operator of my operation's type is evaluated on my dumped inputs with my dumped
+parameters. What is left between its result and my dumped outputs arose in this operation, however
+wrong its inputs already were. No golden dump is needed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ait_llm.compare.introduced_limits import Excess, excess
+from ait_llm.core.optional import import_optional
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.errors import AitError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ait_llm.opcheck.golden import GoldenOp
+
+# They overwrite an input with values that only depend on the other inputs, so that doing it once
+# more on the state after changes nothing. All other in-place operators need the state before.
+_IDEMPOTENT = frozenset(
+    {
+        "KvCacheOperation",
+        "ReshapeAndCacheOperation",
+        "ReshapeAndCacheOmniOperation",
+        "ReshapeAndCacheWithStrideOperation",
+        "SelfAttentionOperation",
+    }
+)
+# Their results are drawn, or depend on what they are not told.
+_RANDOM = frozenset({"MultinomialOperation", "ToppsampleOperation", "TopkToppSamplingOperation"})
+_SEED = 20240229
+
+
+@dataclass(frozen=True, slots=True)
+class Introduced:
+    """The error that one operation adds itself.
+
+    Attributes:
+        error: Euclidean norm of the error over that of the right result; of the worst output.
+        permitted: what rounding of the operator's data types lets ``error`` be.
+        excess: how many times the error is beyond what any usual kernel may do; above 1 is wrong.
+        strict_excess: the same against float32 sums with one rounding at the end.
+        output: index of the output that these numbers are of.
+        worst: index of the element that is furthest off.
+        mine, right: its values.
+        overflow: the right result is finite and outside the output's data type.
+    """
+
+    error: float
+    permitted: float
+    excess: float
+    strict_excess: float
+    output: int
+    worst: tuple[int, ...]
+    mine: float
+    right: float
+    overflow: bool = False
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if no usual arithmetic explains the error."""
+        return not self.excess <= 1
+
+    @property
+    def is_suspect(self) -> bool:
+        """True if float32 sums rounded once do not explain the error."""
+        return not self.strict_excess <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An operation that could not be evaluated.
+
+    Attributes:
+        reason: why, as a clause.
+    """
+
+    reason: str
+
+
+def introduced_error(operation: Operation, *, in_place: bool = False) -> Introduced | Unknown:
+    """Evaluate an operation of mine on its own inputs and measure what its outputs add.
+
+    Args:
+        operation: an operator, no graph, with dumped inputs and outputs.
+        in_place: an output of it is the memory of one of its inputs.
+
+    Raises:
+        MissingDependencyError: torch is not installed.
+    """
+    import_optional("torch", "telling inherited from introduced error")
+    from ait_llm.opcheck.golden import golden_ops
+
+    if operation.type not in golden_ops:
+        return Unknown(f"there is no golden {operation.type}")
+    if operation.type in _RANDOM:
+        return Unknown(f"{operation.type} draws its result")
+    golden = golden_ops.get(operation.type)
+    try:
+        return _measure(operation, golden, in_place)
+    except AitError as error:
+        return Unknown(str(error))
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # Dumped parameters and shapes come from another library, of any version.
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return Unknown(f"the golden {operation.type} refuses its inputs ({first})")
+
+
+def inputs_of(operation: Operation) -> list[torch.Tensor | None]:
+    """An operation's inputs in their order; None for absent optional ones.
+
+    Raises:
+        FormatError: values were not saved, or a file is damaged.
+    """
+    found = {tensor.index: tensor for tensor in operation.inputs}
+    return [
+        _values(found[index]) if index in found else None
+        for index in range(max(found, default=-1) + 1)
+    ]
+
+
+def _values(tensor: Tensor) -> torch.Tensor | None:
+    return None if 0 in tensor.shape or not tensor.shape else tensor.torch()
+
+
+def evaluate(
+    golden: GoldenOp, inputs: Sequence[torch.Tensor | None], params: Mapping[str, Any]
+) -> tuple[torch.Tensor, ...]:
+    """Unrounded outputs of a golden operator."""
+    import torch
+
+    from ait_llm.opcheck.golden import Arithmetic
+
+    with torch.no_grad():
+        return golden.compute(inputs, params, Arithmetic(round_output=False)).outputs
+
+
+def _measure(operation: Operation, golden: GoldenOp, in_place: bool) -> Introduced | Unknown:
+    import torch
+
+    from ait_llm.opcheck.golden import GOLDEN
+
+    inputs, params = inputs_of(operation), operation.params
+    with torch.no_grad():
+        result = golden.compute(inputs, params, GOLDEN)
+    changed = bool(result.updated_inputs) or in_place
+    if changed and operation.type not in _IDEMPOTENT and "before" not in operation.phases:
+        return Unknown(
+            f"{operation.type} works in place and its inputs were only saved after it ran; "
+            "dump with -time 3"
+        )
+    mine = {tensor.index: tensor for tensor in operation.outputs}
+    if not mine:
+        return Unknown("none of its outputs were saved")
+    exact = evaluate(golden, inputs, params)
+    moved = evaluate(golden, [_moved(tensor) for tensor in inputs], params)
+    unit = _unit(inputs)
+    found: list[Introduced] = []
+    for index, tensor in sorted(mine.items()):
+        if index >= len(exact):
+            return Unknown(f"the golden {operation.type} has {len(exact)} outputs")
+        rounded, values = result.outputs[index], tensor.torch()
+        if values.numel() != rounded.numel():
+            return Unknown(
+                f"the golden {operation.type} makes {list(rounded.shape)} of its inputs where "
+                f"{list(values.shape)} was dumped"
+            )
+        if values.numel():
+            wide = (exact[index], moved[index])
+            found.append(_output(index, values.reshape(rounded.shape), rounded, *wide, unit))
+    if not found:
+        return Unknown("its outputs are empty")
+    return max(found, key=lambda one: (one.excess, one.strict_excess))
+
+
+def _output(
+    index: int,
+    mine: torch.Tensor,
+    rounded: torch.Tensor,
+    exact: torch.Tensor,
+    moved: torch.Tensor,
+    unit: float,
+) -> Introduced:
+    """One output of mine against the exact one."""
+    import torch
+
+    got, wide = mine.double(), exact.double()
+    fits = rounded.to(mine.dtype).double() if mine.is_floating_point() else wide
+    finite = torch.isfinite(got) & torch.isfinite(fits) & torch.isfinite(wide)
+    same = (got == fits) | (torch.isnan(got) & torch.isnan(fits))
+    broken = ~finite & ~same
+    overflow = bool((torch.isfinite(wide) & torch.isinf(fits) & same).any())
+    if bool(broken.any()):
+        place = int(broken.flatten().to(torch.uint8).argmax())
+        return _introduced(index, got, wide, place, Excess(*[float("inf")] * 3, 0.0, place), False)
+    if not mine.is_floating_point():
+        wrong = got != wide
+        place = int(wrong.flatten().to(torch.uint8).argmax())
+        # Whole numbers made by rounding may be off by one at a tie.
+        off = float((got - wide).abs().max())
+        share = float(wrong.double().mean())
+        factor = off if off > 1 else 100 * share
+        return _introduced(
+            index, got, wide, place, Excess(factor, factor, share, 0.01, place), False
+        )
+    zero = torch.zeros((), dtype=torch.float64)
+    change = (moved.double() - wide).abs() / (2 * unit)
+    change = torch.where(torch.isfinite(change) & finite, change, zero)
+    numbers = excess(
+        torch.where(finite, wide, zero), torch.where(finite, got, zero), change, mine.dtype, unit
+    )
+    return _introduced(index, got, wide, numbers.worst, numbers, overflow)
+
+
+def _introduced(
+    index: int, got: torch.Tensor, exact: torch.Tensor, place: int, numbers: Excess, overflow: bool
+) -> Introduced:
+    worst, rest = [], place
+    for size in reversed(got.shape):
+        rest, at = divmod(rest, size)
+        worst.append(at)
+    return Introduced(
+        error=numbers.error,
+        permitted=numbers.permitted,
+        excess=numbers.loose,
+        strict_excess=numbers.strict,
+        output=index,
+        worst=tuple(reversed(worst)),
+        mine=float(got.flatten()[place]),
+        right=float(exact.flatten()[place]),
+        overflow=overflow,
+    )
+
+
+def _unit(inputs: Sequence[torch.Tensor | None]) -> float:
+    """Largest relative error of one rounding in the narrowest floating input of 16 bits or more."""
+    import torch
+
+    kinds = {tensor.dtype for tensor in inputs if tensor is not None}
+    wide = [dtype for dtype in kinds if dtype.is_floating_point and dtype.itemsize > 1]
+    return max((torch.finfo(dtype).eps / 2 for dtype in wide), default=2.0**-24)
+
+
+def _moved(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """Floating inputs with each element moved by about one rounding, up or down by chance."""
+    import torch
+
+    if tensor is None or not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
+        return tensor
+    generator = torch.Generator()
+    generator.manual_seed(_SEED + tensor.numel())
+    info = torch.finfo(tensor.dtype)
+    signs = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8)
+    factor = 1 + info.eps * (2.0 * signs.double() - 1)
+    moved = (tensor.double() * factor).clamp(info.min, info.max).to(tensor.dtype)
+    return torch.where(torch.isfinite(tensor), moved, tensor)

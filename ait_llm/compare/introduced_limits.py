@@ -1,0 +1,101 @@
+"""How far an operator's result may be from the exact one, derived from its arithmetic.
+
+Two limits stand side by side. *Strict* is what an accelerator promises: sums in float32, one
+rounding to the output type at the end. *Loose* also allows kernels that round intermediate results
+to the input's 16 bits, as fast attention does: an error like that of four more roundings of each
+input.
+
+How much such roundings change the result is measured, not derived per operator: the operator is
+evaluated once more on inputs that are each moved by one rounding. The difference, divided by the
+size of the move, is the operator's *sensitivity*, the change of each output element per relative
+change of the inputs. For a product of K terms it grows with the root of K times the size of the
+terms, just like the error of a float32 sum (Higham and Mary, 2019, "A new approach to probabilistic
+rounding error analysis").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Root mean square of a rounding to nearest is 0.29 of the spacing; 0.4 leaves room for few elements.
+_ROUNDING = 0.4
+_STRICT_SUM = 8 * 2.0**-24  # float32 roundings within a sum, and a safety factor
+_LOOSE_ROUNDINGS = 4.0
+_LOOSE_NORM = 1.5  # independent roundings add up to less than their number
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """By what factor an error is beyond its limits; above 1 is too much.
+
+    Attributes:
+        strict, loose: the larger of the factors for the norm and for the worst element.
+        error: Euclidean norm of the error over that of the exact result.
+        permitted: what the loose limit lets ``error`` be.
+        worst: flat index of the element that is furthest beyond its limit.
+    """
+
+    strict: float
+    loose: float
+    error: float
+    permitted: float
+    worst: int
+
+
+def spacing(exact: Tensor, dtype: object) -> Tensor:
+    """Distance between neighbouring values of the floating type ``dtype`` at each element."""
+    import torch
+
+    info = torch.finfo(dtype)  # type: ignore[arg-type]  # a torch dtype, imported lazily
+    size = exact.abs().clamp(min=info.smallest_normal, max=info.max)
+    return torch.exp2(torch.floor(torch.log2(size))) * info.eps
+
+
+def rows(values: Tensor) -> Tensor:
+    """Root mean square along the last dimension, in the shape of ``values``.
+
+    One evaluation samples the sensitivity of each element only once; neighbours share its scale.
+    """
+    if values.dim() == 0 or values.numel() == 0:
+        return values
+    return values.square().mean(-1, keepdim=True).sqrt().expand_as(values)
+
+
+def excess(
+    exact: Tensor, mine: Tensor, sensitivity: Tensor, out_dtype: object, unit: float
+) -> Excess:
+    """Compare an operator's result with the exact one.
+
+    Args:
+        exact: unrounded result, finite, float64.
+        mine: result under test, finite, float64, of the same shape.
+        sensitivity: as above, of the same shape.
+        out_dtype: floating torch dtype of the result.
+        unit: largest relative error of one rounding in the inputs' type.
+    """
+    error = (mine - exact).abs()
+    gaps = spacing(exact, out_dtype)
+    scale = sensitivity.maximum(rows(sensitivity))
+    strict = gaps + _STRICT_SUM * scale
+    loose = 2 * gaps + _LOOSE_ROUNDINGS * unit * scale
+    ratio = error / loose
+    strict_norm = _ROUNDING * gaps.norm() + _STRICT_SUM * sensitivity.norm()
+    loose_norm = gaps.norm() + _LOOSE_NORM * unit * sensitivity.norm()
+    distance, size = float(error.norm()), float(exact.norm())
+    return Excess(
+        strict=max(float((error / strict).max()), distance / float(strict_norm)),
+        loose=max(float(ratio.max()), distance / float(loose_norm)),
+        error=_ratio(distance, size),
+        permitted=_ratio(float(loose_norm), size),
+        worst=int(ratio.argmax()),
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    if whole == 0:
+        return 0.0 if part == 0 else float("inf")
+    return part / whole
