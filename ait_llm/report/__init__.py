@@ -1,1 +1,20 @@
-"""Writers: one report, one file."""
+"""Reports: what a comparison found, in the formats that people and machines read."""
+
+from ait_llm.report import csv_table, junit, xlsx
+from ait_llm.report.jsonl import JsonlWriter, read_jsonl
+from ait_llm.report.terminal import terminal_lines
+from ait_llm.report.writing import Writer, free_stamp, report_path, write_reports, writers
+
+__all__ = [
+    "JsonlWriter",
+    "Writer",
+    "csv_table",
+    "free_stamp",
+    "junit",
+    "read_jsonl",
+    "report_path",
+    "terminal_lines",
+    "write_reports",
+    "writers",
+    "xlsx",
+]

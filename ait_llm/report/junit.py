@@ -1,0 +1,129 @@
+"""JUnit XML for continuous integration: a suite for each layer, a case for each comparison."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
+
+from ait_llm.core.comparison import Comparison, Report, TensorRecord, Verdict
+from ait_llm.report.files import replacing
+from ait_llm.report.operations import called_operations
+from ait_llm.report.wording import index_text, missing_text, short, why_not
+from ait_llm.report.writing import writers
+
+# What XML 1.0 has no way to write, not even as a reference.
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ELEMENTS = {Verdict.FAIL: "failure", Verdict.ERROR: "error", Verdict.SKIPPED: "skipped"}
+
+
+@writers.register("junit")
+def write_junit(report: Report, path: Path) -> Sequence[Path]:
+    """Write a test suite for each layer and a test case for each comparison.
+
+    A verdict FAIL is a failure, ERROR an error, SKIPPED a skipped case. A problem of a whole side
+    that makes the result incomplete is an error in a suite of its own.
+    """
+    operations = called_operations(report)
+    counts = report.counts
+    decisive = [problem for problem in report.problems if problem.decides]
+    incomplete = len(decisive) + report.partial
+    with replacing(path) as file:
+        file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+        file.write(
+            f'<testsuites name="ait llm compare" tests="{len(report.comparisons) + incomplete}" '
+            f'failures="{counts[Verdict.FAIL]}" errors="{counts[Verdict.ERROR] + incomplete}" '
+            f'skipped="{counts[Verdict.SKIPPED]}">\n'
+        )
+        for layer, members in groupby(operations, key=lambda operation: operation.layer):
+            cases = [
+                (operation.record.op, report.comparisons[index])
+                for operation in members
+                for index in operation.indices
+            ]
+            found = Counter(item.verdict for _, item in cases)
+            file.write(
+                f'  <testsuite name={_quoted(layer)} tests="{len(cases)}" '
+                f'failures="{found[Verdict.FAIL]}" errors="{found[Verdict.ERROR]}" '
+                f'skipped="{found[Verdict.SKIPPED]}">\n'
+            )
+            for op, item in cases:
+                file.write(_case(report, op, item))
+            file.write("  </testsuite>\n")
+        texts = [f"{problem.side}: {problem.text}" for problem in decisive]
+        if report.partial:
+            texts.append("interrupted before everything was compared")
+        if texts:
+            file.write(
+                f'  <testsuite name="completeness" tests="{len(texts)}" failures="0" '
+                f'errors="{len(texts)}" skipped="0">\n'
+            )
+            for text in texts:
+                file.write(
+                    f'    <testcase classname="completeness" name={_quoted(text)}>'
+                    f"<error message={_quoted(text)}/></testcase>\n"
+                )
+            file.write("  </testsuite>\n")
+        file.write("</testsuites>\n")
+    return (path,)
+
+
+def _case(report: Report, op: str, item: Comparison) -> str:
+    record = item.record
+    name = f"{record.name or record.op} token {record.step}"
+    if record.call:
+        name += f" call {record.call}"
+    if record.pid >= 0:
+        name += f" process {record.device}_{record.pid}"
+    if item.mine is None:
+        name += " (golden)"
+    start = f"    <testcase classname={_quoted(op)} name={_quoted(name)}"
+    element = _ELEMENTS.get(item.verdict)
+    if element is None:
+        return start + "/>\n"
+    details = f">{_text(_details(report, item))}</{element}>" if element != "skipped" else "/>"
+    return (
+        f"{start}>\n      <{element} message={_quoted(why_not(item))}{details}\n    </testcase>\n"
+    )
+
+
+def _details(report: Report, item: Comparison) -> str:
+    """The numbers of one comparison, one a line."""
+    lines = [f"{side}: {record.path}" for side, record in _sides(item)]
+    lines += [
+        f"{name}: {short(item.values[name])}"
+        + (f" (limit {short(item.tolerance[name])})" if name in item.tolerance else "")
+        for name in report.metrics
+        if name in item.values
+    ]
+    if item.worst is not None and item.worst_values is not None:
+        golden, mine = item.worst_values
+        lines.append(
+            f"largest error at {index_text(item.worst)}: golden {short(golden)}, mine {short(mine)}"
+        )
+    if missing := missing_text(item.missing, report.metrics):
+        lines.append(missing)
+    return "\n".join(lines)
+
+
+def _sides(item: Comparison) -> list[tuple[str, TensorRecord]]:
+    return [
+        (side, record)
+        for side, record in (("golden", item.golden), ("mine", item.mine))
+        if record is not None
+    ]
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def _quoted(text: str) -> str:
+    return quoteattr(_legal(text))
+
+
+def _text(text: str) -> str:
+    return escape(_legal(text))

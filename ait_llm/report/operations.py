@@ -1,0 +1,143 @@
+"""A report's comparisons gathered by operation and by layer."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ait_llm.core.comparison import Comparison, Report, TensorRecord, Verdict
+from ait_llm.report.wording import why_not
+
+WORST_FIRST = (Verdict.FAIL, Verdict.ERROR, Verdict.SKIPPED, Verdict.PASS)
+
+
+@dataclass(frozen=True, slots=True)
+class CalledOperation:
+    """One call of one operation, with the comparisons of its tensors.
+
+    Attributes:
+        record: of its first tensor: names, ids, step and process.
+        mine: False if the operation is of the golden side and has no counterpart.
+        layer: the layer it belongs to, see :func:`layer_of`.
+        indices: of its comparisons in the report.
+        verdict: the worst of its comparisons.
+    """
+
+    record: TensorRecord
+    mine: bool
+    layer: str
+    indices: tuple[int, ...]
+    verdict: Verdict
+
+
+def called_operations(report: Report) -> list[CalledOperation]:
+    """The operations in the order of their first comparison."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, item in enumerate(report.comparisons):
+        groups.setdefault(_call(item), []).append(index)
+    names = _top_level_names(item.mine for item in report.comparisons if item.mine)
+    result = []
+    for indices in groups.values():
+        first = report.comparisons[indices[0]]
+        found = {report.comparisons[index].verdict for index in indices}
+        result.append(
+            CalledOperation(
+                record=first.record,
+                mine=first.mine is not None,
+                layer=layer_of(first.record, names),
+                indices=tuple(indices),
+                verdict=next(verdict for verdict in WORST_FIRST if verdict in found),
+            )
+        )
+    return result
+
+
+def layer_of(record: TensorRecord, names: dict[str, str] | None = None) -> str:
+    """The layer that a tensor belongs to.
+
+    Torch modules: the path down to its first number (``root.model.layers.3``), or the whole path.
+    ATB operations: the top-level operation (``2``), with its type where ``names`` has it.
+    """
+    if "." in record.op:
+        parts = record.op.split(".")
+        for place, part in enumerate(parts):
+            if part.isdecimal():
+                return ".".join(parts[: place + 1])
+        return record.op
+    if record.op_id:
+        top = record.op_id.partition("_")[0]
+        return (names or {}).get(top, top)
+    return record.op
+
+
+def severity(item: Comparison, metric: str) -> float:
+    """How bad a comparison is: the error by ``metric``, infinite where numbers are no numbers."""
+    value = item.values.get(metric)
+    if value is None:
+        # One side is not finite where the other is: no metric can be worse.
+        return math.inf if item.verdict is Verdict.FAIL else -1.0
+    return math.inf if math.isnan(value) else value
+
+
+def not_compared(report: Report) -> list[tuple[str, int, Comparison]]:
+    """Reasons for SKIPPED and ERROR with their number and one example, the most frequent first.
+
+    Errors come before what was skipped.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], Comparison] = {}
+    for item in report.comparisons:
+        if item.verdict in (Verdict.SKIPPED, Verdict.ERROR):
+            key = (item.verdict.value, _general(why_not(item), item))
+            counts[key] += 1
+            examples.setdefault(key, item)
+    ordered = sorted(counts.items(), key=lambda entry: (entry[0][0], -entry[1]))
+    return [(key[1], count, examples[key]) for key, count in ordered]
+
+
+def _general(reason: str, item: Comparison) -> str:
+    """A reason without the names of its tensors, so that equal reasons count together."""
+    for record in (item.mine, item.golden):
+        if record is None:
+            continue
+        for text, placeholder in (
+            (record.path, "the file"),
+            (record.title, "the tensor"),
+            (record.op, "the operation"),
+        ):
+            if len(text) > 3:
+                reason = reason.replace(text, placeholder)
+    return reason
+
+
+def _call(item: Comparison) -> tuple[object, ...]:
+    record = item.record
+    return (
+        item.mine is not None,
+        record.device,
+        record.pid,
+        record.step,
+        record.op_id,
+        record.op,
+        record.call,
+    )
+
+
+def _top_level_names(records: Iterable[TensorRecord]) -> dict[str, str]:
+    """``{"2": "2 Prefill_layer"}`` for top-level operations, as far as the records name them."""
+    names: dict[str, str] = {}
+    for record in records:
+        if record.op_id.isdecimal():
+            names.setdefault(record.op_id, f"{record.op_id} {record.op_type}".strip())
+    return names
+
+
+def outputs(report: Report, indices: Sequence[int]) -> list[Comparison]:
+    """Those of the comparisons that are of outputs."""
+    return [
+        report.comparisons[index]
+        for index in indices
+        if report.comparisons[index].record.role != "in"
+    ]

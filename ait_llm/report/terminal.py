@@ -1,0 +1,239 @@
+"""The report as lines of text: the verdict, where the error started, the worst, what is missing."""
+
+from __future__ import annotations
+
+import heapq
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ait_llm.core.comparison import Comparison, Origin, Report, Side, Verdict
+from ait_llm.report.operations import called_operations, not_compared, severity
+from ait_llm.report.wording import (
+    counted,
+    dtype_text,
+    failed_limits,
+    headline,
+    index_text,
+    printable,
+    shape_text,
+    short,
+    why_not,
+)
+
+WIDTH = 100
+MANY = 5  # of the worst, of reasons, of origins: enough to see a pattern
+
+_COLOURS = {
+    Verdict.PASS: "\x1b[1;32m",
+    Verdict.FAIL: "\x1b[1;31m",
+    Verdict.SKIPPED: "\x1b[1;33m",
+    Verdict.ERROR: "\x1b[1;35m",
+}
+_RESET = "\x1b[0m"
+
+Row = tuple[str, str]  # a name, empty to continue the one above, and a text
+
+
+def terminal_lines(
+    report: Report,
+    files: Sequence[Path] = (),
+    next_command: str = "",
+    *,
+    colour: bool = False,
+    width: int = WIDTH,
+) -> list[str]:
+    """What a user reads first, at most ``width`` columns where no single word is longer.
+
+    Args:
+        report: what was found.
+        files: reports that were written.
+        next_command: what to run now, empty if nothing.
+        colour: with ANSI colours.
+        width: columns of the terminal.
+    """
+    rows = list(_rows(report))
+    rows += [("report" if place == 0 else "", str(path)) for place, path in enumerate(files)]
+    if next_command:
+        rows.append(("next", next_command))
+    name_width = max((len(name) for name, _ in rows), default=0)
+    lines = [_title(report, colour)]
+    for name, text in rows:
+        prefix = f"  {name:<{name_width}}  "
+        if name in ("report", "next") or (not name and text.startswith("/")):
+            lines.append(prefix + printable(text))  # to be copied: never broken
+            continue
+        lines += textwrap.wrap(
+            printable(text),
+            width,
+            initial_indent=prefix,
+            subsequent_indent=" " * len(prefix) + "  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [prefix.rstrip()]
+    return lines
+
+
+def _title(report: Report, colour: bool) -> str:
+    verdict = report.verdict
+    word = "INCOMPLETE" if verdict is Verdict.SKIPPED else verdict.value
+    if colour:
+        word = f"{_COLOURS[verdict]}{word}{_RESET}"
+    end = " (interrupted: this is a part of the result)" if report.partial else ""
+    return f"ait llm compare: {word}{end}"
+
+
+def _rows(report: Report) -> Iterator[Row]:
+    yield "compared", _compared(report)
+    if len(report.comparisons) == 1:
+        yield from _single(report, report.comparisons[0])
+    else:
+        yield from _origins(report)
+        yield from _worst(report)
+    yield from _not_compared(report)
+    yield "golden", _side(report.golden)
+    yield "mine", _side(report.mine)
+
+
+def _side(side: Side) -> str:
+    details = [side.kind]
+    if len(side.processes) > 1:
+        details.append(f"{len(side.processes)} processes")
+    if side.steps:
+        first, last = min(side.steps), max(side.steps)
+        details.append(f"token {first}" if first == last else f"tokens {first}-{last}")
+    return f"{side.path} ({', '.join(filter(None, details))})"
+
+
+def _compared(report: Report) -> str:
+    counts = report.counts
+    if not report.comparisons:
+        return "nothing: neither side offers a tensor that could be compared"
+    parts = [
+        f"{counts[verdict]:,} {verdict.value}"
+        for verdict in (Verdict.PASS, Verdict.FAIL, Verdict.SKIPPED, Verdict.ERROR)
+        if counts[verdict]
+    ]
+    of = ""
+    if len(report.comparisons) > 1:
+        of = f" of {counted(len(called_operations(report)), 'operation')}"
+    return f"{counted(len(report.comparisons), 'tensor')}{of}: {', '.join(parts)}"
+
+
+def _single(report: Report, item: Comparison) -> Iterator[Row]:
+    """All numbers of the only pair."""
+    yield "verdict", f"{item.verdict.value}{_because(item)}"
+    for name, record, view in (
+        ("golden", item.golden, item.golden_view),
+        ("mine", item.mine, item.my_view),
+    ):
+        if record is not None:
+            text = f"{dtype_text(record.dtype) or 'unreadable'} {shape_text(record.shape)}"
+            yield "", f"{name}: {text}{f', taken {view}' if view else ''}"
+    for name in report.metrics:
+        value = item.values.get(name)
+        text = f"{value:.8g}" if value is not None else f"n/a, {item.missing.get(name, 'unknown')}"
+        limit = f" (limit {short(item.tolerance[name])})" if name in item.tolerance else ""
+        yield "", f"{name} {text}{limit}"
+    if (text := _worst_element(item)) != "":
+        yield "", text
+
+
+def _because(item: Comparison) -> str:
+    reason = why_not(item)
+    return f": {reason}" if reason else ""
+
+
+def _origins(report: Report) -> Iterator[Row]:
+    if not report.origins:
+        if report.counts[Verdict.FAIL]:
+            yield (
+                "started",
+                "unknown: no operation was found whose outputs fail while its inputs pass",
+            )
+        return
+    first = report.origins[0]
+    yield "started", _origin(first)
+    if first.golden_op:
+        yield "", f"golden counterpart: {first.golden_op}"
+    if first.evidence:
+        yield "", first.evidence
+    if first.index is not None and first.index < len(report.comparisons):
+        item = report.comparisons[first.index]
+        yield "", f"{item.record.name}: " + ("; ".join(failed_limits(item)) or why_not(item))
+        if (text := _worst_element(item)) != "":
+            yield "", text
+    if first.inherited is not None or first.introduced is not None:
+        yield (
+            "",
+            f"relative error: {short(first.inherited)} inherited from its inputs, "
+            f"{short(first.introduced)} introduced by itself",
+        )
+    if not first.certain and first.candidates:
+        names = ", ".join(first.candidates[:MANY])
+        more = len(first.candidates) - MANY
+        yield "", f"or at: {names}{f' and {more} more' if more > 0 else ''}"
+    others = report.origins[1:]
+    for origin in others[: MANY - 1]:
+        yield "", f"also at {_origin(origin)}"
+    if len(others) >= MANY:
+        yield "", f"and at {counted(len(others) - MANY + 1, 'more place')} (all in the reports)"
+
+
+def _origin(origin: Origin) -> str:
+    kind = f"{origin.op_type}, " if origin.op_type and origin.op_type not in origin.op else ""
+    ids = f"id {origin.op_id}, " if origin.op_id else ""
+    process = f", process {origin.device}_{origin.pid}" if origin.pid >= 0 else ""
+    return f"{origin.op} ({kind}{ids}token {origin.step}{process})"
+
+
+def _worst_element(item: Comparison) -> str:
+    if item.worst is None or item.worst_values is None:
+        return ""
+    golden, mine = item.worst_values
+    text = f"largest error at {index_text(item.worst)}: golden {short(golden)}, mine {short(mine)}"
+    if item.first_bad is not None:
+        text += f"; first element that is not finite on one side: {index_text(item.first_bad)}"
+    return text
+
+
+def _worst(report: Report) -> Iterator[Row]:
+    failed = [
+        (index, item)
+        for index, item in enumerate(report.comparisons)
+        if item.verdict is Verdict.FAIL
+    ]
+    if not failed:
+        return
+    metric = headline(report.metrics)
+    # Outputs only where there are any: an input repeats the output that it is.
+    chosen = [(index, item) for index, item in failed if item.record.role != "in"] or failed
+    worst = heapq.nsmallest(MANY, chosen, key=lambda pair: (-severity(pair[1], metric), pair[0]))
+    yield "worst", f"by {metric or 'place'}, of {counted(len(chosen), 'tensor')}"
+    for _, item in worst:
+        value = item.values.get(metric)
+        text = f"{short(value) if value is not None else '-':<9}  token {item.record.step}  "
+        text += item.record.title
+        if value is None:
+            text += f": {why_not(item)}"
+        elif item.inherited is not None and item.introduced is not None:
+            text += f" ({short(item.inherited)} inherited)"
+        yield "", text
+
+
+def _not_compared(report: Report) -> Iterator[Row]:
+    groups = not_compared(report)
+    for place, (reason, count, example) in enumerate(groups[:MANY]):
+        name = "not compared" if place == 0 else ""
+        instance = example.record.title
+        which = f"{instance}: " if count == 1 else f"{counted(count, 'tensor')}: "
+        more = "" if count == 1 else f" (such as {instance})"
+        yield name, f"{which}{reason}{more}"
+    if len(groups) > MANY:
+        rest = sum(count for _, count, _ in groups[MANY:])
+        yield "", f"and {counted(rest, 'tensor')} for {len(groups) - MANY} more reasons"
+    problems = report.problems
+    for problem in problems[: 2 * MANY]:
+        yield ("missing" if problem.decides else "note"), f"{problem.side}: {problem.text}"
+    if len(problems) > 2 * MANY:
+        yield "", f"and {counted(len(problems) - 2 * MANY, 'more problem')} (all in the reports)"

@@ -1,0 +1,105 @@
+"""How reports write names, types, shapes and numbers, and why a pair did not pass."""
+
+from __future__ import annotations
+
+import math
+import os.path
+from collections.abc import Iterable, Mapping
+
+from ait_llm.core import DType
+from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
+
+HEADLINE = (
+    "relative_euclidean_distance",
+    "mean_relative_error",
+    "max_relative_error",
+    "mean_absolute_error",
+    "max_absolute_error",
+)
+"""Metrics that can stand for the error of a tensor, the best first."""
+
+
+def headline(metrics: Iterable[str]) -> str:
+    """The metric that curves and rankings use; empty if none of them fits."""
+    given = set(metrics)
+    return next((name for name in HEADLINE if name in given), "")
+
+
+def printable(text: str) -> str:
+    """Text from a dump with control characters escaped.
+
+    They could recolour, overwrite or reverse what a terminal shows.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def dtype_text(dtype: DType | None) -> str:
+    """``torch.float16``, the manual's style; our own name where torch has none; else empty."""
+    if dtype is None:
+        return ""
+    return f"torch.{dtype.torch_name}" if dtype.torch_name else dtype.label
+
+
+def shape_text(shape: Iterable[int] | None) -> str:
+    """``[1, 4, 8]``; empty if unknown."""
+    return "" if shape is None else f"[{', '.join(map(str, shape))}]"
+
+
+def path_text(record: TensorRecord | None) -> str:
+    """The absolute path of a record's file; empty without a record."""
+    return "" if record is None or not record.path else os.path.abspath(record.path)  # noqa: PTH100  # the path may hold bytes that are no text
+
+
+def short(value: float | None) -> str:
+    """Four significant digits for people: ``0.03125``, ``1.2e-05``, ``NaN``; ``n/a`` for None."""
+    if value is None:
+        return "n/a"
+    if math.isnan(value):
+        return "NaN"
+    return f"{value:.4g}"
+
+
+def index_text(index: Iterable[int] | None) -> str:
+    """``[0, 3]``; a scalar's only element is ``[]``."""
+    return "" if index is None else f"[{', '.join(map(str, index))}]"
+
+
+def failed_limits(item: Comparison) -> list[str]:
+    """Each limit that was missed, in words: ``mean_relative_error 0.3 over 0.01``."""
+    texts = []
+    for name, limit in item.tolerance.items():
+        value = item.values.get(name)
+        needed = item.needed.get(name)
+        if value is None or needed is None or needed == limit:
+            continue
+        # The limit that would have passed tells which way the metric counts.
+        if needed > limit:
+            texts.append(f"{name} {short(value)} over {short(limit)}")
+        else:
+            texts.append(f"{name} {short(value)} under {short(limit)}")
+    return texts
+
+
+def why_not(item: Comparison) -> str:
+    """Why a pair did not pass, never empty; empty for a PASS."""
+    if item.reason:
+        return item.reason
+    if item.verdict is Verdict.PASS:
+        return ""
+    limits = "; ".join(failed_limits(item))
+    return limits or f"{item.verdict.value} without a recorded reason"
+
+
+def missing_text(missing: Mapping[str, str], names: Iterable[str]) -> str:
+    """Why metrics have no value: ``kl_divergence: constant tensor``."""
+    return "; ".join(f"{name}: {missing[name]}" for name in names if name in missing)
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 tensor``, ``2 tensors``, ``10,000 tensors``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,202 @@
+"""The jsonl report reads back as what was written, whole or cut off anywhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import stat
+import string
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_builder import (
+    comparison,
+    decoder_report,
+    not_finite,
+    problems,
+    record,
+    report,
+    unreadable,
+)
+
+from ait_llm.core.comparison import Report, Verdict
+from ait_llm.errors import FormatError, UsageError
+from ait_llm.report.jsonl import JsonlWriter, lines, read_jsonl, write_jsonl
+
+MIXED = replace(
+    decoder_report(layers=2),
+    comparisons=(*decoder_report(layers=2).comparisons, unreadable(), comparison(golden=None)),
+    problems=problems(),
+)
+
+
+def test_a_report_reads_back_equal(tmp_path: Path) -> None:
+    write_jsonl(MIXED, tmp_path / "r.jsonl")
+    assert read_jsonl(tmp_path / "r.jsonl") == MIXED
+
+
+def test_numbers_that_are_not_finite_are_strings(tmp_path: Path) -> None:
+    item = not_finite()
+    (path,) = write_jsonl(report(item), tmp_path / "r.jsonl")
+    data = json.loads(path.read_text().splitlines()[1], parse_constant=pytest.fail)
+    assert data["values"] == {"max_absolute_error": "Infinity", "mean_absolute_error": "NaN"}
+    values = read_jsonl(path).comparisons[0].values
+    assert values["max_absolute_error"] == math.inf
+    assert math.isnan(values["mean_absolute_error"])
+
+
+def test_the_first_line_names_the_schema_and_the_last_the_totals() -> None:
+    texts = [json.loads(text) for text in lines(MIXED)]
+    assert texts[0]["type"] == "header"
+    assert (texts[0]["schema"], texts[0]["version"]) == ("ait-llm.compare", 1)
+    assert [text["type"] for text in texts[-4:]] == ["problem", "problem", "origin", "total"]
+    assert texts[-1]["verdict"] == "FAIL"
+    assert texts[-1]["counts"] == {verdict.value: count for verdict, count in MIXED.counts.items()}
+    assert texts[-1]["exit_code"] == 1
+    assert texts[-1]["partial"] is False
+
+
+def streamed(path: Path, value: Report) -> bytes:
+    with JsonlWriter(path, value) as writer:
+        for index in reversed(range(len(value.comparisons))):  # parallel workers keep no order
+            writer.add(index, value.comparisons[index])
+        writer.finish(value)
+    return path.read_bytes()
+
+
+def test_comparisons_written_as_they_came_read_back_in_order(tmp_path: Path) -> None:
+    streamed(tmp_path / "r.jsonl", MIXED)
+    assert read_jsonl(tmp_path / "r.jsonl") == MIXED
+
+
+def test_a_report_cut_at_any_byte_is_a_valid_part(tmp_path: Path) -> None:
+    value = report(comparison(), comparison(0.5), unreadable())
+    data = streamed(tmp_path / "whole.jsonl", value)
+    ends = [place for place, byte in enumerate(data, 1) if byte == ord("\n")]
+    path = tmp_path / "cut.jsonl"
+    for size in range(ends[0], len(data)):
+        path.write_bytes(data[:size])
+        part = read_jsonl(path)
+        assert part.partial
+        assert part.exit_code() == (1 if part.counts[Verdict.FAIL] else 3)
+        complete = sum(end <= size for end in ends) - 1
+        assert len(part.comparisons) == complete
+        assert part.comparisons == value.comparisons[len(value.comparisons) - complete :]
+    path.write_bytes(data)
+    assert not read_jsonl(path).partial
+
+
+def test_a_writer_that_is_killed_has_handed_over_what_it_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ait_llm.report.jsonl.FLUSH_SECONDS", -1)
+    writer = JsonlWriter(tmp_path / "r.jsonl", MIXED)
+    writer.add(0, MIXED.comparisons[0])
+    part = read_jsonl(tmp_path / "r.jsonl")  # while the writer lives
+    writer.close()
+    assert part.partial
+    assert part.comparisons == MIXED.comparisons[:1]
+
+
+def test_the_later_of_two_lines_with_one_index_counts(tmp_path: Path) -> None:
+    value = report(comparison(0.5))
+    with JsonlWriter(tmp_path / "r.jsonl", value) as writer:
+        writer.add(0, unreadable())
+        writer.add(0, value.comparisons[0])
+        writer.finish(value)
+    assert read_jsonl(tmp_path / "r.jsonl") == value
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it is empty"),
+        ('{"type":"header"}\n', "it is no report of a comparison"),
+        ("[1]\n", "line 1 is not an object"),
+        ("no json\n", "line 1 is not JSON"),
+        ('{"schema":"ait-llm.compare","version":9}\n', "it has version 9 of the schema"),
+        ('{"schema":"ait-llm.compare","version":1}\n', "its header is damaged"),
+        ("[" * 100_000 + "\n", "line 1 is not JSON"),
+    ],
+)
+def test_what_is_no_report_is_refused_with_a_reason(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "r.jsonl").write_text(text)
+    with pytest.raises(FormatError, match=reason):
+        read_jsonl(tmp_path / "r.jsonl")
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"type": "comparison", "index": -1, "verdict": "PASS", "mine": None},
+        {"type": "comparison", "index": 0, "verdict": "GOOD", "mine": None},
+        {"type": "comparison", "index": 0, "verdict": "PASS"},
+        {"type": "comparison", "index": 0, "verdict": "PASS", "mine": [1]},
+        {"type": "problem", "side": "mine"},
+        {"index": 0},
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, damaged: dict[str, object]) -> None:
+    first = next(lines(MIXED))
+    (tmp_path / "r.jsonl").write_text(first + json.dumps(damaged) + "\n" + first)
+    with pytest.raises(FormatError, match="line 2 is damaged"):
+        read_jsonl(tmp_path / "r.jsonl")
+
+
+def test_fields_of_a_newer_version_are_ignored(tmp_path: Path) -> None:
+    texts = [json.loads(text) for text in lines(MIXED)]
+    for data in texts:
+        data["added_later"] = 1
+        for side in ("golden", "mine"):
+            if data.get(side):
+                data[side]["added_later"] = 1
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(data) + "\n" for data in texts))
+    assert read_jsonl(tmp_path / "r.jsonl") == MIXED
+
+
+@settings(max_examples=50)
+@given(
+    st.text(st.characters(exclude_categories=[]), min_size=1),
+    st.dictionaries(st.text(string.printable), st.floats(allow_nan=False)),
+)
+def test_any_name_and_any_number_read_back(
+    tmp_path_factory: pytest.TempPathFactory, text: str, values: dict[str, float]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    value = report(comparison(mine=record(text, name=text, path=text), values=values, reason=text))
+    write_jsonl(value, path)
+    assert read_jsonl(path) == value
+    assert path.read_bytes().isascii()
+
+
+def test_options_of_any_type_can_be_written(tmp_path: Path) -> None:
+    options = {"output": Path("/out"), "steps": (0, 1), "limits": {"a": math.inf}, "by_value": True}
+    write_jsonl(report(options=options), tmp_path / "r.jsonl")
+    assert read_jsonl(tmp_path / "r.jsonl").options == {
+        "output": "/out",
+        "steps": [0, 1],
+        "limits": {"a": "Infinity"},
+        "by_value": True,
+    }
+
+
+def test_a_folder_that_takes_no_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="choose another folder with --output"):
+        JsonlWriter(tmp_path / "absent" / "r.jsonl", MIXED)
+
+
+def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").symlink_to(tmp_path / "target")
+    with pytest.raises(UsageError):
+        JsonlWriter(tmp_path / "r.jsonl", MIXED)
+    assert not (tmp_path / "target").exists()
+
+
+def test_files_are_not_for_everybody(tmp_path: Path) -> None:
+    streamed(tmp_path / "stream.jsonl", MIXED)
+    write_jsonl(MIXED, tmp_path / "whole.jsonl")
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) & 0o137 == 0
