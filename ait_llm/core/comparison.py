@@ -118,6 +118,8 @@ class Comparison:
         introduced: error that the operation adds itself, as a relative error; None if unknown.
         histogram: how many elements have which relative error, in the bins of
             :data:`HISTOGRAM_EDGES`; None where nobody counted.
+        stamp: size in bytes and time of the last change in ns of golden's file, then of mine, when
+            they were measured; None where nothing was.
     """
 
     golden: TensorRecord | None
@@ -141,6 +143,7 @@ class Comparison:
     inherited: float | None = None
     introduced: float | None = None
     histogram: tuple[int, ...] | None = None
+    stamp: tuple[int, ...] | None = None
 
     @property
     def record(self) -> TensorRecord:
