@@ -14,11 +14,12 @@ from ait_llm.dumps.atb_tree import PARAMS_FILE, PHASES, TENSOR_FILE
 from ait_llm.dumps.model import Phase, Role
 from ait_llm.errors import FormatError
 from ait_llm.formats import AtbHeader, Statistics, measure, read_header, resolve_data
-from ait_llm.formats.atb_bin import read_values
+from ait_llm.formats.atb_bin import payload_of, read_values
 from ait_llm.formats.elements import Array
 from ait_llm.formats.layout import to_nd
 from ait_llm.formats.loaded import LoadedTensor
 from ait_llm.formats.opening import open_regular, unlinked
+from ait_llm.formats.payload import Payload
 
 if TYPE_CHECKING:
     import torch
@@ -130,6 +131,16 @@ class AtbTensor:
         """
         holder, header = self._resolved()
         return read_values(holder, header, mmap=mmap)
+
+    def payload(self) -> Payload | None:
+        """Where the values lie; None if none are stored.
+
+        Raises:
+            FormatError: the file is damaged, or refers to another one that cannot be used.
+        """
+        if self.header.has_data:
+            return payload_of(unlinked(self.path, self.place.root), self.header)
+        return None if self.header.alias is None else payload_of(*self._resolved())
 
     def nd(self) -> Array:
         """The values in row-major order, FRACTAL_NZ and NC1HWC0 converted.

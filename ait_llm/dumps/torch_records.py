@@ -13,7 +13,9 @@ from ait_llm.errors import FormatError
 from ait_llm.formats import LoadedTensor, Statistics, load, measure
 from ait_llm.formats.elements import Array
 from ait_llm.formats.opening import contained
+from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_header import read_pth_header
+from ait_llm.formats.pth_payload import pth_payloads
 
 if TYPE_CHECKING:
     import torch
@@ -106,6 +108,17 @@ class TorchTensor:
             FormatError: no values were saved, or the file is damaged.
         """
         return self._load().array
+
+    def payload(self) -> Payload | None:
+        """Where the values lie; None if none were saved or only :meth:`numpy` can read them.
+
+        Raises:
+            FormatError: the file cannot be opened, or is a link that leaves the dump.
+        """
+        if not self.exists:
+            return None
+        payloads = pth_payloads(contained(self.path, self.root))
+        return payloads.get("") if payloads is not None and len(payloads) == 1 else None
 
     def nd(self) -> Array:
         """The values, which are row-major already."""
