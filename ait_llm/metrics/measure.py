@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -23,6 +23,8 @@ from ait_llm.metrics.registry import METRIC_NAMES, ULP_METRICS, Undefined
 from ait_llm.metrics.registry import metrics as registered
 from ait_llm.metrics.tolerance import Tolerance, tolerance_for
 from ait_llm.metrics.totals import SideTotals, Totals, empty_totals, merge
+
+Blocks = Callable[[], Iterable[tuple[Array, Array]]]
 
 _BLOCK = 1 << 16  # elements of a NumPy block; its float64 copies fit into the second-level cache
 
@@ -76,6 +78,7 @@ def measure_pair(
     tolerance: Tolerance | None = None,
     ulp_limit: int = 1,
     jobs: int = 1,
+    blocks: Blocks | None = None,
 ) -> Measurement:
     """Compare two arrays in one pass, and a second one over part of a suspicious pair.
 
@@ -91,6 +94,10 @@ def measure_pair(
         tolerance: what the pair will be judged by, see :func:`ait_llm.metrics.judge`.
         ulp_limit: representable numbers up to which a place is not counted in ulp_error_rate.
         jobs: threads.
+        blocks: called for the same elements in row-major order as 1-D contiguous pieces of both
+            sides, golden first, once for each pass; by default pieces of the arrays. A caller
+            that prepares elements as they are needed, or gives back memory behind them, passes
+            its own; ``jobs`` does not count then.
 
     Raises:
         ValueError: the shapes differ.
@@ -108,7 +115,10 @@ def measure_pair(
         ulp = None
     settings = Settings(ulp, ulp_limit, limit.rtol, limit.atol)
     native = native_metrics()
-    totals = _totals(golden, mine, settings, jobs, native)
+    if blocks is None:
+        totals = _totals(golden, mine, settings, jobs, native)
+    else:
+        totals = _totals_of_blocks(blocks, settings, native)
     exponent = wide.exponent_out_of_range(golden, mine, totals)
     if exponent:
         wide.replace_sums(totals, golden, mine, exponent)
@@ -124,7 +134,9 @@ def measure_pair(
         metric.add(golden, mine, values, missing)
 
     limits = tolerance_for(golden_dtype, my_dtype, tolerance)
-    element_error, exact = _element_error(totals, golden, mine, limits.max_element, exponent)
+    element_error, exact = _element_error(
+        totals, golden, mine, limits.max_element, exponent, blocks
+    )
     part = 2 if "c" in (golden.dtype.kind, mine.dtype.kind) else 1
     some = totals.finite > 0
     relative: dict[str, float] = {}
@@ -217,6 +229,17 @@ def _totals(
     return totals
 
 
+def _totals_of_blocks(blocks: Blocks, settings: Settings, native: NativeMetrics | None) -> Totals:
+    totals = empty_totals()
+    for golden, mine in blocks():
+        if native is not None and native.knows(golden.dtype, mine.dtype):
+            native.merge(totals, native.totals(golden, mine, 0, golden.size, settings))
+        else:
+            for pair in pieces(golden, mine, 0, golden.size, _BLOCK):
+                merge(totals, block_totals(*real_views(*pair), settings))
+    return totals
+
+
 def _ahead(
     pool: ThreadPoolExecutor, function: Callable[[int], Totals], starts: range, ahead: int
 ) -> Iterator[Totals]:
@@ -229,7 +252,12 @@ def _ahead(
 
 
 def _element_error(
-    totals: Totals, golden: Array, mine: Array, limit: float, exponent: int
+    totals: Totals,
+    golden: Array,
+    mine: Array,
+    limit: float,
+    exponent: int,
+    blocks: Blocks | None,
 ) -> tuple[float | None, bool]:
     if not totals.finite:
         return None, True
@@ -240,9 +268,15 @@ def _element_error(
         return math.inf, True
     if totals.max_absolute <= limit * rms:
         return totals.max_absolute / rms, False
+    if blocks is None:
+        return _largest_element_error(golden, mine, rms), True
+    return max((_largest_element_error(*pair, rms) for pair in blocks()), default=0.0), True
+
+
+def _largest_element_error(golden: Array, mine: Array, rms: float) -> float:
     native = native_metrics()
     if native is not None and native.knows(golden.dtype, mine.dtype):
-        return native.element_error(golden, mine, rms), True
+        return native.element_error(golden, mine, rms)
     largest = 0.0
     with np.errstate(all="ignore"):
         for pair in pieces(golden, mine, 0, golden.size, _BLOCK):
@@ -251,4 +285,4 @@ def _element_error(
             error = np.abs(m / 2 - g / 2) / (np.abs(g) / 2 + rms / 2)
             finite = np.isfinite(g) & np.isfinite(m)
             largest = max(largest, float(np.max(error, where=finite, initial=0.0)))
-    return largest, True
+    return largest
