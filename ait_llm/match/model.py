@@ -95,15 +95,60 @@ class Unmatched:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedTensor:
+    """A tensor as a mapping file names it, whatever process or step it is from.
+
+    Attributes:
+        op: dotted name of a module or weight, or place and types of an ATB operation,
+            ``2_0_1`` counted from the first operation of its model.
+        tensor: ``outtensor0``, ``output_0``.
+        call: which call within the step.
+        views: what is done to it.
+    """
+
+    op: str
+    tensor: str
+    call: int = 0
+    views: tuple[View, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPair:
+    """One line of a mapping file: two tensors, and what made the pair."""
+
+    golden: SavedTensor
+    mine: SavedTensor
+    rule: str = "given"
+    confidence: float = 1.0
+    reason: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMapping:
+    """Pairs of tensors that the user saved, edited and gave back.
+
+    Attributes:
+        path: the file.
+        pairs: in its order.
+    """
+
+    path: str
+    pairs: tuple[SavedPair, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MatchOptions:
     """Settings of the user.
 
     Attributes:
         op_mapping: the user's table, ATB type to torch types; None without one.
+        mapping: pairs of tensors from a file made by ``--save-mapping``; None without one.
         by_value: try fingerprints of values for what nothing else matched.
     """
 
     op_mapping: Mapping[str, Sequence[str]] | None = None
+    mapping: SavedMapping | None = None
     by_value: bool = False
 
 
@@ -112,6 +157,11 @@ Matcher = Callable[[Run, Run, MatchOptions], Iterable["Match | Unmatched"]]
 # Golden run first. A matcher yields what it is sure of and leaves the rest; the caller adds an
 # Unmatched for every tensor that nobody mentioned.
 matchers: Registry[Matcher] = Registry("matcher")
+
+
+def tensor_name(operation: Operation, tensor: Tensor) -> str:
+    """Name of a tensor within its operation; none for a weight, which stands for itself."""
+    return "" if getattr(operation, "record_role", None) == "weight" else tensor.name
 
 
 def record_of(operation: Operation, tensor: Tensor, order: int) -> TensorRecord:
@@ -124,8 +174,8 @@ def record_of(operation: Operation, tensor: Tensor, order: int) -> TensorRecord:
         op=operation.name,
         op_id=str(operation.op_id),
         op_type=operation.type,
-        name=tensor.name,
-        role=tensor.role,
+        name=tensor_name(operation, tensor),
+        role=getattr(operation, "record_role", tensor.role),  # only files and weights set one
         index=tensor.index,
         path=str(tensor.path),
         label=tensor.ir_name or "",

@@ -101,7 +101,66 @@ class Repeat:
         return f"{self.times} times along axis {self.axis}"
 
 
-View = Part | Rows | Reshape | Reorder | Repeat
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Addresses in a repeated tensor: repetition k along one axis gets k times ``amount`` added.
+
+    Slots of a repeated cache, and indices of rows of a repeated tensor, are such addresses.
+    """
+
+    axis: int
+    times: int
+    amount: int
+
+    def apply(self, array: Array) -> Array:
+        """The shifted addresses, copied."""
+        length = array.shape[self.axis]
+        if length % self.times:
+            raise ValueError(f"{length} elements of axis {self.axis} are not {self.times} parts")
+        steps = np.repeat(np.arange(self.times, dtype=array.dtype), length // self.times)
+        shape = [1] * array.ndim
+        shape[self.axis] = length
+        shifted: Array = array + steps.reshape(shape) * array.dtype.type(self.amount)
+        return shifted
+
+    def __str__(self) -> str:
+        return f"addresses moved by {self.amount} per repetition"
+
+
+@dataclass(frozen=True, slots=True)
+class Dequantise:
+    """Integers as the real numbers they stand for: ``(q - offset) * scale``, in float32.
+
+    Attributes:
+        scale, offset: one value for the tensor, or one for each element of ``axis``.
+        axis: where the values of ``scale`` and ``offset`` lie, counted from the end.
+    """
+
+    scale: tuple[float, ...]
+    offset: tuple[float, ...] = (0.0,)
+    axis: int = -1
+
+    def apply(self, array: Array) -> Array:
+        """The real numbers, copied."""
+        result: Array = array.astype(np.float32)
+        result -= self._spread(self.offset, array)
+        result *= self._spread(self.scale, array)
+        return result
+
+    def _spread(self, values: tuple[float, ...], array: Array) -> Array:
+        if len(values) != 1 and (-self.axis > array.ndim or len(values) != array.shape[self.axis]):
+            raise ValueError(f"{len(values)} scales do not fit shape {list(array.shape)}")
+        shape = [1] * array.ndim
+        if len(values) > 1:
+            shape[self.axis] = len(values)
+        return np.asarray(values, dtype=np.float32).reshape(shape)
+
+    def __str__(self) -> str:
+        one = len(self.scale) == 1
+        return f"dequantised with scale {self.scale[0]:g}" if one else "dequantised by channel"
+
+
+View = Part | Rows | Reshape | Reorder | Repeat | Shift | Dequantise
 
 
 def apply(array: Array, views: Sequence[View]) -> Array:

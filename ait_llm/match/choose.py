@@ -1,0 +1,118 @@
+"""The matchers in order of trust, and what none of them had a word for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+
+from ait_llm.core import TensorRecord
+from ait_llm.match.model import Match, Matcher, MatchOptions, Run, SideName, Unmatched, matchers
+from ait_llm.match.operators import Key, key_of, placed, remaining
+from ait_llm.match.views import View
+
+# Module of each matcher; they register themselves when imported.
+_MODULES = {
+    "by_file": "ait_llm.match.by_file",
+    "by_weight": "ait_llm.match.by_weight",
+    "saved_mapping": "ait_llm.match.saved_mapping",
+    "op_mapping": "ait_llm.match.op_mapping",
+    "by_name": "ait_llm.match.by_name",
+    "same_topology": "ait_llm.match.same_topology",
+    "by_structure": "ait_llm.match.by_structure",
+    "atb_torch": "ait_llm.match.atb_torch",
+    "by_value": "ait_llm.match.by_value",
+}
+_FILES = frozenset({"file", "files", "manual"})
+
+
+def load_matcher(name: str) -> Matcher:
+    """A matcher by name.
+
+    Raises:
+        UnknownNameError: no such matcher.
+    """
+    module = _MODULES.get(name)
+    if name not in matchers and module is not None:
+        import_module(module)
+    return matchers.get(name)
+
+
+def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
+    """Names of the matchers that apply to two runs, the most trusted first."""
+    kinds = {golden.kind, mine.kind}
+    if kinds <= _FILES:
+        return ["by_file"]
+    if kinds == {"weights"}:
+        return ["by_weight"]
+    names = []
+    if options.mapping is not None:
+        names.append("saved_mapping")
+    if "atb" not in kinds:
+        names.append("by_name")
+    elif kinds == {"atb"}:
+        names += ["same_topology", "by_structure"]
+    else:
+        if options.op_mapping:
+            names.append("op_mapping")
+        names.append("atb_torch")
+    if options.by_value:
+        names.append("by_value")
+    return [name for name in names if name in matchers or find_spec(_MODULES[name]) is not None]
+
+
+def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Unmatched]:
+    """Say for every tensor of two runs which one answers it, or why none does.
+
+    What a more trusted matcher paired stays as it is; a tensor of mine with the same views is
+    paired once. The list is in my execution order, golden tensors without a partner last.
+
+    Raises:
+        FormatError: a topology or ledger cannot be read.
+    """
+    matches: dict[tuple[Key, tuple[View, ...]], Match] = {}
+    reasons: dict[tuple[SideName, Key], Unmatched] = {}
+    for name in matchers_for(golden, mine, options):
+        earlier = {key for key, _ in matches}
+        sides = golden, mine
+        if name == "by_value":  # it knows nothing of places and must not see what is settled
+            answered = {_key(each.golden.record) for each in matches.values()}
+            sides = remaining(golden, answered), remaining(mine, earlier)
+        for each in load_matcher(name)(*sides, options):
+            if isinstance(each, Unmatched):
+                reasons.setdefault((each.side, _key(each.record)), each)
+            elif _key(each.mine.record) not in earlier:
+                matches.setdefault((_key(each.mine.record), each.mine.views), each)
+    ordered: list[Match | Unmatched] = [*matches.values()]
+    ordered += _left("mine", mine, {key for key, _ in matches}, reasons)
+    ordered.sort(key=_my_place)
+    answered = {_key(each.golden.record) for each in matches.values()}
+    return [*ordered, *_left("golden", golden, answered, reasons)]
+
+
+def _left(
+    side: SideName,
+    run: Run,
+    answered: set[Key],
+    reasons: Mapping[tuple[SideName, Key], Unmatched],
+) -> Iterator[Unmatched]:
+    """Every tensor of a run that is in no match, with the first reason that a matcher gave."""
+    default = (
+        "no golden tensor was found that answers it"
+        if side == "mine"
+        else "no tensor of mine was found that answers it"
+    )
+    for each in placed(run):
+        for tensor in each.tensors:
+            key = key_of(each, tensor)
+            if key not in answered:
+                yield reasons.get((side, key)) or each.unmatched(side, tensor, default)
+
+
+def _key(record: TensorRecord) -> Key:
+    return record.path, record.op, record.name, record.order
+
+
+def _my_place(each: Match | Unmatched) -> tuple[int, bool, int]:
+    record = each.mine.record if isinstance(each, Match) else each.record
+    return record.order, record.role != "in", record.index

@@ -1,0 +1,209 @@
+"""Tensor files that no dump describes, as runs: a file, a folder of files, a set of weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from ait_llm.core import OpId, Problem
+from ait_llm.dumps.model import Kernel, Phase, Tensor
+from ait_llm.errors import FormatError
+from ait_llm.formats.opening import contained, open_regular
+from ait_llm.match.model import Run, SideName
+from ait_llm.match.tensor_files import SUFFIXES, TensorFile
+
+MANUAL_FOLDER = "golden_tensor"
+METADATA = "metadata.json"
+_MAX_METADATA_BYTES = 64 << 20
+_MAX_FILES = 1_000_000
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class FileOperation:
+    """A file, or one weight, in the place of an operation; see ``dumps.model.Operation``.
+
+    Attributes:
+        name: path of the file below the folder that was given, or name of the weight.
+        tensors: what it holds.
+    """
+
+    name: str
+    path: Path
+    tensors: tuple[Tensor, ...]
+    op_id: OpId = field(default_factory=lambda: OpId(()))
+    type: str = ""
+    record_role: Literal["file", "weight"] = "file"
+    step: int = 0
+    device: int = -1
+    pid: int = -1
+    is_graph: bool = False
+    phases: tuple[Phase, ...] = ("after",)
+    kernels: tuple[Kernel, ...] = ()
+    params: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """None."""
+        return ()
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """All tensors."""
+        return self.tensors
+
+
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A key that sorts ``layers.10`` behind ``layers.9``."""
+    return [
+        (0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part)
+        for part in _DIGITS.split(text)
+        if part
+    ]
+
+
+def find_files(folder: Path) -> list[Path]:
+    """Tensor files below a folder by natural order; links out of it are not followed.
+
+    Raises:
+        FormatError: it cannot be listed, or holds more files than a comparison can list.
+    """
+    found = []
+    try:
+        for path in folder.rglob("*"):
+            if path.suffix.lower() in SUFFIXES and path.is_file():
+                found.append(path)
+                if len(found) > _MAX_FILES:
+                    raise FormatError(folder, f"holds more than {_MAX_FILES} tensor files")
+    except OSError as error:
+        raise FormatError(folder, f"cannot be listed: {error.strerror}") from None
+    return sorted(found, key=lambda path: natural(str(path.relative_to(folder))))
+
+
+def run_of_files(path: Path) -> Run:
+    """A file, or every tensor file below a folder; each file stands for an operation.
+
+    Files that cannot be read are kept: their tensors say what is wrong when they are compared.
+
+    Raises:
+        FormatError: a folder cannot be listed.
+    """
+    folder = path if path.is_dir() else path.parent
+    files = find_files(path) if path.is_dir() else [path]
+    operations = [
+        _operation(str(file.relative_to(folder)), _checked(file, folder)) for file in files
+    ]
+    return Run("files" if path.is_dir() else "file", -1, -1, 0, operations)
+
+
+def run_of_weights(paths: Iterable[Path]) -> Run:
+    """All tensors of some shards; each weight stands for an operation.
+
+    Raises:
+        FormatError: a shard is damaged, or two shards hold the same weight.
+    """
+    found: dict[str, FileOperation] = {}
+    for path in paths:
+        file = TensorFile(path)
+        for index, key in enumerate(file.keys):
+            name = key or path.stem
+            if name in found:
+                raise FormatError(
+                    path, f"holds the weight {name!r}, and so does {found[name].path}"
+                )
+            found[name] = FileOperation(
+                name, path, (file.tensor(key, index),), record_role="weight"
+            )
+    ordered = sorted(found, key=natural)
+    return Run("weights", -1, -1, 0, [found[name] for name in ordered])
+
+
+def run_of_saved_weights(tensors: Iterable[tuple[str, Tensor]], device: int, pid: int) -> Run:
+    """Weights that a capture of torch modules saved."""
+    operations = [
+        FileOperation(name, tensor.path, (tensor,), record_role="weight", device=device, pid=pid)
+        for name, tensor in tensors
+    ]
+    return Run("weights", device, pid, 0, operations)
+
+
+def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Run, Run]], list[Problem]]:
+    """The pairs that a program wrote down with ``dump_data``, one pair of runs for each token.
+
+    ``golden_tensor/metadata.json`` maps data ids to tokens to two files. A golden file lies below
+    ``golden``; one of mine below ``mine``. After a move the golden file is found by its name.
+
+    Raises:
+        FormatError: the file is not such a table.
+    """
+    path = golden / MANUAL_FOLDER / METADATA
+    problems: list[Problem] = []
+    tokens: dict[int, tuple[list[FileOperation], list[FileOperation]]] = {}
+    for data_id, token, files in _read_metadata(path):
+        sides: tuple[tuple[SideName, str, Path], ...] = (
+            ("golden", files[0], golden),
+            ("mine", files[1], mine if mine.is_dir() else mine.parent),
+        )
+        for number, (side, file, root) in enumerate(sides):
+            moved = golden / MANUAL_FOLDER / str(token) / Path(file).name
+            try:
+                try:
+                    place = contained(Path(file), root, named_in=path)
+                except FormatError:
+                    if side == "mine" or not moved.is_file():
+                        raise
+                    place = contained(moved, root, named_in=path)
+            except FormatError as error:
+                problems.append(Problem(side, f"data id {data_id} of token {token}: {error}"))
+                continue
+            operation = _operation(data_id, place, token)
+            tokens.setdefault(token, ([], []))[number].append(operation)
+    pairs = []
+    for token, (golden_operations, my_operations) in sorted(tokens.items()):
+        pairs.append(
+            (
+                Run("manual", -1, -1, token, golden_operations),
+                Run("manual", -1, -1, token, my_operations),
+            )
+        )
+    return pairs, problems
+
+
+def _operation(name: str, path: Path, step: int = 0) -> FileOperation:
+    file = TensorFile(path)
+    try:
+        keys = file.keys
+    except FormatError:
+        keys = ("",)  # reading the tensor says what is wrong
+    tensors = tuple(file.tensor(key, index) for index, key in enumerate(keys))
+    return FileOperation(name, path, tensors, step=step)
+
+
+def _checked(path: Path, folder: Path) -> Path:
+    return contained(path, folder) if path.is_symlink() else path
+
+
+def _read_metadata(path: Path) -> list[tuple[str, int, tuple[str, str]]]:
+    with open_regular(path) as file:
+        text = file.read(_MAX_METADATA_BYTES + 1)
+    if len(text) > _MAX_METADATA_BYTES:
+        raise FormatError(path, f"is larger than {_MAX_METADATA_BYTES} bytes")
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError):
+        raise FormatError(path, "is not JSON") from None
+    rows = []
+    for data_id, tokens in table.items() if isinstance(table, dict) else [("", None)]:
+        if not isinstance(tokens, dict):
+            raise FormatError(path, "does not map data ids to tokens to two files")
+        for token, files in tokens.items():
+            is_pair = isinstance(files, list) and len(files) == 2
+            if not (token.isdecimal() and is_pair and all(isinstance(f, str) for f in files)):
+                raise FormatError(path, f"data id {data_id!r}: token {token!r} has no two files")
+            rows.append((data_id, int(token), (files[0], files[1])))
+    return rows

@@ -1,0 +1,217 @@
+"""Tensors of two operations that answer each other: inputs with inputs, outputs with outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ait_llm.core import OpId
+from ait_llm.dumps.model import Kernel, Operation, Phase, Tensor
+from ait_llm.match.model import Match, Run, SideName, Source, Unmatched, record_of, tensor_name
+from ait_llm.match.shapes import align
+from ait_llm.match.views import View
+
+Key = tuple[str, str, str, int]  # path, operation, tensor, rank
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An operation and its rank in the execution order of its process."""
+
+    operation: Operation
+    order: int
+
+    def source(self, tensor: Tensor, views: tuple[View, ...] = ()) -> Source:
+        """One of its tensors as a side of a match."""
+        return Source(record_of(self.operation, tensor, self.order), tensor, views)
+
+    def unmatched(self, side: SideName, tensor: Tensor, reason: str) -> Unmatched:
+        """One of its tensors as one without a partner."""
+        return Unmatched(side, record_of(self.operation, tensor, self.order), reason)
+
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        """What a comparison looks at: each input and output once."""
+        yield from self.operation.inputs
+        yield from self.operation.outputs
+
+
+def placed(run: Run) -> list[Placed]:
+    """The operations of a run with their ranks."""
+    return [
+        Placed(operation, run.first_order + place) for place, operation in enumerate(run.operations)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a matcher says about a pair of operations.
+
+    Attributes:
+        rule: the matcher.
+        confidence: in [0, 1].
+        reason: why these two.
+        ratio: of the batches, see ``shapes.batch_ratio``.
+    """
+
+    rule: str
+    confidence: float = 1.0
+    reason: str = ""
+    ratio: int = 1
+
+    def match(
+        self,
+        golden: tuple[Placed, Tensor],
+        mine: tuple[Placed, Tensor],
+        alternatives: tuple[str, ...] = (),
+    ) -> Iterator[Match | Unmatched]:
+        """Two tensors as a match, or both as unmatched where their shapes do not go together."""
+        aligned = align(golden[1], mine[1], self.ratio)
+        if isinstance(aligned, str):
+            yield golden[0].unmatched("golden", golden[1], aligned)
+            yield mine[0].unmatched("mine", mine[1], aligned)
+            return
+        reason = f"{self.reason}; {aligned.note}" if aligned.note else self.reason
+        yield Match(
+            golden[0].source(golden[1], aligned.golden),
+            mine[0].source(mine[1], aligned.mine),
+            self.rule,
+            self.confidence,
+            reason,
+            alternatives,
+        )
+
+
+def match_by_index(golden: Placed, mine: Placed, finding: Finding) -> Iterator[Match | Unmatched]:
+    """Pair the tensors of two operations of one type by their positions."""
+    first, second = golden.operation, mine.operation
+    for golden_tensors, my_tensors, word in (
+        (first.inputs, second.inputs, "input"),
+        (first.outputs, second.outputs, "output"),
+    ):
+        mine_at = {tensor.index: tensor for tensor in my_tensors}
+        golden_at = {tensor.index: tensor for tensor in golden_tensors}
+        for index in sorted(golden_at.keys() | mine_at.keys()):
+            one, other = golden_at.get(index), mine_at.get(index)
+            if one is not None and other is not None:
+                yield from finding.match((golden, one), (mine, other))
+            elif one is not None:
+                reason = f"my {second.name} has no {word} {index}"
+                yield golden.unmatched("golden", one, reason)
+            elif other is not None:
+                reason = f"the golden {first.name} has no {word} {index}"
+                yield mine.unmatched("mine", other, reason)
+
+
+def key_of(placed: Placed, tensor: Tensor) -> Key:
+    """What tells the tensors of one run apart."""
+    return (
+        str(tensor.path),
+        placed.operation.name,
+        tensor_name(placed.operation, tensor),
+        placed.order,
+    )
+
+
+def remaining(run: Run, answered: Set[Key]) -> Run:
+    """The run without the tensors that are in a match already; operations keep their places."""
+    operations = [
+        Remaining(
+            each.operation,
+            tuple(t for t in each.operation.inputs if key_of(each, t) not in answered),
+            tuple(t for t in each.operation.outputs if key_of(each, t) not in answered),
+        )
+        for each in placed(run)
+    ]
+    return replace(run, operations=operations)
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """An operation with some of its tensors; see ``dumps.model.Operation``."""
+
+    whole: Operation
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def name(self) -> str:
+        """As of the whole."""
+        return self.whole.name
+
+    @property
+    def op_id(self) -> OpId:
+        """As of the whole."""
+        return self.whole.op_id
+
+    @property
+    def type(self) -> str:
+        """As of the whole."""
+        return self.whole.type
+
+    @property
+    def step(self) -> int:
+        """As of the whole."""
+        return self.whole.step
+
+    @property
+    def call(self) -> int:
+        """As of the whole; only dumps of torch modules count calls."""
+        return getattr(self.whole, "call", 0)
+
+    @property
+    def device(self) -> int:
+        """As of the whole."""
+        return self.whole.device
+
+    @property
+    def pid(self) -> int:
+        """As of the whole."""
+        return self.whole.pid
+
+    @property
+    def path(self) -> Path:
+        """As of the whole."""
+        return self.whole.path
+
+    @property
+    def is_graph(self) -> bool:
+        """As of the whole."""
+        return self.whole.is_graph
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """As of the whole."""
+        return self.whole.phases
+
+    @property
+    def kernels(self) -> Sequence[Kernel]:
+        """As of the whole."""
+        return self.whole.kernels
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """As of the whole."""
+        return self.whole.params
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What remains."""
+        return (*self.inputs, *self.outputs)
+
+
+def output_shapes(
+    pairs: Iterable[tuple[Placed, Placed]],
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Shapes of the first outputs of operations that belong together, for ``batch_ratio``."""
+    for golden, mine in pairs:
+        outputs: Sequence[Sequence[Tensor]] = (golden.operation.outputs, mine.operation.outputs)
+        if all(outputs):
+            records = [
+                record_of(side.operation, tensors[0], side.order)
+                for side, tensors in zip((golden, mine), outputs, strict=True)
+            ]
+            if records[0].shape is not None and records[1].shape is not None:
+                yield records[0].shape, records[1].shape

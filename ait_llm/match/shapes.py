@@ -1,0 +1,158 @@
+"""What makes two tensors of different shapes comparable: repetition of a smaller batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from ait_llm.core import FORMAT_ND, DType
+from ait_llm.dumps.model import Tensor
+from ait_llm.errors import FormatError
+from ait_llm.formats.layout import NZ_ROWS, nz_c0
+from ait_llm.formats.names import (
+    FORMAT_FRACTAL_NZ_C0_16,
+    FORMAT_FRACTAL_NZ_C0_32,
+    FORMAT_NC1HWC0,
+)
+from ait_llm.match.views import Part, Repeat, Reshape, View
+
+_NZ = frozenset({29, FORMAT_FRACTAL_NZ_C0_16, FORMAT_FRACTAL_NZ_C0_32})
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Views that bring two tensors to one shape.
+
+    Attributes:
+        golden, mine: views of each side.
+        note: what was done, as a clause; empty for equal shapes.
+    """
+
+    golden: tuple[View, ...] = ()
+    mine: tuple[View, ...] = ()
+    note: str = ""
+
+
+def logical_shape(tensor: Tensor) -> Shape:
+    """Dims of the row-major array that :meth:`Tensor.nd` returns.
+
+    Raises:
+        FormatError: the header is damaged.
+    """
+    shape, code = tuple(tensor.shape), tensor.format
+    if code == FORMAT_ND:
+        return shape
+    if code in _NZ and len(shape) >= 4 and _is_storage(shape, tensor.dtype, code):
+        *batch, columns, rows, c0 = shape
+        return (*batch, rows, columns * c0)
+    if code == FORMAT_NC1HWC0 and len(shape) == 5:
+        images, groups, height, width, c0 = shape
+        return (images, groups * c0, height, width)
+    return shape
+
+
+def _is_storage(shape: Shape, dtype: DType, code: int) -> bool:
+    try:
+        return shape[-1] == nz_c0(dtype, code) and shape[-2] % NZ_ROWS == 0
+    except ValueError:
+        return False
+
+
+def batch_ratio(pairs: Iterable[tuple[Shape, Shape]]) -> int:
+    """How many times larger the batch of one side is; negative if the golden one is larger.
+
+    Args:
+        pairs: golden and my shape of outputs that belong together.
+
+    Returns:
+        1 if most first dims are equal; 0 if they stand in no one ratio.
+    """
+    ratios: Counter[int] = Counter()
+    for golden, mine in pairs:
+        if not golden or not mine or golden[1:] != mine[1:] or 0 in (golden[0], mine[0]):
+            continue
+        small, large = sorted((golden[0], mine[0]))
+        ratio = large // small if large % small == 0 else 0
+        ratios[ratio if mine[0] >= golden[0] else -ratio] += 1
+    if not ratios:
+        return 1
+    # weights have no batch and agree; a ratio that occurs at all is the batch's
+    batch = Counter({ratio: count for ratio, count in ratios.items() if ratio != 1})
+    return batch.most_common(1)[0][0] if batch else 1
+
+
+def align(golden: Tensor, mine: Tensor, ratio: int = 1) -> Aligned | str:
+    """Bring two tensors to one shape.
+
+    Args:
+        golden, mine: tensors that belong together.
+        ratio: of the batches, see :func:`batch_ratio`.
+
+    Returns:
+        The views, or why there are none.
+    """
+    try:
+        first, second = logical_shape(golden), logical_shape(mine)
+    except FormatError:
+        return Aligned()  # reading the values says what is wrong with the file
+    if first == second:
+        return Aligned()
+    unpadded = _without_padding(golden, mine, first, second)
+    return unpadded or align_shapes(first, second, ratio)
+
+
+def align_shapes(golden: Shape, mine: Shape, ratio: int = 1) -> Aligned | str:
+    """As :func:`align`, for shapes."""
+    if golden == mine:
+        return Aligned()
+    refusal = f"shapes {list(golden)} and {list(mine)} differ"
+    if 0 in golden or 0 in mine:
+        return refusal
+    if prod(golden) == prod(mine):
+        squeezed = [tuple(dim for dim in shape if dim != 1) for shape in (golden, mine)]
+        if squeezed[0] == squeezed[1]:
+            return Aligned((), (Reshape(golden),), "dims of 1 differ")
+        return refusal
+    times = abs(ratio)
+    if times > 1 and len(golden) == len(mine):
+        small, large = (golden, mine) if ratio > 0 else (mine, golden)
+        for axis in range(len(small)):
+            # the batch comes first; elsewhere only what NumPy would broadcast
+            repeats = small[axis] * times == large[axis] and (axis == 0 or small[axis] == 1)
+            if repeats and _others_equal(small, large, axis):
+                view = Repeat(axis, times)
+                note = f"the smaller batch repeated {times} times"
+                if ratio > 0:
+                    return Aligned((view,), (), note)
+                return Aligned((), (view,), note)
+    return refusal
+
+
+def _others_equal(first: Shape, second: Shape, axis: int) -> bool:
+    return all(
+        one == other
+        for place, (one, other) in enumerate(zip(first, second, strict=True))
+        if place != axis
+    )
+
+
+def _without_padding(golden: Tensor, mine: Tensor, first: Shape, second: Shape) -> Aligned | None:
+    """Cut the padding of a private format whose header does not tell the real dims."""
+    private = golden.format in _NZ, mine.format in _NZ
+    if private[0] == private[1] or len(first) != len(second):
+        return None
+    padded, real = (first, second) if private[0] else (second, first)
+    if padded[:-2] != real[:-2]:
+        return None
+    views: list[View] = []
+    for axis in range(len(real) - 2, len(real)):
+        spare = padded[axis] - real[axis]
+        if not 0 <= spare < 64:
+            return None
+        if spare:
+            views.append(Part(axis, 0, real[axis]))
+    note = "padding of the private format cut"
+    return Aligned(tuple(views), (), note) if private[0] else Aligned((), tuple(views), note)

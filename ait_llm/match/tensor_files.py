@@ -1,0 +1,236 @@
+"""Tensor files as tensors of a dump: ``.bin .npy .pt .pth .safetensors``, one or several each.
+
+Opening a file costs its table of contents at most, and that only when a shape, a type or the list
+of tensors is asked for. Values are read tensor by tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ait_llm.core import FORMAT_ND, DType, TensorDesc
+from ait_llm.dumps.model import Phase, Role
+from ait_llm.errors import FormatError
+from ait_llm.formats import LoadedTensor, Statistics, load, measure
+from ait_llm.formats.atb_bin import SUFFIX as ATB_SUFFIX
+from ait_llm.formats.atb_bin import read_header
+from ait_llm.formats.atb_header import MAGIC
+from ait_llm.formats.elements import Array
+from ait_llm.formats.layout import to_nd
+from ait_llm.formats.npy import SUFFIX as NPY_SUFFIX
+from ait_llm.formats.npy import read_npy_header
+from ait_llm.formats.opening import open_regular
+from ait_llm.formats.payload import Payload
+from ait_llm.formats.pth_payload import pth_payloads
+from ait_llm.formats.safetensors_file import SUFFIX as SAFETENSORS_SUFFIX
+from ait_llm.formats.safetensors_file import SafetensorsEntry, index_safetensors, read_entry
+from ait_llm.formats.torch_file import SUFFIXES as TORCH_SUFFIXES
+from ait_llm.formats.torch_file import read_torch
+
+if TYPE_CHECKING:
+    import torch
+
+SUFFIXES = (ATB_SUFFIX, NPY_SUFFIX, SAFETENSORS_SUFFIX, *TORCH_SUFFIXES)
+_ZIP = b"PK\x03\x04"
+
+
+class TensorFile:
+    """A file that holds one or several tensors.
+
+    Args:
+        path: the file.
+
+    Attributes:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def is_container(self) -> bool:
+        """True for a file type that holds tensors by name.
+
+        Raises:
+            FormatError: the file cannot be read.
+        """
+        suffix = self.path.suffix.lower()
+        if suffix == SAFETENSORS_SUFFIX or suffix in TORCH_SUFFIXES:
+            return True
+        return suffix == ATB_SUFFIX and not self._starts_with(MAGIC)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the tensors in the file's order; ``""`` for a sole one without a name.
+
+        Raises:
+            FormatError: the file is damaged.
+        """
+        if self.path.suffix.lower() == SAFETENSORS_SUFFIX:
+            return tuple(self._index)
+        if not self.is_container:
+            return ("",)
+        return tuple(self._loaded if self._places is None else self._places)
+
+    def tensor(self, key: str, index: int = 0) -> FileTensor:
+        """One of :attr:`keys`."""
+        return FileTensor(self, key, index)
+
+    def describe(self, key: str) -> TensorDesc:
+        """Type, shape and format of a tensor.
+
+        Raises:
+            FormatError: the file is damaged.
+        """
+        suffix = self.path.suffix.lower()
+        if suffix == SAFETENSORS_SUFFIX:
+            return self._index[key].desc
+        if suffix == NPY_SUFFIX:
+            return read_npy_header(self.path)
+        if not self.is_container:
+            return read_header(self.path).desc
+        if self._places is not None:
+            return TensorDesc(self._places[key].dtype, self._places[key].shape)
+        loaded = self._loaded[key]
+        return TensorDesc(loaded.dtype, loaded.array.shape)
+
+    def read(self, key: str, *, mmap: bool = False) -> LoadedTensor:
+        """The values of a tensor.
+
+        Raises:
+            FormatError: the file is damaged.
+            MissingDependencyError: the file type needs a package that is not installed.
+        """
+        if self.path.suffix.lower() == SAFETENSORS_SUFFIX:
+            return read_entry(self.path, self._index[key], mmap=mmap)
+        if self.is_container:
+            return self._loaded[key]
+        return load(self.path)
+
+    @cached_property
+    def _index(self) -> Mapping[str, SafetensorsEntry]:
+        return index_safetensors(self.path)
+
+    @cached_property
+    def _places(self) -> Mapping[str, Payload] | None:
+        """The tensors of a torch file as far as its table tells without torch."""
+        return pth_payloads(self.path)
+
+    @property
+    def _loaded(self) -> Mapping[str, LoadedTensor]:
+        """The tensors of a torch file; those of a mapped one are read when they are used."""
+        if self._archive is not None:
+            return self._archive
+        tensors = read_torch(self.path, mmap=True)
+        if self._starts_with(_ZIP):
+            self._archive = tensors
+        return tensors
+
+    _archive: Mapping[str, LoadedTensor] | None = None
+
+    def _starts_with(self, magic: bytes) -> bool:
+        with open_regular(self.path) as file:
+            return file.read(len(magic)) == magic
+
+
+@dataclass(frozen=True, slots=True)
+class FileTensor:
+    """A tensor of a file; see :class:`ait_llm.dumps.model.Tensor`.
+
+    Attributes:
+        file: where it lies.
+        key: its name in the file, empty for a sole one.
+    """
+
+    file: TensorFile = field(compare=False)
+    key: str
+    index: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name in the file."""
+        return self.key
+
+    @property
+    def role(self) -> Role:
+        """Taken as an output: it is a result that is judged."""
+        return "out"
+
+    @property
+    def ir_name(self) -> str | None:
+        """None: no operator names it."""
+        return None
+
+    @property
+    def phase(self) -> Phase:
+        """Taken as captured after the operation."""
+        return "after"
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.file.path
+
+    @property
+    def dtype(self) -> DType:
+        """Logical element type."""
+        return self.file.describe(self.key).dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dims as recorded."""
+        return self.file.describe(self.key).shape
+
+    @property
+    def format(self) -> int:
+        """ATB format code."""
+        return self.file.describe(self.key).format
+
+    @property
+    def has_data(self) -> bool:
+        """True unless the file is a description only."""
+        if self.file.is_container or self.path.suffix.lower() == NPY_SUFFIX:
+            return True
+        header = read_header(self.path)
+        return header.has_data or header.alias is not None
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """Recorded statistics, else computed from the values; None for complex values."""
+        if not self.file.is_container and self.path.suffix.lower() != NPY_SUFFIX:
+            recorded = read_header(self.path).statistics
+            if recorded is not None or not self.has_data:
+                return recorded
+        array = self.numpy()
+        return None if array.dtype.kind == "c" else measure(array)
+
+    def numpy(self, *, mmap: bool | None = None) -> Array:
+        """The values as stored.
+
+        Raises:
+            FormatError: the file is damaged or holds no values.
+        """
+        return self.file.read(self.key, mmap=mmap is not False).array
+
+    def nd(self) -> Array:
+        """The values in row-major order, private device formats converted.
+
+        Raises:
+            FormatError: as :meth:`numpy`, or a format that is not converted.
+        """
+        array = self.numpy()
+        desc = self.file.describe(self.key)
+        if desc.format == FORMAT_ND:
+            return array
+        try:
+            return to_nd(array, desc.shape, desc.format, desc.dtype)
+        except ValueError as error:
+            raise FormatError(self.path, str(error)) from None
+
+    def torch(self) -> torch.Tensor:
+        """The values as a CPU tensor of the same element type."""
+        return self.file.read(self.key).torch()
