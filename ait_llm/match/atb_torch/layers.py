@@ -1,0 +1,118 @@
+"""Finds the repeated layers of a side, one or many, of one kind or of several."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from ait_llm.match.atb_torch.describe import is_float, shape_of
+from ait_llm.match.atb_torch.roles import Role
+from ait_llm.match.atb_torch.side import Side, Unit
+
+_NUMBERED = re.compile(r"(.+)\.([0-9]{1,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A layer, or what lies before, between or behind layers.
+
+    Attributes:
+        layer: index of the graph or module, None for what lies between.
+        stack: number of the row of layers that it belongs to; what lies between has the number
+            of the row that follows.
+        number: position within the row as the side itself counts, -1 between.
+        units: in execution order.
+    """
+
+    layer: int | None
+    stack: int
+    number: int
+    units: tuple[Unit, ...]
+
+
+def blocks(side: Side) -> list[Block]:
+    """Cut the units of a side into layers and what lies between them."""
+    rows = _atb_stacks(side) if side.is_atb else _torch_stacks(side)
+    owner: dict[int, int] = {}
+    for row in rows:
+        for layer, _ in row:
+            owner.update(dict.fromkeys((layer, *side.within(layer)), layer))
+    of_layer: dict[int, list[Unit]] = {layer: [] for row in rows for layer, _ in row}
+    between: list[list[Unit]] = [[] for _ in range(len(rows) + 1)]
+    starts = [row[0][0] for row in rows]
+    for unit in side.units:
+        if unit.op in owner:
+            of_layer[owner[unit.op]].append(unit)
+        else:
+            between[sum(start < unit.op for start in starts)].append(unit)
+    found = []
+    for stack, row in enumerate(rows):
+        found.append(Block(None, stack, -1, tuple(between[stack])))
+        found += [Block(layer, stack, n, tuple(of_layer[layer])) for layer, n in row]
+    found.append(Block(None, len(rows), -1, tuple(between[len(rows)])))
+    return found
+
+
+def _torch_stacks(side: Side) -> list[list[tuple[int, int]]]:
+    """Rows of modules with numbers for names, such as ``model.layers.0``; the outermost ones."""
+    rows: dict[str, list[tuple[int, int]]] = {}
+    inner: set[int] = set()
+    for op, operation in enumerate(side.operations):
+        match = _NUMBERED.fullmatch(operation.name)
+        if match is None or op in inner or side.roles[op] is not Role.CONTAINER:
+            continue
+        inner.update(side.within(op))
+        rows.setdefault(match[1], []).append((op, int(match[2])))
+    if rows:
+        return list(rows.values())
+    return _stacks_by_shape(side, [op for op, role in enumerate(side.roles) if _is_block(side, op)])
+
+
+def _atb_stacks(side: Side) -> list[list[tuple[int, int]]]:
+    """The graphs around attention: as far out as one keeps the shape of the hidden states."""
+    around: Counter[int] = Counter()
+    for op, role in enumerate(side.roles):
+        if role is Role.CORE:
+            around.update(a for a in side.flow.ancestors(op) if _is_block(side, a))
+    return _stacks_by_shape(side, sorted(around))
+
+
+def _stacks_by_shape(side: Side, candidates: list[int]) -> list[list[tuple[int, int]]]:
+    """Rows among graphs that keep the shape of the hidden states: the outermost that repeat.
+
+    A graph around several graphs of one type is a row, not a layer.
+    """
+    chosen = set(candidates)
+    layers = []
+    inner: set[int] = set()
+    for op in candidates:
+        if op in inner:
+            continue
+        kinds = Counter(
+            side.operations[member].type for member in side.members(op) if member in chosen
+        )
+        if kinds and max(kinds.values()) > 1:
+            continue
+        layers.append(op)
+        inner.update(side.within(op))
+    rows: list[list[tuple[int, int]]] = []
+    last: int | None = None
+    for op in layers:
+        parent = side.flow.parents[op]
+        if not rows or parent != last:
+            rows.append([])
+        rows[-1].append((op, len(rows[-1])))
+        last = parent
+    return rows
+
+
+def _is_block(side: Side, op: int) -> bool:
+    """True for a graph or module whose output has the shape of one of its activations."""
+    if side.roles[op] is not Role.CONTAINER:
+        return False
+    operation = side.operations[op]
+    results = [shape_of(tensor) for tensor in operation.outputs if is_float(tensor)]
+    if not results or results[0] is None or len(results[0]) < 2:
+        return False
+    return any(is_float(t) and shape_of(t) == results[0] for t in operation.inputs)

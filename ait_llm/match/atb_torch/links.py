@@ -1,0 +1,266 @@
+"""From paired units to paired values.
+
+A pair of units pairs what they write and what they read. That reaches values that no module makes:
+the residual sum is what the next norm reads, the context is what the output projection reads.
+Splits, rotary tables and the ends of layers add the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ait_llm.match.atb_torch.align import Pair
+from ait_llm.match.atb_torch.describe import integers, is_float, shape_of, width_of
+from ait_llm.match.atb_torch.fuse import Share
+from ait_llm.match.atb_torch.layers import Block
+from ait_llm.match.atb_torch.roles import Role
+from ait_llm.match.atb_torch.shapes import Columns
+from ait_llm.match.atb_torch.side import Side, Unit
+from ait_llm.match.flow import Value
+
+SURE = 0.95
+LIKELY = 0.9
+AMBIGUOUS = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A value of the ATB side and the value of the torch side that answers it.
+
+    Attributes:
+        atb, torch: the values.
+        confidence: in [0, 1].
+        reason: why, in a few words.
+        atb_columns, torch_columns: which share of the last axis; None for all of it.
+        alternatives: torch operations whose values fit as well.
+    """
+
+    atb: Value
+    torch: Value
+    confidence: float
+    reason: str
+    atb_columns: Columns | None = None
+    torch_columns: Columns | None = None
+    alternatives: tuple[int, ...] = ()
+
+
+class Links:
+    """All links of two runs, the surest first for each value."""
+
+    def __init__(self, atb: Side, torch: Side) -> None:
+        self._atb = atb
+        self._torch = torch
+        self.of_atb: dict[int, list[Link]] = {}
+        self.of_torch: dict[int, list[Link]] = {}
+        self.units: dict[int, set[int]] = {}
+
+    def add_pairs(self, pairs: Sequence[Pair], where: str, certainty: float) -> None:
+        """Link results of paired units."""
+        for pair in pairs:
+            limit = min(certainty, AMBIGUOUS if pair.alternatives else SURE)
+            for item in pair.shares or (None,):
+                a = pair.atb[0] if item is None else item.atb
+                t = pair.torch[0] if item is None else item.torch
+                self.units.setdefault(a.op, set()).add(t.op)
+                self._link_results(a, t, item, pair, limit, where)
+
+    def add_sources(self, pairs: Sequence[Pair], where: str, certainty: float) -> None:
+        """Link what paired units read."""
+        for pair in pairs:
+            a, t = pair.atb[0], pair.torch[0]
+            limit = min(certainty, AMBIGUOUS if pair.alternatives else LIKELY)
+            reason = f"what the {a.role.value} {where} reads"
+            source = self._sum_before(a)
+            self._add(source, t.source, limit, reason, alternatives=pair.alternatives)
+
+    def _link_results(
+        self, a: Unit, t: Unit, item: Share | None, pair: Pair, limit: float, where: str
+    ) -> None:
+        reason = f"{a.role.value} {where}"
+        alternatives = list(pair.alternatives)
+        atb_columns = torch_columns = None
+        if item is not None:
+            if item.width != a.fan_out:
+                atb_columns = Columns(item.atb_start, item.width, a.fan_out)
+            if item.width != t.fan_out:
+                torch_columns = Columns(item.torch_start, item.width, t.fan_out)
+            if item.purpose:
+                reason += f", {item.purpose}"
+            if item.twins:
+                limit = min(limit, AMBIGUOUS)
+                alternatives += item.twins
+                reason += "; only its order tells it from its twins"
+            elif item.evidence:
+                limit = min(limit, LIKELY)
+        self._add(
+            a.result,
+            t.result,
+            limit,
+            reason,
+            atb_columns=atb_columns,
+            torch_columns=torch_columns,
+            alternatives=tuple(dict.fromkeys(alternatives)),
+        )
+
+    def _sum_before(self, unit: Unit) -> Value | None:
+        """What a unit reads; of a norm that adds a residual first, the sum where it is written."""
+        operation = self._atb.operations[unit.op]
+        if unit.role is not Role.NORM or unit.source is None:
+            return unit.source
+        shape = shape_of(unit.source.uses[0].tensor)
+        summands = [t for t in operation.inputs if is_float(t) and shape_of(t) == shape]
+        if len(summands) < 2:
+            return unit.source
+        written = [t for t in operation.outputs[1:] if is_float(t) and shape_of(t) == shape]
+        return self._atb.value(unit.op, written[0]) if written else None
+
+    def add_layer(self, atb: Block, torch: Block, certainty: float) -> None:
+        """Link what a layer reads first and what it writes."""
+        if atb.layer is None or torch.layer is None:
+            return
+        self.units.setdefault(atb.layer, set()).add(torch.layer)
+        left, right = (_hidden(side, op) for side, op in self._both(atb.layer, torch.layer))
+        limit = min(certainty, LIKELY)
+        reason = f"layer {torch.number}"
+        self._add(left[1], right[1], limit, f"output of {reason}")
+        self._add(left[0], right[0], limit, f"input of {reason}")
+
+    def _both(self, a: int, t: int) -> tuple[tuple[Side, int], tuple[Side, int]]:
+        return (self._atb, a), (self._torch, t)
+
+    def add_splits(self) -> None:
+        """Link the pieces of split values."""
+        for op, role in enumerate(self._atb.roles):
+            if role is not Role.SPLIT:
+                continue
+            operation = self._atb.operations[op]
+            if not operation.inputs:
+                continue
+            whole = self._atb.value(op, operation.inputs[0])
+            shape = shape_of(operation.inputs[0])
+            if whole is None or not shape:
+                continue
+            if operation.params.get("splitDim", -1) not in (-1, len(shape) - 1):
+                continue
+            start = 0
+            for tensor in operation.outputs:
+                width = width_of(tensor)
+                piece = self._atb.value(op, tensor)
+                if piece is not None:
+                    self._link_piece(whole, piece, start, width)
+                start += width
+
+    def _link_piece(self, whole: Value, piece: Value, start: int, width: int) -> None:
+        for link in self.of_atb.get(whole.number, []):
+            cut = link.atb_columns
+            if cut is not None and (cut.start, cut.width) == (start, width):
+                self._append(replace(link, atb=piece, atb_columns=None))
+            elif cut is None and link.torch_columns is None:
+                total = width_of(whole.uses[0].tensor)
+                self._append(replace(link, atb=piece, torch_columns=Columns(start, width, total)))
+
+    def add_rotary(self) -> None:
+        """Link the tables that ATB's rotary operation reads with what torch's module gives."""
+        tables = self._torch_tables()
+        for op, role in enumerate(self._atb.roles):
+            if role is not Role.ROTARY or not tables:
+                continue
+            inputs = self._atb.operations[op].inputs
+            for index, table in zip((2, 3), tables, strict=True):
+                tensor = next((t for t in inputs if t.index == index), None)
+                if tensor is None or table is None:
+                    continue
+                if width_of(tensor) == width_of(table.uses[0].tensor):
+                    what = "cosine" if index == 2 else "sine"
+                    value = self._atb.value(op, tensor)
+                    self._add(value, table, LIKELY, f"{what} of the rotary positions")
+                    self._add_positions(value)
+
+    def _torch_tables(self) -> tuple[Value | None, Value | None] | None:
+        for op, role in enumerate(self._torch.roles):
+            operation = self._torch.operations[op]
+            if role is Role.ROTARY and len(operation.outputs) == 2:
+                first, second = operation.outputs
+                return self._torch.value(op, first), self._torch.value(op, second)
+        return None
+
+    def _add_positions(self, table: Value | None) -> None:
+        """Link the positions by which a table is gathered with those that torch's module reads."""
+        if table is None:
+            return
+        gathered = next((use.op for use in table.writes if use.op in self._atb.unit_of), None)
+        for op, role in enumerate(self._torch.roles):
+            if role is not Role.ROTARY or gathered is None:
+                continue
+            positions = next(
+                (t for t in self._torch.operations[op].inputs if not is_float(t)), None
+            )
+            if positions is not None:
+                source = self._atb.unit_of[gathered].source
+                value = self._torch.value(op, positions)
+                self._add(source, value, LIKELY, "positions of the tokens")
+                self.units.setdefault(gathered, set()).add(op)
+            return
+
+    def rows_of(self, value: Value) -> tuple[int, ...] | None:
+        """The rows from which a value was gathered; None if it was not."""
+        for use in value.writes:
+            unit = self._atb.unit_of.get(use.op)
+            if unit is None or unit.role is not Role.EMBEDDING or unit.source is None:
+                continue
+            table = self._atb.operations[use.op].inputs[0]
+            if self._atb.value(use.op, table) is None or unit.source.writes:
+                return None
+            origin = self._atb.value(use.op, table)
+            if origin is not None and origin.writes:  # rows of something computed, not of a table
+                indices = integers(unit.source.uses[0].tensor)
+                return None if indices is None else tuple(int(i) for i in indices.reshape(-1))
+        return None
+
+    def _add(
+        self,
+        atb: Value | None,
+        torch: Value | None,
+        confidence: float,
+        reason: str,
+        *,
+        atb_columns: Columns | None = None,
+        torch_columns: Columns | None = None,
+        alternatives: tuple[int, ...] = (),
+    ) -> None:
+        if atb is not None and torch is not None:
+            self._append(
+                Link(atb, torch, confidence, reason, atb_columns, torch_columns, alternatives)
+            )
+
+    def _append(self, link: Link) -> None:
+        """Keep a link unless its ATB value has one already that leaves nothing open."""
+        known = self.of_atb.setdefault(link.atb.number, [])
+        if any(other.atb_columns is None and other.torch_columns is None for other in known):
+            return
+        if link.atb_columns is None and link.torch_columns is None and known:
+            return
+        if any(
+            other.torch is link.torch
+            and other.atb_columns == link.atb_columns
+            and other.torch_columns == link.torch_columns
+            for other in known
+        ):
+            return
+        known.append(link)
+        self.of_torch.setdefault(link.torch.number, []).append(link)
+
+
+def _hidden(side: Side, op: int) -> tuple[Value | None, Value | None]:
+    """Hidden states that a layer reads, and what it makes of them."""
+    operation = side.operations[op]
+    result = next((tensor for tensor in operation.outputs if is_float(tensor)), None)
+    if result is None:
+        return None, None
+    shape = shape_of(result)
+    source = next((t for t in operation.inputs if is_float(t) and shape_of(t) == shape), None)
+    return (
+        None if source is None else side.value(op, source),
+        side.value(op, result),
+    )

@@ -1,0 +1,77 @@
+"""Why a tensor has no counterpart."""
+
+from __future__ import annotations
+
+from ait_llm.dumps.model import Tensor
+from ait_llm.match.atb_torch.describe import is_float, shape_of
+from ait_llm.match.atb_torch.roles import Role
+from ait_llm.match.atb_torch.side import Side
+from ait_llm.match.flow import Value
+
+_CACHE_INPUTS = ("kcache", "vcache", "keycache", "valuecache", "slots", "blocktable")
+
+
+def reason_for_atb(side: Side, op: int, tensor: Tensor, value: Value | None, other: str) -> str:
+    """Why an ATB tensor has none.
+
+    Args:
+        side: the ATB side.
+        op: the operation.
+        tensor: its tensor.
+        value: what it holds.
+        other: how to call the other side, ``golden`` or ``my``.
+    """
+    if shape_of(tensor) is None:
+        return "its file cannot be read"
+    roles = {side.roles[use.op] for use in value.uses} if value is not None else set()
+    writers = {side.roles[use.op] for use in value.writes} if value is not None else set()
+    names = (
+        {(use.tensor.ir_name or "").lower() for use in value.uses} if value is not None else set()
+    )
+    if Role.CACHE in writers or any(name.startswith(_CACHE_INPUTS) for name in names):
+        return f"the {other} dump has no operator for the key/value cache"
+    if value is not None and not value.writes:
+        if _is_weight(side, value):
+            return f"it is a weight, and the modules of the {other} dump hold none"
+        if Role.CORE in roles and is_float(tensor):
+            return f"attention on the {other} side gets its mask in another form"
+        if not is_float(tensor):
+            return f"the {other} dump has no counterpart for these indices"
+    if Role.ROTARY in writers:
+        return (
+            f"the {other} dump has no module that returns turned queries and keys; "
+            "dump it with --type torch torch-op to have its operators"
+        )
+    if Role.LINEAR in writers:
+        return f"no projection of the {other} dump that fits its place has its width"
+    if Role.EXPERT in writers or Role.TOPK in writers:
+        return f"the experts of the {other} dump show nothing of their insides in this form"
+    return f"no module of the {other} dump reads or writes this value"
+
+
+def reason_for_torch(side: Side, op: int, tensor: Tensor, other: str) -> str:
+    """Why a torch tensor has none."""
+    if shape_of(tensor) is None:
+        return "its file cannot be read"
+    role = side.roles[op]
+    if role is Role.OPERATOR:
+        return f"the {other} dump has no operation for a single torch operator"
+    if role is Role.ACTIVATION:
+        return f"the {other} dump computes the activation within a larger operation"
+    if not is_float(tensor):
+        return f"the {other} dump has no counterpart for these indices or masks"
+    return f"no operation of the {other} dump reads or writes this value"
+
+
+def _is_weight(side: Side, value: Value) -> bool:
+    """True if an operation takes a value in the place of its parameters."""
+    for use in value.reads:
+        role = side.roles[use.op]
+        index = use.tensor.index
+        if role in (Role.LINEAR, Role.NORM, Role.EXPERT) and index > 0:
+            return True
+        if role is Role.EMBEDDING and index == 0:
+            return True
+        if role is Role.ADD and len(shape_of(use.tensor) or ()) == 1:
+            return True
+    return False

@@ -1,0 +1,171 @@
+"""One side of the pair, ready to be aligned: values, roles, and the units among its operations.
+
+A unit is an operation that both sides have in one form or another: a norm, a projection, an
+embedding, an activation. What lies between units (sums, splits, rotary positions, attention
+itself) is written as an operation on one side and as plain code on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.match.atb_torch.describe import is_float, shape_of, size_of, width_of
+from ait_llm.match.atb_torch.roles import Role, atb_role, torch_role
+from ait_llm.match.flow import Flow, Value, flow
+from ait_llm.match.model import Run
+
+UNIT_ROLES = frozenset(
+    {Role.NORM, Role.LINEAR, Role.EMBEDDING, Role.ACTIVATION, Role.GATED, Role.EXPERTS}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An operation that has a counterpart on the other side.
+
+    Attributes:
+        op: index of the operation.
+        role: what it does.
+        source: what it reads as activation; None if that was not dumped.
+        result: what it writes, with the bias that a later operation adds.
+        fan_in, fan_out: widths of source and result, 0 if unknown.
+        size: elements of the source per element of its last axis.
+    """
+
+    op: int
+    role: Role
+    source: Value | None
+    result: Value | None
+    fan_in: int
+    fan_out: int
+    size: int = 0
+
+
+class Side:
+    """A run with its values, roles and units."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.flow: Flow = flow(run)
+        self.is_atb = run.kind == "atb"
+        self._members: list[list[int]] = [[] for _ in run.operations]
+        for op, parent in enumerate(self.flow.parents):
+            if parent is not None:
+                self._members[parent].append(op)
+        self.roles = tuple(self._role(op) for op in range(len(run.operations)))
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        """The operations of the run."""
+        return self.run.operations
+
+    def members(self, op: int) -> Sequence[int]:
+        """The operations directly within a graph or module."""
+        return self._members[op]
+
+    def within(self, op: int) -> list[int]:
+        """All operations below one, in execution order."""
+        found: list[int] = []
+        pending = list(reversed(self._members[op]))
+        while pending:
+            member = pending.pop()
+            found.append(member)
+            pending += reversed(self._members[member])
+        return found
+
+    def _role(self, op: int) -> Role:
+        operation = self.operations[op]
+        if self.is_atb:
+            return atb_role(operation)
+        has_modules = any(
+            torch_role(self.operations[member], has_modules=False) is not Role.OPERATOR
+            for member in self._members[op]
+        )
+        return torch_role(operation, has_modules=has_modules)
+
+    def value(self, op: int, tensor: Tensor) -> Value | None:
+        """The value of a tensor of an operation."""
+        return self.flow.at(op, tensor.role, tensor.index)
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """Units in execution order; nothing within a unit is one."""
+        units = []
+        inner: set[int] = set()
+        for op, role in enumerate(self.roles):
+            if op in inner:
+                continue
+            if role in UNIT_ROLES:
+                unit = self._unit(op, role)
+                if unit is not None:
+                    units.append(unit)
+                    inner.update(self.within(op))
+        return tuple(units)
+
+    @cached_property
+    def unit_of(self) -> dict[int, Unit]:
+        """Units by operation."""
+        return {unit.op: unit for unit in self.units}
+
+    def _unit(self, op: int, role: Role) -> Unit | None:
+        operation = self.operations[op]
+        source = self._source(op, role)
+        result = next((t for t in operation.outputs if is_float(t)), None)
+        if result is None and role is Role.LINEAR:  # integer results of quantised products
+            result = next(iter(operation.outputs), None)
+        if source is None and result is None:
+            return None
+        out = None if result is None else self.value(op, result)
+        if out is not None and self.is_atb and role is Role.LINEAR:
+            out = self._with_bias(op, out)
+        fan_in = 0 if source is None or role is Role.EMBEDDING else width_of(source)
+        return Unit(
+            op=op,
+            role=role,
+            source=None if source is None else self.value(op, source),
+            result=out,
+            fan_in=fan_in,
+            fan_out=0 if result is None else width_of(result),
+            size=size_of(source) // fan_in if source is not None and fan_in else 0,
+        )
+
+    def _source(self, op: int, role: Role) -> Tensor | None:
+        """The activation among the inputs."""
+        inputs = self.operations[op].inputs
+        if role is Role.EMBEDDING:
+            return next((t for t in inputs if not is_float(t) and shape_of(t) is not None), None)
+        return next((tensor for tensor in inputs if is_float(tensor)), None) or next(
+            iter(inputs), None
+        )
+
+    def _with_bias(self, op: int, value: Value) -> Value:
+        """The value after a collective or the sum with a bias, which a torch linear includes."""
+        for _ in range(2):
+            readers = [use for use in value.reads if self.roles[use.op] is not Role.CONTAINER]
+            if len(readers) != 1:
+                return value
+            reader = readers[0].op
+            role = self.roles[reader]
+            if role is not Role.COLLECTIVE and not (
+                role is Role.ADD and self._adds_bias(reader, value)
+            ):
+                return value
+            written = [self.value(reader, tensor) for tensor in self.operations[reader].outputs]
+            if len(written) != 1 or written[0] is None:
+                return value
+            value = written[0]
+        return value
+
+    def _adds_bias(self, op: int, value: Value) -> bool:
+        others = [t for t in self.operations[op].inputs if self.value(op, t) is not value]
+        if len(others) != 1:
+            return False
+        shape = shape_of(others[0])
+        return shape is not None and size_of(others[0]) == shape[-1] and self._rows(value) > 1
+
+    def _rows(self, value: Value) -> int:
+        tensor = value.uses[0].tensor
+        return size_of(tensor) // max(width_of(tensor), 1)

@@ -1,0 +1,253 @@
+"""Which tensors of a run are one and the same value: what an operation writes, later ones read.
+
+A run that reported its topology says so by tensor names. Otherwise equal numbers say it: the output
+of one operation is found again as the input of the next, whatever its shape by then. Only tensors
+of the same dump are ever compared here, so a wrong value upsets nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+
+from ait_llm.dumps.model import Operation, Role, Tensor
+from ait_llm.errors import AitError
+from ait_llm.match.model import Run
+from ait_llm.topology import Node
+
+# Elements that a fingerprint looks at in a larger tensor. Two activations that agree at so many
+# places, and in type and number of elements, are the same.
+_SAMPLE = 1024
+_WHOLE = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One operation reads or writes a value.
+
+    Attributes:
+        op: index of the operation in ``run.operations``.
+        tensor: the tensor that was dumped there.
+    """
+
+    op: int
+    tensor: Tensor
+
+    @property
+    def role(self) -> Role:
+        """Read or written."""
+        return self.tensor.role
+
+
+@dataclass(slots=True)
+class Value:
+    """A tensor from the moment it is written until nobody reads it any more.
+
+    Attributes:
+        number: position in ``Flow.values``.
+        uses: in execution order; a graph reads before its members do and writes after them.
+    """
+
+    number: int
+    uses: list[Use] = field(default_factory=list)
+
+    @property
+    def writes(self) -> list[Use]:
+        """Who wrote it: first the operation that computed it, then the graphs around that."""
+        return [use for use in self.uses if use.role == "out"]
+
+    @property
+    def reads(self) -> list[Use]:
+        """Who read it."""
+        return [use for use in self.uses if use.role == "in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Values of a run and the tree of its operations.
+
+    Attributes:
+        run: the run.
+        values: in the order in which they appear.
+        parents: for each operation the index of the graph or module around it, None at the top.
+    """
+
+    run: Run
+    values: tuple[Value, ...]
+    parents: tuple[int | None, ...]
+    _at: Mapping[tuple[int, Role, int], Value] = field(repr=False)
+
+    def at(self, op: int, role: Role, index: int) -> Value | None:
+        """The value of one input or output; None if it was not dumped."""
+        return self._at.get((op, role, index))
+
+    def ancestors(self, op: int) -> Iterator[int]:
+        """The graphs or modules around an operation, the innermost first."""
+        parent = self.parents[op]
+        while parent is not None:
+            yield parent
+            parent = self.parents[parent]
+
+
+def flow(run: Run) -> Flow:
+    """Find the values of a run.
+
+    Reads tensors whose names no topology gives.
+    """
+    parents = _parents(run)
+    return _Tracer(run, parents).trace()
+
+
+def _parents(run: Run) -> tuple[int | None, ...]:
+    parents: list[int | None] = []
+    around: list[int] = []
+    for operation in run.operations:
+        while around and not _is_member(run.operations[around[-1]], operation):
+            around.pop()
+        parents.append(around[-1] if around else None)
+        around.append(len(parents) - 1)
+    return tuple(parents)
+
+
+def _is_member(outer: Operation, inner: Operation) -> bool:
+    if outer.op_id == inner.op_id:
+        return False
+    if "." in inner.name:  # paths of modules; ids of torch operators are counted, not nested
+        return inner.name.startswith(f"{outer.name}.")
+    return outer.is_graph and inner.op_id.is_within(outer.op_id)
+
+
+class _Tracer:
+    def __init__(self, run: Run, parents: tuple[int | None, ...]) -> None:
+        self._run = run
+        self._parents = parents
+        self._nodes = _nodes(run)
+        self._values: list[Value] = []
+        self._at: dict[tuple[int, Role, int], Value] = {}
+        self._named: dict[str, Value] = {}
+        self._printed: dict[bytes, Value] = {}
+
+    def trace(self) -> Flow:
+        has_members = {parent for parent in self._parents if parent is not None}
+        open_graphs: list[int] = []
+        for op in range(len(self._run.operations)):
+            while open_graphs and open_graphs[-1] != self._parents[op]:
+                self._write(open_graphs.pop(), is_graph=True)
+            self._read(op)
+            if op in has_members:
+                open_graphs.append(op)
+            else:
+                self._write(op, is_graph=False)
+        while open_graphs:
+            self._write(open_graphs.pop(), is_graph=True)
+        return Flow(self._run, tuple(self._values), self._parents, self._at)
+
+    def _read(self, op: int) -> None:
+        for tensor in self._run.operations[op].inputs:
+            name = self._name(op, tensor)
+            value = self._named.get(name) if name else None
+            mark = None
+            if value is None:
+                mark = fingerprint(tensor)
+                value = self._printed.get(mark) if mark else None
+            if value is None:
+                value = self._new()
+            self._record(value, op, tensor, name, mark)
+
+    def _write(self, op: int, *, is_graph: bool) -> None:
+        operation = self._run.operations[op]
+        for tensor in operation.outputs:
+            name = self._name(op, tensor)
+            value = self._named.get(name) if name and is_graph else None
+            mark = None
+            if value is None and (not name or self._is_boundary(op)):
+                mark = fingerprint(tensor)
+                value = self._printed.get(mark) if mark else None
+                # A leaf that returns what it received passes a value on, as dropout does; whatever
+                # else has the same bytes was computed a second time.
+                if value is not None and not is_graph and not self._passes_on(op, value):
+                    value = None
+            if value is None:
+                value = self._new()
+            self._record(value, op, tensor, name, mark)
+
+    def _passes_on(self, op: int, value: Value) -> bool:
+        return any(use.op == op and use.role == "in" for use in value.uses) or any(
+            parent == op for use in value.uses for parent in (self._parents[use.op],)
+        )
+
+    def _is_boundary(self, op: int) -> bool:
+        """True if a tensor leaves the scope of the names: the outputs of top-level operations."""
+        return self._parents[op] is None and self._run.model is None
+
+    def _new(self) -> Value:
+        value = Value(len(self._values))
+        self._values.append(value)
+        return value
+
+    def _record(self, value: Value, op: int, tensor: Tensor, name: str, mark: bytes | None) -> None:
+        value.uses.append(Use(op, tensor))
+        self._at[op, tensor.role, tensor.index] = value
+        if name:
+            self._named[name] = value
+        if mark:
+            self._printed[mark] = value
+
+    def _name(self, op: int, tensor: Tensor) -> str:
+        """Name in the topology, empty without one."""
+        found = self._nodes.get(self._run.operations[op].name)
+        if found is None:
+            return ""
+        scope, node = found
+        names = node.inputs if tensor.role == "in" else node.outputs
+        return f"{scope} {names[tensor.index]}" if tensor.index < len(names) else ""
+
+
+def _nodes(run: Run) -> dict[str, tuple[str, Node]]:
+    """Nodes by operation name, with the scope in which their tensor names are unique."""
+    found: dict[str, tuple[str, Node]] = {}
+    for name, graph in run.graphs.items():
+        found.update({node.name: (name, node) for node, _ in graph.root.walk()})
+    if run.model is not None:
+        found.update({node.name: ("model", node) for node, _ in run.model.root.walk()})
+    return found
+
+
+def fingerprint(tensor: Tensor) -> bytes | None:
+    """A few bytes that tensors of equal numbers share, whatever their shapes and element types.
+
+    Float16 that was widened to float32 is still the same value.
+
+    Returns:
+        None where equal values prove nothing: no values, fewer than two elements, or all alike.
+    """
+    try:
+        if not tensor.has_data:
+            return _recorded(tensor)
+        array = tensor.numpy()
+    except AitError:
+        return None  # who compares the tensor tells what is wrong with it
+    flat = array.reshape(-1)
+    if flat.size < 2:
+        return None
+    if flat.size > _WHOLE:
+        flat = flat[np.linspace(0, flat.size - 1, _SAMPLE).astype(np.int64)]
+    if flat.dtype.kind not in "iub":
+        flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
+    elif flat.dtype.kind in "iu":
+        flat = flat.astype(np.int64)
+    data = flat.tobytes()
+    if data[: flat.itemsize] * flat.size == data:
+        return None
+    return blake2b(data, digest_size=16, key=f"{flat.dtype} {array.size}".encode()).digest()
+
+
+def _recorded(tensor: Tensor) -> bytes | None:
+    statistics = tensor.statistics
+    if statistics is None:
+        return None
+    text = f"{tensor.dtype.label} {np.prod(tensor.shape)} {statistics}"
+    return blake2b(text.encode(), digest_size=16).digest()
