@@ -8,13 +8,14 @@ wrong its inputs already were. No golden dump is needed for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ait_llm.compare.introduced_limits import Excess, excess
 from ait_llm.core.optional import import_optional
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
+from ait_llm.formats.elements import Array
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +36,8 @@ _IDEMPOTENT = frozenset(
 # Their results are drawn, or depend on what they are not told.
 _RANDOM = frozenset({"MultinomialOperation", "ToppsampleOperation", "TopkToppSamplingOperation"})
 _SEED = 20240229
+# Dumped parameters and shapes come from another library, of any version.
+_REFUSALS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Introduced:
         worst: index of the element that is furthest off.
         mine, right: its values.
         overflow: the right result is finite and outside the output's data type.
+        errors: ``error`` of each output by its index.
     """
 
     error: float
@@ -61,6 +65,7 @@ class Introduced:
     mine: float
     right: float
     overflow: bool = False
+    errors: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def is_wrong(self) -> bool:
@@ -106,8 +111,7 @@ def introduced_error(operation: Operation, *, in_place: bool = False) -> Introdu
         return _measure(operation, golden, in_place)
     except AitError as error:
         return Unknown(str(error))
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        # Dumped parameters and shapes come from another library, of any version.
+    except _REFUSALS as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         return Unknown(f"the golden {operation.type} refuses its inputs ({first})")
 
@@ -176,7 +180,26 @@ def _measure(operation: Operation, golden: GoldenOp, in_place: bool) -> Introduc
             found.append(_output(index, values.reshape(rounded.shape), rounded, *wide, unit))
     if not found:
         return Unknown("its outputs are empty")
-    return max(found, key=lambda one: (one.excess, one.strict_excess))
+    worst = max(found, key=lambda one: (one.excess, one.strict_excess))
+    return replace(worst, errors={one.output: one.error for one in found})
+
+
+def right_outputs(operation: Operation) -> list[Array] | None:
+    """What an operation should have made of its own inputs, rounded, as float64.
+
+    Returns:
+        None where there is no golden operator of its type or it refuses the inputs.
+    """
+    from ait_llm.opcheck.golden import GOLDEN, golden_ops
+
+    if operation.type not in golden_ops:
+        return None
+    golden = golden_ops.get(operation.type)
+    try:
+        outputs = golden.compute(inputs_of(operation), operation.params, GOLDEN).outputs
+    except (AitError, *_REFUSALS):
+        return None
+    return [output.detach().double().numpy() for output in outputs]
 
 
 def _output(
@@ -198,7 +221,10 @@ def _output(
     overflow = bool((torch.isfinite(wide) & torch.isinf(fits) & same).any())
     if bool(broken.any()):
         place = int(broken.flatten().to(torch.uint8).argmax())
-        return _introduced(index, got, wide, place, Excess(*[float("inf")] * 3, 0.0, place), False)
+        endless = float("inf")
+        return _introduced(
+            index, got, wide, place, Excess(endless, endless, endless, 0.0, place), False
+        )
     if not mine.is_floating_point():
         wrong = got != wide
         place = int(wrong.flatten().to(torch.uint8).argmax())

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
-# Root mean square of a rounding to nearest is 0.29 of the spacing; 0.4 leaves room for few elements.
+# The root mean square of a rounding to nearest is 0.29 of the spacing; few elements scatter.
 _ROUNDING = 0.4
 _STRICT_SUM = 8 * 2.0**-24  # float32 roundings within a sum, and a safety factor
 _LOOSE_ROUNDINGS = 4.0
@@ -46,16 +47,16 @@ class Excess:
     worst: int
 
 
-def spacing(exact: Tensor, dtype: object) -> Tensor:
-    """Distance between neighbouring values of the floating type ``dtype`` at each element."""
+def spacing(exact: Tensor, dtype: torch.dtype) -> Tensor:
+    """Distance between neighbouring values of a floating type at each element."""
     import torch
 
-    info = torch.finfo(dtype)  # type: ignore[arg-type]  # a torch dtype, imported lazily
+    info = torch.finfo(dtype)
     size = exact.abs().clamp(min=info.smallest_normal, max=info.max)
-    return torch.exp2(torch.floor(torch.log2(size))) * info.eps
+    return torch.exp2(torch.floor(torch.log2(size))) * float(info.eps)
 
 
-def rows(values: Tensor) -> Tensor:
+def _rows(values: Tensor) -> Tensor:
     """Root mean square along the last dimension, in the shape of ``values``.
 
     One evaluation samples the sensitivity of each element only once; neighbours share its scale.
@@ -66,7 +67,7 @@ def rows(values: Tensor) -> Tensor:
 
 
 def excess(
-    exact: Tensor, mine: Tensor, sensitivity: Tensor, out_dtype: object, unit: float
+    exact: Tensor, mine: Tensor, sensitivity: Tensor, out_dtype: torch.dtype, unit: float
 ) -> Excess:
     """Compare an operator's result with the exact one.
 
@@ -74,24 +75,23 @@ def excess(
         exact: unrounded result, finite, float64.
         mine: result under test, finite, float64, of the same shape.
         sensitivity: as above, of the same shape.
-        out_dtype: floating torch dtype of the result.
+        out_dtype: floating type of the result.
         unit: largest relative error of one rounding in the inputs' type.
     """
     error = (mine - exact).abs()
     gaps = spacing(exact, out_dtype)
-    scale = sensitivity.maximum(rows(sensitivity))
-    strict = gaps + _STRICT_SUM * scale
-    loose = 2 * gaps + _LOOSE_ROUNDINGS * unit * scale
-    ratio = error / loose
+    scale = sensitivity.maximum(_rows(sensitivity))
+    strict = error / (gaps + _STRICT_SUM * scale)
+    loose = error / (2 * gaps + _LOOSE_ROUNDINGS * unit * scale)
     strict_norm = _ROUNDING * gaps.norm() + _STRICT_SUM * sensitivity.norm()
     loose_norm = gaps.norm() + _LOOSE_NORM * unit * sensitivity.norm()
     distance, size = float(error.norm()), float(exact.norm())
     return Excess(
-        strict=max(float((error / strict).max()), distance / float(strict_norm)),
-        loose=max(float(ratio.max()), distance / float(loose_norm)),
+        strict=max(float(strict.max()), distance / float(strict_norm)),
+        loose=max(float(loose.max()), distance / float(loose_norm)),
         error=_ratio(distance, size),
         permitted=_ratio(float(loose_norm), size),
-        worst=int(ratio.argmax()),
+        worst=int(loose.argmax()),
     )
 
 

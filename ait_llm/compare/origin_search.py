@@ -1,0 +1,269 @@
+"""Where the error of one run started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ait_llm.compare.introduced import Introduced, Unknown, introduced_error
+from ait_llm.compare.origin_values import RunValues, Upstream
+from ait_llm.compare.origin_words import (
+    after_all_cleared,
+    by_comparison,
+    by_differing_input,
+    by_elimination,
+    by_recomputation,
+    first_seen_later,
+    without_failure,
+)
+from ait_llm.core.comparison import Comparison, Origin
+
+# Operations that are recomputed per failing run unless the user wants all.
+_BUDGET = 16
+# The error of a pair that agrees to the last bit still counts as this much, so that a first
+# rounding is no infinite growth.
+_FLOOR = 2.0**-13
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An origin, and whether the error may also have come from an earlier run.
+
+    Attributes:
+        origin: where it started.
+        op: index of the operation in the run.
+        own: the operation itself was seen to go wrong; else a former run may have caused it.
+    """
+
+    origin: Origin
+    op: int
+    own: bool
+
+
+class Search:
+    """Looks for the origin in one run and remembers what it recomputed.
+
+    Args:
+        values: my run and what the comparisons say about it.
+        comparisons: all of the report.
+        deep: recompute every operation, also where nothing failed.
+        earlier: the searches of earlier runs of the same process, the first run first.
+        examine: measures what one operation adds.
+    """
+
+    def __init__(
+        self,
+        values: RunValues,
+        comparisons: Sequence[Comparison],
+        *,
+        deep: bool = False,
+        earlier: Sequence[Search] = (),
+        examine: Callable[..., Introduced | Unknown] = introduced_error,
+    ) -> None:
+        self.values = values
+        self.examined: dict[int, Introduced | Unknown] = {}
+        self._comparisons = comparisons
+        self._deep = deep
+        self._earlier = tuple(earlier)
+        self._examine = examine
+
+    def find(self) -> Finding | None:
+        """The origin; None where nothing went wrong."""
+        failed = self.values.first_failure()
+        if failed is None:
+            return self._among_all() if self._deep else None
+        near = self.values.upstream(failed)
+        if near.differing:
+            return self._differing(near.differing[0])
+        found = self._decide(near.operations, failed, near) or self._in_caches(near, failed)
+        if found is not None:
+            return found
+        far = self.values.upstream(failed, through=True)
+        if far.differing:
+            return self._differing(far.differing[0])
+        found = self._upstream(far, near, failed) or self._in_caches(far, failed)
+        return found if found is not None else self._unexplained(failed, near)
+
+    def introduced(self, op: int) -> Introduced | Unknown:
+        """The error that an operation adds, computed once."""
+        known = self.examined.get(op)
+        if known is None:
+            operation = self.values.run.operations[op]
+            if self.values.is_leaf(op):
+                known = self._examine(operation, in_place=self.values.works_in_place(op))
+            else:
+                known = Unknown(f"{operation.type} computes between its members")
+            self.examined[op] = known
+        return known
+
+    def _decide(self, candidates: Sequence[int], failed: int, near: Upstream) -> Finding | None:
+        """Tell the guilty one of the operations between agreeing values and the first failure."""
+        last = self.values.producer(failed)
+        chosen = candidates if self._deep else candidates[-_BUDGET:]
+        results = {op: self.introduced(op) for op in chosen}
+        guilty = _guilty(results)
+        unknown = [op for op in candidates if isinstance(results.get(op, _SKIPPED), Unknown)]
+        if guilty is not None:
+            doubtful = [op for op in unknown if op < guilty]
+            return self._recomputed(guilty, results, doubtful, failed)
+        if not unknown:
+            return None
+        first = unknown[0]
+        cleared = len(candidates) - len(unknown)
+        if len(candidates) == 1 and first == last:
+            text = by_comparison(self.values, first, failed, near, self._comparisons)
+        else:
+            text = by_elimination(self.values, first, failed, unknown, cleared, results)
+        return self._finding(first, text, len(unknown) == 1, unknown[1:])
+
+    def _recomputed(
+        self,
+        guilty: int,
+        results: Mapping[int, Introduced | Unknown],
+        doubtful: Sequence[int],
+        failed: int | None,
+    ) -> Finding:
+        measured = results[guilty]
+        assert isinstance(measured, Introduced)
+        others = [
+            op
+            for op, each in results.items()
+            if op != guilty and isinstance(each, Introduced) and each.is_suspect
+        ]
+        certain = not doubtful and (measured.is_wrong or not others)
+        text = by_recomputation(self.values, guilty, failed, results, self._comparisons)
+        return self._finding(guilty, text, certain, [] if certain else sorted({*doubtful, *others}))
+
+    def _upstream(self, far: Upstream, near: Upstream, failed: int) -> Finding | None:
+        """Look among operations whose outputs pass, where the error grew most first."""
+        left = [op for op in far.operations if op not in near.operations]
+        left.sort(key=self._growth, reverse=True)
+        chosen = left if self._deep else left[:_BUDGET]
+        results = {op: self.introduced(op) for op in chosen}
+        guilty = _guilty(results)
+        return None if guilty is None else self._recomputed(guilty, results, [], failed)
+
+    def _in_caches(self, way: Upstream, failed: int) -> Finding | None:
+        """Look in earlier runs for what wrote a wrong value into a cache that is read here."""
+        writers = self.values.writers_of_state()
+        ranks = [rank for rank, op in enumerate(writers) if op in way.operations]
+        budget = _BUDGET
+        for search in self._earlier:
+            there = search.values.writers_of_state()
+            candidates = {
+                op
+                for rank in ranks
+                if rank < len(there)
+                for value in search.values.outputs(there[rank])
+                for op in search.values.upstream(value.number).operations
+            }
+            chosen = sorted(candidates)[: None if self._deep else budget]
+            budget -= len(chosen)
+            results = {op: search.introduced(op) for op in chosen}
+            guilty = _guilty(results)
+            if guilty is not None:
+                found = search._recomputed(guilty, results, [], None)
+                seen = first_seen_later(self.values, failed)
+                origin = replace(found.origin, evidence=f"{found.origin.evidence}; {seen}")
+                return replace(found, origin=origin)
+        return None
+
+    def _growth(self, op: int) -> float:
+        """How much the relative error grew from the compared values before to those after."""
+        after = [self._error_after(value.number) for value in self.values.outputs(op)]
+        before = [
+            error for value in self.values.inputs(op) for error in self._errors_before(value.number)
+        ]
+        return max(after, default=0.0) / max([*before, _FLOOR])
+
+    def _error_after(self, value: int) -> float:
+        """Error of a value, or of the first compared values computed from it."""
+        seen, pending = {value}, [value]
+        while pending:
+            errors = [e for number in pending if (e := self.values.error(number)) is not None]
+            if errors:
+                return max(errors)
+            following = [
+                output.number
+                for number in pending
+                for use in self.values.flow.values[number].reads
+                if self.values.is_leaf(use.op)
+                for output in self.values.outputs(use.op)
+                if output.number not in seen
+            ]
+            seen.update(following)
+            pending = following
+        return 0.0
+
+    def _errors_before(self, value: int) -> list[float]:
+        """Errors of the nearest compared values that a value was computed from."""
+        error = self.values.error(value)
+        if error is not None:
+            return [error]
+        ends = self.values.upstream(value).agreeing
+        return [error for number in ends if (error := self.values.error(number)) is not None]
+
+    def _unexplained(self, failed: int, near: Upstream) -> Finding:
+        op = self.values.producer(failed)
+        assert op is not None
+        text = after_all_cleared(self.values, op, failed, self.examined)
+        others = [candidate for candidate in near.operations if candidate != op]
+        return replace(self._finding(op, text, False, others), own=False)
+
+    def _among_all(self) -> Finding | None:
+        """Every operation recomputed although all comparisons passed."""
+        results = {op: self.introduced(op) for op in self.values.leaves()}
+        guilty = _guilty(results)
+        if guilty is None:
+            return None
+        found = self._recomputed(guilty, results, [], None)
+        return replace(
+            found, origin=replace(found.origin, evidence=without_failure(found.origin.evidence))
+        )
+
+    def _differing(self, value: int) -> Finding:
+        readers = [use.op for use in self.values.flow.values[value].reads]
+        leaves = [op for op in readers if self.values.is_leaf(op)]
+        op = (leaves or readers)[0]
+        text = by_differing_input(self.values, op, value, self._comparisons)
+        known = self.values.evidence[value]
+        found = self._finding(op, text, True, ())
+        return Finding(replace(found.origin, index=min(known.failed)), op, own=False)
+
+    def _finding(self, op: int, evidence: str, certain: bool, others: Iterable[int]) -> Finding:
+        operation = self.values.run.operations[op]
+        index = self.values.comparison_of(op)
+        golden = self._comparisons[index].golden if index is not None else None
+        measured = self.examined.get(op)
+        own = isinstance(measured, Introduced) and measured.is_suspect
+        return Finding(
+            Origin(
+                op=operation.name,
+                op_id=str(operation.op_id),
+                op_type=operation.type,
+                step=operation.step,
+                device=operation.device,
+                pid=operation.pid,
+                golden_op=golden.op if golden is not None else "",
+                index=index,
+                evidence=evidence,
+                certain=certain,
+                candidates=tuple(self.values.run.operations[other].name for other in others),
+                introduced=measured.error if isinstance(measured, Introduced) else None,
+            ),
+            op,
+            own or measured is None or isinstance(measured, Unknown),
+        )
+
+
+_SKIPPED = Unknown("it is one of too many")
+
+
+def _guilty(results: Mapping[int, Introduced | Unknown]) -> int | None:
+    """The first operation whose error no arithmetic explains, else the worst of the suspects."""
+    measured = {op: each for op, each in results.items() if isinstance(each, Introduced)}
+    wrong = [op for op, each in measured.items() if each.is_wrong]
+    if wrong:
+        return min(wrong)
+    suspects = [op for op, each in measured.items() if each.is_suspect]
+    return max(suspects, key=lambda op: measured[op].strict_excess, default=None)

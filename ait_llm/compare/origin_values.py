@@ -1,0 +1,266 @@
+"""What the comparisons say about each value of one of my runs, and what it was computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
+from ait_llm.dumps.model import Operation, Role
+from ait_llm.errors import FormatError
+from ait_llm.match.flow import Flow, Value, flow
+from ait_llm.match.model import Run
+
+DISTANCE = "relative_euclidean_distance"
+_Key = tuple[str, int, int]
+_Place = tuple[str, int, int, str, int]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What is known of one value.
+
+    Attributes:
+        passed, failed: indices of comparisons of it.
+    """
+
+    passed: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        """True if it was compared and all comparisons passed."""
+        return bool(self.passed) and not self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """What a value was computed from, back to values that agree with golden.
+
+    Attributes:
+        operations: indices of the operations on the way, in execution order.
+        agreeing: values at which the way back ended because they agree.
+        differing: values from outside of the run that do not agree.
+        unknown: values from outside of the run that were not compared.
+    """
+
+    operations: tuple[int, ...]
+    agreeing: tuple[int, ...]
+    differing: tuple[int, ...]
+    unknown: tuple[int, ...]
+
+
+def key_of(record: TensorRecord) -> _Key:
+    """The operation of a tensor within its process."""
+    return (record.op, record.step, record.call)
+
+
+def _key(operation: Operation) -> _Key:
+    # only dumps of torch modules count calls
+    return (operation.name, operation.step, getattr(operation, "call", 0))
+
+
+class RunValues:
+    """One of my runs with what was found out about its values.
+
+    Args:
+        run: my run.
+        comparisons: all of the report; those of other runs are left out.
+        indices: which of them have a tensor of this run on my side.
+    """
+
+    def __init__(self, run: Run, comparisons: Sequence[Comparison], indices: Sequence[int]) -> None:
+        self.run = run
+        self._comparisons = comparisons
+        self._indices = indices
+
+    @cached_property
+    def flow(self) -> Flow:
+        """Values and the tree of operations."""
+        return flow(self.run)
+
+    @cached_property
+    def evidence(self) -> Mapping[int, Evidence]:
+        """What is known, by number of the value."""
+        places = {_key(operation): op for op, operation in enumerate(self.run.operations)}
+        found: dict[int, Evidence] = {}
+        for index in self._indices:
+            comparison = self._comparisons[index]
+            record = comparison.mine
+            if record is None or record.role not in ("in", "out"):
+                continue
+            op = places.get(key_of(record))
+            if op is None or comparison.verdict not in (Verdict.PASS, Verdict.FAIL):
+                continue
+            role: Role = "in" if record.role == "in" else "out"
+            if role == "in" and record.index in self._overwritten.get(op, ()):
+                continue  # its file holds what the operation left there
+            value = self.flow.at(op, role, record.index)
+            if value is not None:
+                known = found.setdefault(value.number, Evidence())
+                (known.passed if comparison.verdict is Verdict.PASS else known.failed).append(index)
+        return found
+
+    @cached_property
+    def _overwritten(self) -> Mapping[int, frozenset[int]]:
+        """Inputs that were saved only after their operation, or one within it, wrote into them."""
+        return {
+            op: written
+            for op, operation in enumerate(self.run.operations)
+            if "before" not in operation.phases and (written := self._written_inputs(operation))
+        }
+
+    def _written_inputs(self, operation: Operation) -> frozenset[int]:
+        node = self._nodes.get(operation.name)
+        if node is None:
+            return frozenset()
+        inputs, written = node
+        return frozenset(index for index, name in enumerate(inputs) if name in written)
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, tuple[tuple[str, ...], frozenset[str]]]:
+        """Per operation name its inputs and what it and its members write, by tensor name."""
+        graphs = list(self.run.graphs.values())
+        if self.run.model is not None:
+            graphs.append(self.run.model)
+        return {
+            node.name: (
+                node.inputs,
+                frozenset(name for leaf in node.leaves() for name in leaf.outputs),
+            )
+            for graph in graphs
+            for node, _ in graph.root.walk()
+        }
+
+    def works_in_place(self, op: int) -> bool:
+        """True if an output of the operation has the memory of one of its inputs."""
+        return bool(self._written_inputs(self.run.operations[op]))
+
+    @cached_property
+    def _members(self) -> Mapping[int, tuple[int, ...]]:
+        """All operations within each graph or module."""
+        found: dict[int, list[int]] = {}
+        for op in range(len(self.run.operations)):
+            for around in self.flow.ancestors(op):
+                found.setdefault(around, []).append(op)
+        return {op: tuple(members) for op, members in found.items()}
+
+    def is_leaf(self, op: int) -> bool:
+        """True for an operation whose members, if any, were not captured."""
+        return op not in self._members
+
+    def leaves(self) -> Iterator[int]:
+        """All operations without captured members, in execution order."""
+        return (op for op in range(len(self.run.operations)) if self.is_leaf(op))
+
+    def producer(self, value: int) -> int | None:
+        """The operation that computed a value; None for what comes from outside of the run."""
+        for use in self.flow.values[value].uses:
+            if use.role == "out":
+                return use.op
+        return None
+
+    def writers_of_state(self) -> list[int]:
+        """Operations that write into their inputs, caches above all, in execution order."""
+        return [op for op in self.leaves() if self.works_in_place(op)]
+
+    def _operation(self, op: int) -> Operation:
+        return self.run.operations[op]
+
+    def inputs(self, op: int) -> list[Value]:
+        """Values that an operation computes with; those that its members make for a module."""
+        found = [self.flow.at(op, "in", tensor.index) for tensor in self.run.operations[op].inputs]
+        found += [
+            self.flow.at(member, "out", tensor.index)
+            for member in self._members.get(op, ())
+            for tensor in self.run.operations[member].outputs
+        ]
+        return list({value.number: value for value in found if value is not None}.values())
+
+    def outputs(self, op: int) -> list[Value]:
+        """Values that an operation computed."""
+        found = [
+            self.flow.at(op, "out", tensor.index) for tensor in self.run.operations[op].outputs
+        ]
+        return [value for value in found if value and self.producer(value.number) == op]
+
+    def first_failure(self) -> int | None:
+        """The first computed value that does not agree with golden, in execution order."""
+        failed = [
+            value
+            for value, known in self.evidence.items()
+            if known.failed and self.producer(value) is not None
+        ]
+        return min(failed, default=None)
+
+    def upstream(self, value: int, *, through: bool = False) -> Upstream:
+        """What a value was computed from.
+
+        Args:
+            value: number of the value.
+            through: do not stop at values that agree.
+        """
+        seen = {value}
+        pending = [value]
+        operations: dict[int, int] = {}
+        agreeing, differing, unknown = [], [], []
+        while pending:
+            number = pending.pop()
+            known = self.evidence.get(number)
+            op = self.producer(number)
+            if known and known.is_right and number != value:
+                agreeing.append(number)
+                if not through:
+                    continue
+            if op is None:
+                if known and known.failed:
+                    differing.append(number)
+                elif not (known and known.is_right):
+                    unknown.append(number)
+                continue
+            operations[op] = max(number, operations.get(op, 0))
+            for before in self.inputs(op):
+                if before.number not in seen:
+                    seen.add(before.number)
+                    pending.append(before.number)
+        ordered = sorted(operations, key=lambda op: operations[op])
+        return Upstream(
+            tuple(ordered), tuple(sorted(agreeing)), tuple(sorted(differing)), tuple(unknown)
+        )
+
+    def error(self, value: int) -> float | None:
+        """Largest relative error in the comparisons of a value; None if it was not compared."""
+        known = self.evidence.get(value)
+        if known is None:
+            return None
+        found = [
+            self._comparisons[index].values[DISTANCE]
+            for index in (*known.failed, *known.passed)
+            if DISTANCE in self._comparisons[index].values
+        ]
+        return max(found, default=None)
+
+    def comparison_of(self, op: int) -> int | None:
+        """Index of the comparison that shows an operation's outputs best: a failed one if any."""
+        known = [self.evidence[v.number] for v in self.outputs(op) if v.number in self.evidence]
+        failed = [index for each in known for index in each.failed]
+        return min(failed or [index for each in known for index in each.passed], default=None)
+
+    def is_weight(self, value: int) -> bool:
+        """True for a constant of the model, as far as the topology or its type and use tell."""
+        use = self.flow.values[value].uses[0]
+        if self.run.model is not None:
+            nodes = self._nodes.get(self._operation(use.op).name)
+            if nodes is not None and use.tensor.index < len(nodes[0]):
+                name = nodes[0][use.tensor.index]
+                if name in self.run.model.weights:
+                    return True
+        return "weight" in (use.tensor.ir_name or "")
+
+    def is_index(self, value: int) -> bool:
+        """True for whole numbers: token ids, positions, lengths."""
+        try:
+            return not self.flow.values[value].uses[0].tensor.dtype.is_floating
+        except FormatError:
+            return False
