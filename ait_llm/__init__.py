@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ait_llm.compare import compare as compare
+    from ait_llm.compare import compare_data as compare_data
     from ait_llm.dump.torch_hook import DumpConfig as DumpConfig
     from ait_llm.dump.torch_hook import register_hook as register_hook
     from ait_llm.dumps import open_dump as open_dump
@@ -16,6 +18,8 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "DumpConfig": "ait_llm.dump.torch_hook",
+    "compare": "ait_llm.compare",
+    "compare_data": "ait_llm.compare",
     "open_dump": "ait_llm.dumps",
     "register_hook": "ait_llm.dump.torch_hook",
 }

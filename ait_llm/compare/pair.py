@@ -1,0 +1,217 @@
+"""One match to one comparison. Whatever is wrong with a pair becomes its verdict."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ait_llm.compare.alignment import Aligned, ShapeMismatchError, align, mismatch, same_dims
+from ait_llm.compare.measuring import measure_aligned
+from ait_llm.compare.progress import Stopped
+from ait_llm.compare.statistics import StatisticsResult, compare_statistics, summary
+from ait_llm.compare.values import Values, open_values
+from ait_llm.core.comparison import Comparison, Verdict
+from ait_llm.dumps.model import Tensor
+from ait_llm.errors import AitError, FormatError
+from ait_llm.formats import Statistics
+from ait_llm.match.model import Match, Source, Unmatched
+from ait_llm.match.views import View, describe
+from ait_llm.metrics import CustomMetric, Tolerance, judge, tolerance_for
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all pairs of a comparison have in common.
+
+    Attributes:
+        metrics: names of metrics to compute.
+        custom: the user's own.
+        tolerance: the user's limits.
+        stop: asks the work to end early.
+    """
+
+    metrics: Sequence[str]
+    custom: Sequence[CustomMetric] = ()
+    tolerance: Tolerance | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+def compare_match(match: Match, settings: Settings) -> Comparison:
+    """Measure and judge a pair; every failure becomes an ERROR with its reason.
+
+    Raises:
+        Stopped: ``settings.stop`` was set.
+    """
+    try:
+        return _compare(match, settings)
+    except Stopped:
+        raise
+    except (AitError, ShapeMismatchError) as error:
+        reason = str(error)
+    except MemoryError:
+        reason = "the pair does not fit into the free memory"
+    except (OSError, ValueError, TypeError) as error:
+        reason = f"cannot be compared: {error}"
+    except Exception as error:  # noqa: BLE001  a plug-in or a bug costs this pair, not the run
+        reason = f"cannot be compared: {type(error).__name__}: {error}"
+    return _comparison(match, Verdict.ERROR, reason)
+
+
+def without_partner(item: Unmatched) -> Comparison:
+    """The comparison that stands for a tensor that was not compared."""
+    return Comparison(
+        golden=item.record if item.side == "golden" else None,
+        mine=item.record if item.side == "mine" else None,
+        verdict=Verdict.SKIPPED,
+        reason=item.reason,
+    )
+
+
+def _compare(match: Match, settings: Settings) -> Comparison:
+    golden, mine = match.golden.tensor, match.mine.tensor
+    if golden.has_data and mine.has_data:
+        with open_values(golden) as first, open_values(mine) as second:
+            found = compare_opened(first, second, settings, match.golden.views, match.mine.views)
+        return replace(found, **naming(match))
+    recorded = _statistics(golden), _statistics(mine)
+    if recorded[0] is None or recorded[1] is None:
+        return _compare_descriptions(match, recorded)
+    return _compare_statistics(match, recorded[0], recorded[1], settings)
+
+
+def compare_opened(
+    first: Values,
+    second: Values,
+    settings: Settings,
+    golden_views: Sequence[View] = (),
+    my_views: Sequence[View] = (),
+) -> Comparison:
+    """Measure and judge two opened tensors; the result names no tensors yet.
+
+    Raises:
+        ShapeMismatchError: the shapes differ after the views.
+        ValueError: a view does not fit, or the elements are no numbers.
+        FormatError: a file became shorter meanwhile.
+        Stopped: ``settings.stop`` was set.
+    """
+    golden = Aligned(first, golden_views, settings.stop)
+    mine = Aligned(second, my_views, settings.stop)
+    shape = align(golden, mine)
+    measurement = measure_aligned(golden, mine, settings)
+    judgement = judge(measurement, golden.dtype, mine.dtype, settings.tolerance)
+    return Comparison(
+        golden=None,
+        mine=None,
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        golden_summary=measurement.golden,
+        my_summary=measurement.mine,
+        values=measurement.values,
+        missing=measurement.missing,
+        tolerance=judgement.tolerance,
+        needed=judgement.needed,
+        worst=_unravel(measurement.worst, shape),
+        worst_values=measurement.worst_values,
+        first_bad=_unravel(measurement.first_bad, shape),
+        stamp=None if first.stamp is None or second.stamp is None else first.stamp + second.stamp,
+    )
+
+
+def _compare_descriptions(
+    match: Match, recorded: tuple[Statistics | None, Statistics | None]
+) -> Comparison:
+    """Types and shapes of a pair of which one side has neither values nor statistics."""
+    golden, mine = match.golden, match.mine
+    if golden.tensor.has_data or mine.tensor.has_data:
+        side = "golden" if not golden.tensor.has_data else "mine"
+        which = f"{side} is a description without values"
+    elif recorded[0] is not None or recorded[1] is not None:
+        side = "golden" if recorded[0] is None else "mine"
+        which = f"{side} is a description without values or statistics"
+    else:
+        which = "both are descriptions without values"
+    if not golden.views and not mine.views and not _same_shape(golden.tensor, mine.tensor):
+        text = f"{mismatch(golden.tensor.shape, mine.tensor.shape)}; {which}"
+        return _comparison(match, Verdict.FAIL, text)
+    types = golden.tensor.dtype, mine.tensor.dtype
+    if types[0].is_floating != types[1].is_floating:
+        text = f"types differ: golden {types[0].label}, mine {types[1].label}; {which}"
+        return _comparison(match, Verdict.FAIL, text)
+    return _comparison(match, Verdict.SKIPPED, f"{which}; type and shape were compared")
+
+
+def _compare_statistics(
+    match: Match, golden: Statistics, mine: Statistics, settings: Settings
+) -> Comparison:
+    first, second = match.golden, match.mine
+    if any(_changes_elements(source) for source in (first, second)):
+        return _comparison(
+            match,
+            Verdict.SKIPPED,
+            "only statistics were captured, and only a part of the tensor answers the other",
+        )
+    if not first.views and not second.views and not _same_shape(first.tensor, second.tensor):
+        raise ShapeMismatchError(mismatch(first.tensor.shape, second.tensor.shape))
+    limits = tolerance_for(first.tensor.dtype, second.tensor.dtype, settings.tolerance)
+    elements = int(np.prod(first.tensor.shape, dtype=np.float64))
+    result: StatisticsResult = compare_statistics(golden, mine, elements, limits.relative_euclidean)
+    return _comparison(
+        match,
+        result.verdict,
+        result.reason,
+        golden_summary=summary(golden),
+        my_summary=summary(mine),
+        values=result.values,
+        missing=result.missing,
+        tolerance=result.tolerance,
+        needed=result.needed,
+    )
+
+
+def _statistics(tensor: Tensor) -> Statistics | None:
+    """Recorded or computed statistics; None if the tensor has neither them nor values."""
+    try:
+        return tensor.statistics
+    except FormatError:
+        if tensor.has_data:
+            raise
+        return None
+
+
+def _changes_elements(source: Source) -> bool:
+    """True if the views leave elements out or repeat them, which statistics cannot follow."""
+    return any(type(view).__name__ in ("Part", "Rows", "Repeat") for view in source.views)
+
+
+def _same_shape(golden: Tensor, mine: Tensor) -> bool:
+    return same_dims(golden.shape, mine.shape)
+
+
+def _unravel(index: int | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    if index is None:
+        return None
+    return tuple(int(each) for each in np.unravel_index(index, shape))
+
+
+def _comparison(match: Match, verdict: Verdict, reason: str, **fields: Any) -> Comparison:
+    return Comparison(verdict=verdict, reason=reason, **naming(match), **fields)
+
+
+def naming(match: Match) -> dict[str, Any]:
+    """The fields of a comparison that say what was compared and why."""
+    why = match.reason
+    if match.alternatives:
+        why = f"{why}; as likely: {', '.join(match.alternatives)}"
+    return {
+        "golden": match.golden.record,
+        "mine": match.mine.record,
+        "rule": match.rule,
+        "confidence": match.confidence,
+        "why": why,
+        "golden_view": describe(match.golden.views),
+        "my_view": describe(match.mine.views),
+    }

@@ -1,0 +1,244 @@
+"""Two paths to a report: read, match, measure, judge."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ait_llm.compare.origin import apply_findings, find_origins
+from ait_llm.compare.pair import Settings
+from ait_llm.compare.progress import ProgressCallback
+from ait_llm.compare.resume import EarlierReport
+from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
+from ait_llm.compare.work import MAX_JOBS, Item, default_jobs, measure_all
+from ait_llm.core.comparison import Comparison, Problem, Report
+from ait_llm.errors import UsageError
+from ait_llm.match.choose import match_runs
+from ait_llm.match.model import MatchOptions, Unmatched
+from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
+from ait_llm.match.scenario import find_scenario
+from ait_llm.metrics import (
+    METRIC_NAMES,
+    CustomMetric,
+    Tolerance,
+    load_custom,
+    parse_tolerance,
+)
+from ait_llm.metrics import metrics as known_metrics
+
+
+def compare(
+    golden_path: Path | str,
+    my_path: Path | str,
+    *,
+    op_mapping_file: Path | str | None = None,
+    mapping: Path | str | None = None,
+    weights: bool = False,
+    by_value: bool = False,
+    steps: Mapping[int, int] | str | None = None,
+    metrics: Sequence[str] | None = None,
+    custom: Sequence[str | CustomMetric] = (),
+    tolerance: Tolerance | str | float | None = None,
+    deep: bool = False,
+    jobs: int | None = None,
+    resume: Path | str | None = None,
+    stop: threading.Event | None = None,
+    on_start: Callable[[Report], None] | None = None,
+    on_comparison: Callable[[int, Comparison], None] | None = None,
+    on_progress: ProgressCallback | None = None,
+) -> Report:
+    """Compare two dumps, two files, or two sets of weights.
+
+    Nothing is printed or written. A tensor that cannot be compared costs its own verdict only. The
+    memory needed does not depend on the size of the tensors, and on their number only for the
+    report itself.
+
+    Args:
+        golden_path: file, folder or dump of the trusted side.
+        my_path: the same of the side under suspicion.
+        op_mapping_file: the user's table of operator types, a JSON file or a folder with
+            ``op_mapping_file.json``.
+        mapping: a file made by ``--save-mapping``, perhaps edited.
+        weights: take both sides as weights, also those that a dump saved.
+        by_value: match by fingerprints of values what nothing else matched.
+        steps: golden step to my step, ``{0: 1}`` or ``"0:1,1:2"``; found out when None.
+        metrics: names of metrics, all when None.
+        custom: the user's own metrics, ``path.py:function`` or loaded ones.
+        tolerance: limits of the verdict: see ``metrics.parse_tolerance``.
+        deep: compute every operation once more from its own inputs, also where nothing failed.
+        jobs: threads; one for each processor when None.
+        resume: an earlier jsonl report of the same comparison, whose pairs are taken over where
+            neither file has changed.
+        stop: when set, the comparison ends early with a partial report. So does a
+            KeyboardInterrupt.
+        on_start: called once with a report that has no comparisons yet.
+        on_comparison: called with the place in the report of each comparison as it is finished,
+            in any order; again for those that learn of their inherited error at the end.
+        on_progress: called after each batch of pairs.
+
+    Returns:
+        All pairs and all tensors without a partner, in execution order of my side, golden tensors
+        without a partner last.
+
+    Raises:
+        FormatError: a path is nothing that can be compared, or a mapping or report is damaged.
+        UsageError: the two paths do not go together, or an option has an unusable value.
+        UnknownNameError: no metric of that name.
+
+    Example:
+        >>> from ait_llm import compare
+        >>> report = compare("golden/ait_dump", "mine/ait_dump")  # doctest: +SKIP
+        >>> report.verdict, [origin.op for origin in report.origins]  # doctest: +SKIP
+        (<Verdict.FAIL: 'FAIL'>, ['LinearOperation_2_3'])
+    """
+    started = _now()
+    settings = settings_of(metrics, custom, tolerance, stop)
+    step_map = parse_steps(steps) if isinstance(steps, str) else steps
+    options = {
+        "metrics": list(settings.metrics),
+        "custom": [f"{each.source}:{each.name}" for each in settings.custom],
+        "tolerance": _plain_tolerance(settings.tolerance),
+        "op_mapping_file": None if op_mapping_file is None else str(op_mapping_file),
+        "mapping": None if mapping is None else str(mapping),
+        "weights": weights,
+        "by_value": by_value,
+        "steps": None if step_map is None else {str(k): v for k, v in step_map.items()},
+        "deep": deep,
+    }
+    if jobs is not None and not 1 <= jobs <= MAX_JOBS:
+        raise UsageError(f"the number of jobs must be from 1 to {MAX_JOBS}, not {jobs}")
+    earlier = EarlierReport(resume, options) if resume is not None else None
+    scenario = find_scenario(golden_path, my_path, weights=weights)
+    match_options = _match_options(op_mapping_file, mapping, by_value)
+    pairing = pair_runs(scenario, step_map)
+    report = Report(
+        golden=scenario.golden.side(),
+        mine=scenario.mine.side(),
+        scenario=scenario.name,
+        comparisons=(),
+        metrics=(*settings.metrics, *(each.name for each in settings.custom)),
+        options=options,
+        partial=True,
+        started=started,
+    )
+    if on_start is not None:
+        on_start(report)
+    items = _match(pairing, match_options)
+    total = len(items)
+    measured = measure_all(
+        items,
+        settings,
+        jobs=default_jobs() if jobs is None else jobs,
+        earlier=earlier,
+        on_comparison=on_comparison,
+        on_progress=on_progress,
+    )
+    places = [place for place, item in enumerate(measured.comparisons) if item is not None]
+    comparisons = [item for item in measured.comparisons if item is not None]
+    matches = {
+        index: measured.failed[place]
+        for index, place in enumerate(places)
+        if place in measured.failed
+    }
+    findings = find_origins(comparisons, [pair.mine for pair in pairing.pairs], matches, deep=deep)
+    completed = apply_findings(comparisons, findings)
+    if on_comparison is not None:
+        for place, before, after in zip(places, comparisons, completed, strict=True):
+            if after is not before:
+                on_comparison(place, after)
+    problems = list(pairing.problems)
+    if findings.problem:
+        problems.append(Problem("mine", findings.problem, decides=False))
+    if len(places) < total:
+        problems.append(
+            Problem("both", f"interrupted before {total - len(places)} of {total} were compared")
+        )
+    return replace(
+        report,
+        comparisons=tuple(completed),
+        problems=tuple(problems),
+        origins=findings.origins,
+        metrics=_columns(report.metrics, completed),
+        partial=len(places) < total,
+        finished=_now(),
+    )
+
+
+def settings_of(
+    metrics: Sequence[str] | None,
+    custom: Sequence[str | CustomMetric],
+    tolerance: Tolerance | str | float | None,
+    stop: threading.Event | None,
+) -> Settings:
+    """Settings from what a caller may give.
+
+    Raises:
+        UsageError: a tolerance or a metric of the user's own cannot be used.
+        UnknownNameError: no metric of that name.
+    """
+    if isinstance(tolerance, float | int):
+        tolerance = Tolerance(float(tolerance))
+    elif isinstance(tolerance, str):
+        tolerance = parse_tolerance(tolerance)
+    names = tuple(METRIC_NAMES if metrics is None else metrics)
+    for name in names:
+        known_metrics.get(name)
+    return Settings(
+        metrics=names,
+        custom=tuple(load_custom(each) if isinstance(each, str) else each for each in custom),
+        tolerance=tolerance,
+        stop=stop if stop is not None else threading.Event(),
+    )
+
+
+def _match_options(
+    op_mapping_file: Path | str | None, mapping: Path | str | None, by_value: bool
+) -> MatchOptions:
+    table = saved = None
+    if op_mapping_file is not None:
+        from ait_llm.match.op_mapping import read_op_mapping
+
+        table = read_op_mapping(Path(op_mapping_file))
+    if mapping is not None:
+        from ait_llm.match.saved_mapping import read_mapping
+
+        saved = read_mapping(Path(mapping))
+    return MatchOptions(op_mapping=table, mapping=saved, by_value=by_value)
+
+
+def _match(pairing: Pairing, options: MatchOptions) -> list[Item]:
+    """What answers what, in my execution order; golden tensors without a partner last."""
+    ours: list[Item] = []
+    golden_only: list[Item] = []
+    for pair in pairing.pairs:
+        for item in match_runs(pair.golden, pair.mine, options):
+            alone = isinstance(item, Unmatched) and item.side == "golden"
+            (golden_only if alone else ours).append(item)
+    return ours + golden_only
+
+
+def _columns(metrics: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """Metrics of the report; those of statistics where some pair had nothing else."""
+    if any(SCALED_ERROR in item.values or SCALED_ERROR in item.missing for item in comparisons):
+        return (*metrics, *STATISTIC_METRICS, SCALED_ERROR)
+    return tuple(metrics)
+
+
+def _plain_tolerance(tolerance: Tolerance | None) -> dict[str, Any] | None:
+    if tolerance is None:
+        return None
+    return {
+        "relative_euclidean": tolerance.relative_euclidean,
+        "max_element": tolerance.max_element,
+        "by_dtype": {
+            dtype.label: _plain_tolerance(each) for dtype, each in tolerance.by_dtype.items()
+        },
+    }
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,257 @@
+"""Opening the values of one tensor so that they can be read in blocks and given back.
+
+Large tensors are mapped: the kernel reads pages when they are used, and :meth:`Values.release`
+hands them back, so that memory does not follow the size of a tensor. Small ones are read at once,
+which costs less than a mapping.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ait_llm.core import FORMAT_ND, DType
+from ait_llm.dumps.model import Tensor
+from ait_llm.errors import FormatError
+from ait_llm.formats import load
+from ait_llm.formats.elements import Array, decode
+from ait_llm.formats.layout import stored_shape, to_nd
+from ait_llm.formats.locate import locate
+from ait_llm.formats.names import PLAIN_FORMATS
+from ait_llm.formats.opening import open_unbuffered
+from ait_llm.formats.payload import Payload
+
+_MAP_FROM = 1 << 20  # bytes; below, page faults cost more than a copy
+_PAGE = mmap.PAGESIZE
+
+
+class Values:
+    """The values of one tensor; a context manager that closes the file.
+
+    Attributes:
+        array: the values in row-major dims, with their true element type; often a mapped file.
+            Large booleans come as bytes, of which any but zero is true.
+        dtype: logical element type.
+        stamp: size in bytes and time of the last change in ns of the file, None without one.
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        dtype: DType,
+        *,
+        stamp: tuple[int, int] | None = None,
+        file: FileIO | None = None,
+        mapping: mmap.mmap | None = None,
+        offset: int = 0,
+        path: Path | None = None,
+    ) -> None:
+        self.array = array
+        self.dtype = dtype
+        self.stamp = stamp
+        self._file = file
+        self._mapping = mapping
+        self._offset = offset  # of the mapping within the file
+        self._path = path
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if the values are read from the file when they are used."""
+        return self._mapping is not None
+
+    def check(self) -> None:
+        """Make sure that the file still has the bytes that are mapped.
+
+        Reading a mapping beyond the end of its file kills the process.
+
+        Raises:
+            FormatError: it became shorter.
+        """
+        if self._file is not None and self._mapping is not None and self._path is not None:
+            size = os.fstat(self._file.fileno()).st_size
+            if size < self._offset + len(self._mapping):
+                raise FormatError(self._path, "became shorter while it was read")
+
+    def release(self, block: Array) -> None:
+        """Give back the memory under a contiguous part of :attr:`array`; its values stay readable.
+
+        Args:
+            block: a view into the array.
+        """
+        if self._mapping is None:
+            return
+        start = block.__array_interface__["data"][0] - self._base_address()
+        first = start // _PAGE * _PAGE  # what comes before the block was read before it
+        stop = (start + block.nbytes) // _PAGE * _PAGE
+        if 0 <= first < stop <= len(self._mapping):
+            self._mapping.madvise(mmap.MADV_DONTNEED, first, stop - first)
+
+    def release_all(self) -> None:
+        """Give back all memory under the values; they stay readable."""
+        if self._mapping is not None:
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+
+    def _base_address(self) -> int:
+        assert self._mapping is not None
+        return int(np.frombuffer(self._mapping, np.uint8).__array_interface__["data"][0])
+
+    def close(self) -> None:
+        """Let go of the values; views that are still used keep the mapping alive."""
+        self.array = np.empty(0, np.uint8)
+        self._mapping = None
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Values:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_values(tensor: Tensor) -> Values:
+    """Open the values of a tensor of a dump or of a file.
+
+    Raises:
+        FormatError: there are none, or the file is damaged.
+        MissingDependencyError: the file needs a package that is not installed.
+    """
+    find: Callable[[], Payload | None] | None = getattr(tensor, "payload", None)
+    payload = find() if find is not None else (locate(tensor.path) or {}).get(tensor.name)
+    if payload is not None:
+        return open_payload(payload)
+    try:
+        status = tensor.path.stat()
+    except OSError as error:
+        raise FormatError(tensor.path, f"cannot be read: {error.strerror}") from None
+    stamp = (status.st_size, status.st_mtime_ns)
+    return Values(tensor.nd(), tensor.dtype, stamp=stamp)
+
+
+def open_file(path: Path, name: str | None = None) -> Values:
+    """Open a tensor of a file.
+
+    Args:
+        path: any file that ``formats.load`` reads.
+        name: which tensor, for files that hold several.
+
+    Raises:
+        FormatError, MissingDependencyError: as ``formats.load``.
+    """
+    payloads = locate(path)
+    if payloads is not None:
+        if name is None and len(payloads) == 1:
+            return open_payload(next(iter(payloads.values())))
+        if name is not None and name in payloads:
+            return open_payload(payloads[name])
+    loaded = load(path, name)  # also says what is wrong with the name
+    array = to_nd(loaded.array, loaded.array.shape, loaded.format, loaded.dtype)
+    return Values(array, loaded.dtype)
+
+
+def open_payload(payload: Payload) -> Values:
+    """Open the values of a tensor whose place is known.
+
+    Raises:
+        FormatError: the file vanished, changed, or holds values that cannot be represented.
+    """
+    path, dtype = payload.path, payload.dtype
+    file = open_unbuffered(path)
+    try:
+        status = os.fstat(file.fileno())
+        if status.st_size < payload.offset + payload.length:
+            raise FormatError(path, "became shorter while it was read")
+        stamp = (status.st_size, status.st_mtime_ns)
+        if payload.length < _MAP_FROM or not _can_be_viewed(payload):
+            raw = _read(file, payload)
+            file.close()
+            return Values(_shaped(raw, payload), dtype, stamp=stamp)
+        start = payload.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        length = payload.offset + payload.length - start
+        mapping = mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ, offset=start)
+        raw = np.frombuffer(mapping, np.uint8, payload.length, payload.offset - start)
+        return Values(
+            _shaped(raw, payload),
+            dtype,
+            stamp=stamp,
+            file=file,
+            mapping=mapping,
+            offset=start,
+            path=path,
+        )
+    except (ValueError, OverflowError) as error:
+        file.close()
+        raise FormatError(path, str(error)) from None
+    except OSError as error:
+        file.close()
+        raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        file.close()
+        raise FormatError(
+            path, f"its {payload.length} bytes do not fit into the free memory"
+        ) from None
+    except BaseException:
+        file.close()
+        raise
+
+
+def _read(file: FileIO, payload: Payload) -> Array:
+    raw = np.empty(payload.length, np.uint8)
+    filled = 0
+    while filled < payload.length:
+        count = os.preadv(file.fileno(), [raw[filled:].data], payload.offset + filled)
+        if not count:
+            raise FormatError(payload.path, "became shorter while it was read")
+        filled += count
+    return raw
+
+
+def _can_be_viewed(payload: Payload) -> bool:
+    """True if the stored bytes are the elements, with nothing to unpack."""
+    dtype = payload.dtype
+    return dtype.numpy_type is not None and dtype.bits >= 8
+
+
+def _shaped(raw: Array, payload: Payload) -> Array:
+    dtype, shape = payload.dtype, payload.shape
+    if payload.strides is not None:
+        return _strided(raw, payload)
+    elements = payload.elements
+    if dtype.bits >= 8 and payload.length != dtype.byte_count(elements):
+        elements = payload.length * 8 // dtype.bits  # a padded private format
+    flat = _elements(raw, dtype, elements)
+    if payload.format in PLAIN_FORMATS:
+        return flat.reshape(shape)
+    stored = flat.reshape(stored_shape(shape, payload.format, dtype, elements))
+    return to_nd(stored, shape, payload.format, dtype)
+
+
+def _elements(raw: Array, dtype: DType, elements: int) -> Array:
+    if dtype is DType.BOOL and raw.size == elements >= _MAP_FROM:
+        return raw  # decoding copies: a device may store any byte but zero for true
+    return decode(raw, dtype, elements)
+
+
+def _strided(raw: Array, payload: Payload) -> Array:
+    strides = payload.strides
+    if strides is None or payload.format != FORMAT_ND or payload.dtype.bits < 8:
+        raise ValueError("elements in this order cannot be read")
+    flat = decode(raw, payload.dtype, payload.length * 8 // payload.dtype.bits)
+    item: Any = flat.dtype.itemsize
+    # The constructor checks that all elements lie within the buffer.
+    array: Array = np.ndarray(
+        payload.shape, flat.dtype, flat.view(np.uint8).data, 0, tuple(item * s for s in strides)
+    )
+    return array
