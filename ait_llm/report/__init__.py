@@ -1,6 +1,6 @@
 """Reports: what a comparison found, in the formats that people and machines read."""
 
-from ait_llm.report import csv_table, junit, xlsx
+from ait_llm.report import csv_table, html_page, junit, xlsx
 from ait_llm.report.jsonl import JsonlWriter, read_jsonl
 from ait_llm.report.terminal import terminal_lines
 from ait_llm.report.writing import Writer, free_stamp, report_path, write_reports, writers
@@ -10,6 +10,7 @@ __all__ = [
     "Writer",
     "csv_table",
     "free_stamp",
+    "html_page",
     "junit",
     "read_jsonl",
     "report_path",

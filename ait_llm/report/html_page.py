@@ -1,0 +1,128 @@
+"""The report as one HTML page that works offline and loads nothing.
+
+Everything from a dump is data: it reaches the page as JSON and is shown as text. The page's own
+style and script are the only ones that its content security policy lets run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ait_llm.core.comparison import Report, Verdict
+from ait_llm.report.files import replacing
+from ait_llm.report.page_data import page_data
+from ait_llm.report.wording import printable
+from ait_llm.report.writing import writers
+
+SCRIPTS = (
+    "data.js", "elements.js", "charts.js", "curve.js", "heat_map.js", "tree.js", "details.js",
+    "table.js", "main.js",
+)  # fmt: skip
+
+
+@writers.register("html")
+def write_html(report: Report, path: Path) -> Sequence[Path]:
+    """Write the page."""
+    with replacing(path) as file:
+        file.write(page(report))
+    return (path,)
+
+
+def page(report: Report) -> str:
+    """The page as ASCII text."""
+    style = _resource("style.css")
+    script = "\n".join(map(_resource, SCRIPTS))
+    head, _, rest = _resource("page.html").partition("<!-- style -->")
+    body, _, end = rest.partition("<!-- data and script -->")
+    values = {
+        "policy": _policy(style, script),
+        "title": f"{report.verdict.value} - ait llm compare",
+        "verdict": "INCOMPLETE" if report.verdict is Verdict.SKIPPED else report.verdict.value,
+        "verdict_class": report.verdict.value.lower(),
+        "sentence": _sentence(report),
+        "golden": report.golden.path,
+        "mine": report.mine.path,
+        "about": _about(report),
+    }
+    text = "".join(
+        (
+            _filled(head, values),
+            f"<style>{style}</style>",
+            _filled(body, values),
+            f'<script type="application/json" id="report">{embedded(page_data(report))}</script>\n',
+            f"<script>{script}</script>",
+            end,
+        )
+    )
+    return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def embedded(data: Any) -> str:  # one JSON value
+    """JSON that can stand in a script element: no tag, no comment and no line end can form."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for char in "<>&":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+def _policy(style: str, script: str) -> str:
+    def source(text: str) -> str:
+        digest = hashlib.sha256(text.encode("utf-8")).digest()
+        return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+    return (
+        f"default-src 'none'; style-src {source(style)}; script-src {source(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _sentence(report: Report) -> str:
+    """The origin in one sentence, or what else the verdict means."""
+    if report.origins:
+        first = report.origins[0]
+        certain = "The error starts at" if first.certain else "The error probably starts at"
+        golden = f", which answers {first.golden_op}" if first.golden_op else ""
+        return (
+            f"{certain} {first.op} (token {first.step}){golden}"
+            f"{': ' + first.evidence if first.evidence else ''}"
+        )
+    counts = report.counts
+    if counts[Verdict.FAIL]:
+        return (
+            f"{counts[Verdict.FAIL]:,} tensors fail; no operator was found whose outputs fail "
+            "while its inputs pass"
+        )
+    if report.verdict is Verdict.PASS:
+        return "Everything was compared and every tensor is within its limits"
+    if not report.compared:
+        return "Nothing could be compared"
+    return "What was compared is within its limits, but something could not be compared"
+
+
+def _about(report: Report) -> str:
+    finished = report.finished or report.started
+    return " · ".join(filter(None, (f"comparison {report.scenario}", finished)))
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    """A template with each ``{{name}}`` replaced by its escaped value, once."""
+    parts = template.split("{{")
+    result = [parts[0]]
+    for part in parts[1:]:
+        name, _, rest = part.partition("}}")
+        result.append(html.escape(printable(values[name])) + rest)
+    return "".join(result)
+
+
+def _resource(name: str) -> str:
+    text = (files("ait_llm.report") / "page" / name).read_text(encoding="utf-8")
+    if not text.isascii():  # the policy's hash is of the bytes that the browser gets
+        raise ValueError(f"{name} must be ASCII")
+    return text

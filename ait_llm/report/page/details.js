@@ -1,0 +1,85 @@
+// One operator: its tensors, their numbers, where the errors are and how large.
+
+const numberRow = (name, ...cells) => h("tr", {}, h("th", { scope: "row" }, name), cells.map((cell) => h("td", { class: "n" }, cell)));
+
+function sidesTable(golden, mine) {
+  const line = (name, get) => {
+    const [left, right] = [golden, mine].map((side) => (side ? get(side) : ""));
+    return left || right ? h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, left), h("td", {}, right)) : null;
+  };
+  const statistics = ["max", "min", "mean", "norm", "NaN", "Inf"].map((name) => line(name, (side) => (side.summary ? short(side.summary[name]) : "")));
+  return h("table", { class: "small" }, h("thead", {}, h("tr", {}, h("th", {}), h("th", {}, "golden"), h("th", {}, "mine"))),
+    h("tbody", {}, line("type", (side) => side.dtype), line("shape", (side) => side.shape), line("taken", (side) => side.view), statistics, line("file", (side) => side.path)));
+}
+
+function metricsTable(row) {
+  const known = source.metrics.map((name, place) => [name, row.values[place]]).filter(([name, value]) => value !== null || row.missing[name]);
+  if (!known.length) return null;
+  return h("table", { class: "small" },
+    h("thead", {}, h("tr", {}, h("th", {}, "metric"), h("th", { class: "n" }, "value"), h("th", { class: "n" }, "limit"), h("th", { class: "n" }, "would pass"))),
+    h("tbody", {}, known.map(([name, value]) => {
+      const limit = row.tolerance[name], needed = row.needed[name];
+      const missed = limit !== undefined && needed !== undefined && needed !== limit;
+      if (value === null) return h("tr", {}, h("th", { scope: "row" }, name), h("td", { colspan: 3, class: "muted" }, `n/a: ${row.missing[name]}`));
+      return numberRow(name, h("span", { class: missed ? "bad" : null }, short(value)), limit === undefined ? "" : short(limit), needed === undefined ? "" : short(needed));
+    })));
+}
+
+function histogram(row) {
+  const counts = row.histogram;
+  if (!counts || !counts.some(Boolean)) return null;
+  const power = (edge) => `1e${Math.round(Math.log10(edge))}`;
+  const edges = source.edges;
+  const names = ["equal", `< ${power(edges[0])}`, ...edges.slice(1).map((edge, place) => `${power(edges[place])} to ${power(edge)}`), `\u2265 ${power(edges.at(-1))}`, "not finite"];
+  const total = counts.reduce((a, b) => a + b, 0), most = Math.max(...counts);
+  const [bar, height, base] = [24, 92, 96];
+  const y = (count) => (count ? Math.max(2, height * Math.log1p(count) / Math.log1p(most)) : 0);
+  const width = counts.length * bar;
+  return h("div", {}, h("h3", {}, "Histogram of relative errors"),
+    s("svg", { class: "histogram", width, height: base + 30, viewBox: `0 0 ${width} ${base + 30}`, role: "img", "aria-label": counts.map((count, place) => (count ? `${names[place]}: ${count}` : "")).filter(Boolean).join(", ") },
+      counts.map((count, place) => s("rect", { class: "bars", x: place * bar + 1, y: base - y(count), width: bar - 3, height: y(count), rx: 1.5 },
+        s("title", {}, `${names[place]}: ${plural(count, "element")}, ${(100 * count / total).toPrecision(3)} %`))),
+      s("line", { class: "axis", x1: 0, x2: width, y1: base, y2: base }),
+      [[0, "0"], [4, "1e-8"], [8, "1e-4"], [12, "1"], [15, "Inf"]].map(([place, text]) => s("text", { x: place * bar + (place === 15 || place === 0 ? bar / 2 : 0), y: base + 14, "text-anchor": "middle" }, text))),
+    h("p", { class: "muted" }, `${plural(total, "element")}; bars grow with the logarithm of their number`));
+}
+
+function tensorCard(row) {
+  const golden = sideOf(row.goldenRaw), mine = sideOf(row.mineRaw);
+  const index = (place) => `[${place.join(", ")}]`;
+  const facts = [];
+  if (row.worst && row.worstValues) facts.push(`Largest absolute error at ${index(row.worst)}: golden ${short(row.worstValues[0])}, mine ${short(row.worstValues[1])}.`);
+  if (row.firstBad) facts.push(`First element that is not finite on one side: ${index(row.firstBad)}.`);
+  if (row.inherited !== null || row.introduced !== null) facts.push(`Relative error: ${short(row.inherited)} inherited from the inputs, ${short(row.introduced)} introduced here.`);
+  if (row.rule) facts.push(`Matched with ${row.golden} by ${row.rule}, confidence ${short(row.confidence)}${row.why ? `: ${row.why}` : ""}.`);
+  const roles = { in: "input", out: "output", weight: "weight", file: "file" };
+  return h("div", { class: `tensor${row === state.row ? " chosen" : ""}` },
+    h("h3", {}, badge(row.verdict), " ", row.name || "tensor", row.label ? ` (${row.label})` : "", " ", h("span", { class: "muted" }, roles[row.role] || "")),
+    row.reason && h("p", { class: `reason${row.verdict === FAIL ? " bad" : ""}` }, row.reason),
+    facts.map((fact) => h("p", { class: "reason muted" }, fact)),
+    h("div", { class: "pair" }, metricsTable(row), h("div", {}, sidesTable(golden, mine), histogram(row))));
+}
+
+function drawDetails() {
+  const operation = state.operation;
+  if (!operation) return fill("details", h("p", { class: "muted" }, "Choose an operator in the tree, the charts or the table."));
+  const twins = operations.filter((o) => o.op === operation.op && o.id === operation.id && o.mine === operation.mine && o.device === operation.device && o.pid === operation.pid);
+  const ordered = [...operation.rows].sort((a, b) => (a.role === "out" ? 0 : 1) - (b.role === "out" ? 0 : 1));
+  const facts = [operation.type, operation.id && `id ${operation.id}`, `token ${operation.step}`, operation.call && `call ${operation.call}`,
+    operation.pid >= 0 && `process ${operation.device}_${operation.pid}`, !operation.mine && "golden side only"];
+  fill("details",
+    h("div", {}, badge(operation.verdict), " ", h("b", {}, operation.op), " ", operation.origin && originBadge()),
+    h("p", { class: "muted" }, facts.filter(Boolean).join(" \u00b7 ")),
+    operation.origin && h("p", { class: "reason" }, operation.origin.evidence, operation.origin.certain ? "" : ` It may also have started at ${operation.origin.candidates.join(", ")}.`),
+    twins.length > 1 && h("div", { class: "steps", role: "group", "aria-label": "executions" }, twins.slice(0, 400).map((twin) => h("button", {
+      type: "button", "aria-pressed": String(twin === operation), title: VERDICTS[twin.verdict],
+      onclick: () => change({ operation: twin, row: twin.rows.find((row) => row.role !== "in") || twin.rows[0] }),
+    }, `${SIGNS[twin.verdict]} token ${twin.step}${twin.call ? ` call ${twin.call}` : ""}`))),
+    ordered.slice(0, 60).map(tensorCard),
+    ordered.length > 60 && h("p", { class: "muted" }, `and ${plural(ordered.length - 60, "more tensor")} in the table`));
+  const chosen = by("details").querySelector(".tensor.chosen");
+  by("details").scrollTop = chosen && chosen !== by("details").querySelector(".tensor") ? chosen.offsetTop - by("details").offsetTop - 8 : 0;
+}
+views.push((changes) => {
+  if ("operation" in changes || "row" in changes) drawDetails();
+});

@@ -1,0 +1,116 @@
+// Errors as colours: layer by token, operator by token, or operator by layer.
+
+const MAX_HEAT_ROWS = 300, MAX_HEAT_COLUMNS = 400;
+
+// An operator's place in its layer, the same in all layers: its type or path without the layer's own part.
+function placeInLayer(operation) {
+  if (operation.op.startsWith(`${operation.layer}.`)) return operation.op.slice(operation.layer.length + 1);
+  const tail = operation.id.includes("_") ? operation.id.slice(operation.id.indexOf("_") + 1) : "";
+  return `${operation.type || operation.op}${tail ? ` ${tail}` : ""}`;
+}
+const HEAT_KINDS = {
+  "layer-token": ["layer by token", (o) => o.layer, (o) => o.step],
+  "operator-token": ["operator by token", (o) => titleOf(o), (o) => o.step],
+  "operator-layer": ["operator by layer", placeInLayer, (o) => o.layer],
+};
+let heat = null; // what is drawn, for the keyboard
+
+function heatCells(kind) {
+  const [, rowOf, columnOf] = HEAT_KINDS[kind];
+  const shown = operations.filter((operation) => operation.mine && inStep(operation) && (kind === "layer-token" || inLayer(operation)));
+  const cells = new Map();
+  const names = distinct(shown.map(rowOf)).slice(0, MAX_HEAT_ROWS);
+  const all = distinct(shown.map(rowOf)).length;
+  let columns = distinct(shown.map(columnOf));
+  columns = (kind === "operator-layer" ? columns : columns.sort((a, b) => a - b)).slice(0, MAX_HEAT_COLUMNS);
+  const rowPlaces = new Map(names.map((name, place) => [name, place])), columnPlaces = new Map(columns.map((name, place) => [name, place]));
+  for (const operation of shown) {
+    const row = rowPlaces.get(rowOf(operation)), column = columnPlaces.get(columnOf(operation));
+    if (row === undefined || column === undefined) continue;
+    const key = row * columns.length + column;
+    const cell = cells.get(key) || { row, column, error: null, failed: false, worst: null, origin: false };
+    for (const item of operation.rows) {
+      if (item.role === "in") continue;
+      const error = errorOf(item, state.metric);
+      if (item.verdict === FAIL) cell.failed = true;
+      if (cell.origin) { if (error !== null && error > cell.error) cell.error = error; continue; } // Enter leads to the origin
+      if (cell.worst === null || (error !== null && (cell.error === null || error > cell.error))) { cell.worst = item; cell.error = error; }
+    }
+    if (operation.origin) { cell.origin = true; cell.worst = operation.rows.find((item) => item.role !== "in") || cell.worst; }
+    if (cell.worst) cells.set(key, cell);
+  }
+  return { names, columns, cells, left: all - names.length };
+}
+
+function drawHeat() {
+  const kind = by("heat-by").value;
+  const { names, columns, cells, left } = heatCells(kind);
+  heat = null;
+  if (!cells.size) return fill("heat", h("p", { class: "muted" }, "Nothing was measured in this selection."));
+  const errors = [...cells.values()].map((cell) => cell.error).filter((error) => error !== null);
+  const scale = errorScale(errors);
+  const label = Math.min(230, 12 + 6.3 * names.reduce((size, name) => Math.max(size, Math.min(34, String(name).length)), 4));
+  const room = Math.max(240, by("heat").clientWidth - 28);
+  const size = Math.max(12, Math.min(46, (room - label - 8) / columns.length));
+  const tall = names.length > 40 ? 13 : 18;
+  const top = 52, width = Math.max(room, label + columns.length * size + 8), height = top + names.length * tall + 6;
+  const parts = [];
+  const every = Math.max(1, Math.ceil(18 / size));
+  columns.forEach((name, place) => {
+    if (place % every) return;
+    const text = kind === "operator-layer" ? ellipsis(String(name), 9) : String(name);
+    parts.push(s("text", { transform: `translate(${label + place * size + size / 2 + 3},${top - 6}) rotate(${text.length > 2 && size < 40 ? -50 : 0})`, "text-anchor": text.length > 2 && size < 40 ? "start" : "middle" },
+      text, s("title", {}, String(name))));
+  });
+  parts.push(s("text", { x: 0, y: 12 }, kind === "operator-layer" ? "operator \u2193  layer \u2192" : `${kind === "layer-token" ? "layer" : "operator"} \u2193  token \u2192`));
+  names.forEach((name, place) => parts.push(s("text", { x: label - 8, y: top + place * tall + tall - 5, "text-anchor": "end" },
+    ellipsis(String(name), 34), s("title", {}, String(name)))));
+  for (const cell of cells.values()) {
+    const [cx, cy] = [label + cell.column * size, top + cell.row * tall];
+    const box = { x: cx + 0.5, y: cy + 0.5, width: size - 1.5, height: tall - 1.5, rx: 2 };
+    parts.push(s("rect", {
+      ...box, class: `hit${cell.error === null ? " cell-none" : ""}`, fill: cell.error === null ? null : heatColour(scale.share(cell.error)), onclick: () => select(cell.worst),
+    }, s("title", {}, cellText(cell, names, columns, kind))));
+    if (cell.failed) parts.push(s("rect", { ...box, class: "cell-fail", "pointer-events": "none" }));
+    if (cell.origin) parts.push(s("text", { class: "strong", x: cx + size / 2, y: cy + tall - 4, "text-anchor": "middle", "pointer-events": "none" }, "\u2605"));
+  }
+  const cursor = s("rect", { class: "cell-cursor", width: size - 1, height: tall - 1, rx: 2, visibility: "hidden", "pointer-events": "none" });
+  parts.push(cursor);
+  heat = { names, columns, cells, kind, cursor, at: null, place: (cell) => [label + cell.column * size, top + cell.row * tall] };
+  fill("heat", s("svg", {
+    id: "heat-svg", width, height, viewBox: `0 0 ${width} ${height}`, role: "application", tabindex: 0, onkeydown: heatKey,
+    "aria-label": `Heat map, ${HEAT_KINDS[kind][0]}: arrow keys move, Enter shows the operator`,
+  }, parts));
+  by("heat-text").textContent = `${errorName(source.metrics[state.metric])}; framed: a limit is missed; \u2605: origin`
+    + (left > 0 ? `; ${plural(left, "more row")}: choose a layer to see its operators` : "");
+}
+
+function cellText(cell, names, columns, kind) {
+  const column = kind === "operator-layer" ? columns[cell.column] : `token ${columns[cell.column]}`;
+  return `${names[cell.row]}, ${column}: ${cell.error === null ? VERDICTS[cell.worst.verdict] : short(cell.error)} at ${titleOf(cell.worst.operation)}`;
+}
+
+function heatKey(event) {
+  const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  if (!heat) return;
+  if (event.key === "Enter" && heat.at) select(heat.at.worst);
+  if (!moves[event.key]) return;
+  event.preventDefault();
+  let cell = heat.at;
+  if (!cell) cell = heat.cells.values().next().value;
+  else {
+    const [down, right] = moves[event.key];
+    let { row, column } = cell;
+    do { row += down; column += right; }
+    while (row >= 0 && row < heat.names.length && column >= 0 && column < heat.columns.length && !heat.cells.has(row * heat.columns.length + column));
+    cell = heat.cells.get(row * heat.columns.length + column) || cell;
+    if (column < 0 || column >= heat.columns.length) cell = heat.at;
+  }
+  heat.at = cell;
+  const [x, y] = heat.place(cell);
+  for (const [name, value] of Object.entries({ x, y, visibility: "visible" })) heat.cursor.setAttribute(name, value);
+  by("heat-text").textContent = cellText(cell, heat.names, heat.columns, heat.kind);
+}
+views.push((changes) => {
+  if ("metric" in changes || "step" in changes || "layer" in changes || "redraw" in changes) drawHeat();
+});

@@ -1,0 +1,76 @@
+// Puts the page together.
+
+function drawHead() {
+  const counts = [0, 0, 0, 0];
+  for (const row of rows) counts[row.verdict] += 1;
+  const left = source.meta.left_out;
+  fill("tiles", h("div", { class: "tile" }, h("b", {}, rows.length.toLocaleString("en")), h("span", {}, rows.length === 1 ? "tensor" : "tensors")),
+    WORST_FIRST.filter((verdict) => counts[verdict]).map((verdict) => h("button", {
+      type: "button", class: `tile is-${VERDICTS[verdict].toLowerCase()}`, title: `show only ${VERDICTS[verdict]}`,
+      onclick: () => { onlyVerdicts([verdict]); by("comparisons").scrollIntoView(); },
+    }, h("b", {}, counts[verdict].toLocaleString("en")), h("span", {}, VERDICTS[verdict]))));
+  const notices = [];
+  if (source.meta.partial) notices.push("The comparison was interrupted; this is a part of the result.");
+  if (left) notices.push(`${plural(left, "comparison")} that would not fit into a browser are left out, those that pass first; the csv and jsonl reports have all.`);
+  fill("notices", notices.map((text) => h("p", { class: "notice" }, text)));
+  by("footer").textContent = `${source.meta.tool}. This page loads nothing and sends nothing.`;
+}
+
+function drawMissing() {
+  if (!source.not_compared.length && !source.problems.length) return;
+  by("missing").hidden = false;
+  fill("missing-list", h("table", {},
+    h("thead", {}, h("tr", {}, h("th", {}, "what"), h("th", {}, "tensors"), h("th", {}, "why"), h("th", {}, "such as"))),
+    h("tbody", {}, source.not_compared.map(([reason, count, verdict, example]) => h("tr", {}, h("td", {}, badge(VERDICTS.indexOf(verdict))), h("td", {}, count.toLocaleString("en")), h("td", {}, reason), h("td", { class: "muted" }, example))),
+      source.problems.map(([side, text, decides]) => h("tr", {}, h("td", {}, side), h("td", {}), h("td", {}, text), h("td", { class: "muted" }, decides ? "makes the result incomplete" : ""))))));
+}
+
+function onlyVerdicts(verdicts) {
+  for (const box of by("verdicts").querySelectorAll("input")) box.checked = verdicts.includes(Number(box.value));
+  change({ verdicts: new Set(verdicts) });
+}
+
+function connect() {
+  options("metric", source.metrics.map((name, place) => [place, errorName(name)]), (event) => change({ metric: Number(event.target.value) }));
+  by("metric").value = state.metric;
+  options("token", [["", "all"], ...STEPS.map((step) => [step, step])], (event) => change({ step: event.target.value === "" ? null : Number(event.target.value) }));
+  options("layer", [["", "all"], ...LAYERS.map((layer, place) => [place, layer])], (event) => change({ layer: event.target.value === "" ? null : LAYERS[Number(event.target.value)] }));
+  options("heat-by", Object.entries(HEAT_KINDS).map(([kind, [text]]) => [kind, text]), drawHeat);
+  by("heat-by").value = STEPS.length > 1 ? "layer-token" : LAYERS.length > 1 ? "operator-layer" : "operator-token";
+  by("curve-by").value = LAYERS.length > 2 ? "layer" : "operation";
+  by("curve-by").addEventListener("change", drawCurve);
+  fill("verdicts", WORST_FIRST.map((verdict) => h("label", {}, h("input", {
+    type: "checkbox", value: verdict, checked: true,
+    onchange: () => change({ verdicts: new Set([...by("verdicts").querySelectorAll("input:checked")].map((box) => Number(box.value))) }),
+  }), VERDICTS[verdict])));
+  let typing = 0;
+  by("search").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => change({ search: by("search").value }), 120); });
+  by("role").addEventListener("change", (event) => change({ role: event.target.value }));
+  by("reset").addEventListener("click", () => {
+    for (const id of ["search", "role", "token", "layer"]) by(id).value = "";
+    Object.assign(state, { search: "", role: "", step: null, layer: null });
+    onlyVerdicts(WORST_FIRST);
+    change({ redraw: true });
+  });
+  by("previous").addEventListener("click", () => turn(-1));
+  by("next").addEventListener("click", () => turn(1));
+  by("tree-failed").addEventListener("change", (event) => change({ onlyFailed: event.target.checked }));
+  by("theme").addEventListener("click", () => paint(isDark() ? "light" : "dark"));
+  let resizing = 0;
+  window.addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => { drawCurve(); drawHeat(); }, 150); });
+}
+function paint(theme) {
+  document.documentElement.dataset.theme = theme;
+  drawCurve();
+  drawHeat();
+}
+
+connect();
+drawHead();
+drawMissing();
+document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+const origin = source.origins.find((item) => item.operation)?.operation;
+const start = origin || operations.find((operation) => operation.verdict === FAIL) || operations.find((operation) => operation.mine) || operations[0];
+if (!origin && tree.children.size === 1) expanded.add(tree.children.values().next().value);
+change({ redraw: true, ...(start ? { operation: start, row: start.rows.find((row) => row.role !== "in") || start.rows[0] } : { operation: null }) });
+document.documentElement.dataset.ready = "yes";

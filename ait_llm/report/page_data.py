@@ -1,0 +1,206 @@
+"""What the HTML page knows: a report as compact JSON, each text stored once.
+
+``page/data.js`` reads it back; the order of the arrays is the contract between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ait_llm import __version__
+from ait_llm.core.comparison import (
+    HISTOGRAM_EDGES,
+    Comparison,
+    Report,
+    SideSummary,
+    TensorRecord,
+    Verdict,
+)
+from ait_llm.report.jsonl_records import number, plain
+from ait_llm.report.operations import (
+    WORST_FIRST,
+    CalledOperation,
+    called_operations,
+    not_compared,
+)
+from ait_llm.report.wording import dtype_text, headline, path_text, shape_text, why_not
+
+VERDICTS = (Verdict.PASS, Verdict.FAIL, Verdict.SKIPPED, Verdict.ERROR)
+MAX_ROWS = 200_000  # a browser holds about this many; more are left out, PASS first
+
+Json = Any  # one JSON value
+
+
+class _Texts:
+    """Numbers for texts and small mappings that many rows share."""
+
+    def __init__(self) -> None:
+        self._places: dict[Any, int] = {"": 0}
+        self.values: list[Json] = [""]
+
+    def text(self, text: str) -> int:
+        return self._place(text, text)
+
+    def mapping(self, mapping: Mapping[str, Any]) -> int:
+        """A mapping as one more text; the same for an equal mapping."""
+        value = {key: _round(item) for key, item in mapping.items()}
+        return self._place(tuple(sorted((key, str(item)) for key, item in value.items())), value)
+
+    def _place(self, key: Any, value: Json) -> int:  # any hashable key
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self.values)
+            self.values.append(value)
+        return place
+
+
+def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
+    """The report in JSON types.
+
+    Args:
+        report: what to show.
+        max_rows: comparisons to keep; where there are more, those that pass are left out first,
+            then those that were not compared.
+    """
+    texts = _Texts()
+    kept = _kept(report, max_rows)
+    operations = [
+        (operation, [index for index in operation.indices if index in kept])
+        for operation in called_operations(report)
+    ]
+    operations = [(operation, indices) for operation, indices in operations if indices]
+    rows: list[Json] = []
+    places: dict[int, int] = {}  # of comparisons among the rows
+    for number_, (_, indices) in enumerate(operations):
+        for index in indices:
+            places[index] = len(rows)
+            rows.append([number_, index, *_row(report, texts, report.comparisons[index])])
+    data = {
+        "meta": {
+            "tool": f"ait-llm {__version__}",
+            "scenario": report.scenario,
+            "golden": plain_side(report.golden.path, report.golden.kind),
+            "mine": plain_side(report.mine.path, report.mine.kind),
+            "verdict": report.verdict.value,
+            "partial": report.partial,
+            "left_out": len(report.comparisons) - len(rows),
+            "options": plain(report.options),
+        },
+        "verdicts": [verdict.value for verdict in VERDICTS],
+        "metrics": list(report.metrics),
+        "headline": headline(report.metrics),
+        "edges": list(HISTOGRAM_EDGES),
+        "operations": [_operation(texts, operation) for operation, _ in operations],
+        "rows": rows,
+        "origins": [
+            {
+                "row": places.get(item.index) if item.index is not None else None,
+                "op": item.op,
+                "op_id": item.op_id,
+                "step": item.step,
+                "device": item.device,
+                "pid": item.pid,
+                "golden_op": item.golden_op,
+                "evidence": item.evidence,
+                "certain": item.certain,
+                "candidates": list(item.candidates),
+            }
+            for item in report.origins
+        ],
+        "not_compared": [
+            [reason, count, example.verdict.value, example.record.title]
+            for reason, count, example in not_compared(report)
+        ],
+        "problems": [[item.side, item.text, item.decides] for item in report.problems],
+    }
+    data["texts"] = texts.values
+    return data
+
+
+def plain_side(path: str, kind: str) -> Json:
+    """One side of the comparison."""
+    return {"path": path, "kind": kind}
+
+
+def _kept(report: Report, max_rows: int) -> set[int]:
+    """The comparisons with room on the page: what did not pass comes first."""
+    count = len(report.comparisons)
+    if count <= max_rows:
+        return set(range(count))
+    order = sorted(
+        range(count), key=lambda index: WORST_FIRST.index(report.comparisons[index].verdict)
+    )  # stable: execution order among equals
+    return set(order[:max_rows])
+
+
+def _operation(texts: _Texts, operation: CalledOperation) -> Json:
+    record = operation.record
+    return [
+        texts.text(record.op),
+        texts.text(record.op_id),
+        texts.text(record.op_type),
+        record.step,
+        record.call,
+        record.device,
+        record.pid,
+        texts.text(operation.layer),
+        VERDICTS.index(operation.verdict),
+        int(operation.mine),
+    ]
+
+
+def _row(report: Report, texts: _Texts, item: Comparison) -> list[Json]:
+    record = item.record
+    golden = item.golden
+    return [
+        texts.text(record.name),
+        texts.text(record.label),
+        texts.text(record.role),
+        VERDICTS.index(item.verdict),
+        texts.text(why_not(item)),
+        texts.text(golden.title if golden else ""),
+        texts.text(item.rule),
+        _round(item.confidence),
+        texts.text(item.why),
+        _side(texts, golden, item.golden_view, item.golden_summary),
+        _side(texts, item.mine, item.my_view, item.my_summary),
+        [_round(item.values.get(name)) for name in report.metrics],
+        texts.mapping(item.missing) if item.missing else 0,
+        texts.mapping(item.tolerance) if item.tolerance else 0,
+        {name: _round(value) for name, value in item.needed.items()} or 0,
+        _list(item.worst),
+        [_round(value) for value in item.worst_values] if item.worst_values else 0,
+        _list(item.first_bad),
+        _round(item.inherited),
+        _round(item.introduced),
+        _list(item.histogram),
+    ]
+
+
+def _side(
+    texts: _Texts, record: TensorRecord | None, view: str, summary: SideSummary | None
+) -> Json:
+    if record is None:
+        return 0
+    result: list[Json] = [
+        texts.text(dtype_text(record.dtype)),
+        texts.text(shape_text(record.shape)),
+        texts.text(path_text(record)),
+        texts.text(view),
+    ]
+    if summary is not None:
+        values = (summary.max, summary.min, summary.mean, summary.norm)
+        result += [*map(_round, values), summary.nan, summary.inf]
+    return result
+
+
+def _list(values: Iterable[int] | None) -> Json:
+    return 0 if values is None else list(values)
+
+
+def _round(value: Any) -> Json:  # numbers, None, reasons
+    """Numbers with as many digits as the page shows."""
+    if isinstance(value, float):
+        return number(float(f"{value:.8g}"))
+    return value

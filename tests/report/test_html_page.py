@@ -1,0 +1,291 @@
+"""The HTML page: one file, nothing loaded, nothing from a dump ever run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import stat
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import BROWSER, opened
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_builder import (
+    comparison,
+    decoder_report,
+    not_finite,
+    problems,
+    record,
+    report,
+    unreadable,
+)
+
+from ait_llm.core.comparison import Origin, Report, Verdict
+from ait_llm.report import html_page
+from ait_llm.report.page_data import page_data
+
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="needs Chromium (Debian package chromium)"
+)
+HOSTILE = (
+    "</script><script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
+)
+
+
+class Parts(HTMLParser):
+    """Start tags and the contents of scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.contents: dict[str, list[str]] = {"script": [], "style": []}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.cdata_elem in self.contents:
+            self.contents[self.cdata_elem].append(data)
+
+
+def data_of(text: str) -> Any:
+    """The data that a page carries."""
+    return json.loads("".join(Parts(text).contents["script"][:1]))
+
+
+def test_the_page_refers_to_nothing_outside_itself() -> None:
+    text = html_page.page(decoder_report())
+    for tag, attributes in Parts(text).tags:
+        assert tag not in ("iframe", "object", "embed", "base", "form", "img")
+        for name in ("src", "href", "action"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:,"))
+    assert set(re.findall(r"https?://[^\"' ]*", text)) == {"http://www.w3.org/2000/svg"}
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_the_policy_allows_its_own_style_and_script_and_no_others() -> None:
+    parts = Parts(html_page.page(decoder_report()))
+    (policy,) = (a["content"] for _, a in parts.tags if a.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for content in (parts.contents["style"][0], parts.contents["script"][-1]):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert not any("style" in a or any(n.startswith("on") for n in a) for _, a in parts.tags)
+
+
+PLAIN = report(
+    comparison(0.5), origins=(Origin("x", "x", "x", 0, golden_op="x"),), problems=problems()
+)
+
+
+@settings(max_examples=25)
+@given(st.text(st.characters(exclude_categories=[]), min_size=1))
+def test_no_name_leaves_its_place_in_the_page(name: str) -> None:
+    name = HOSTILE + name
+    origin = Origin(name, name, name, 0, evidence=name, golden_op=name, index=0)
+    item = comparison(0.5, mine=record(name, name=name, path=name), reason=name)
+    value = report(item, origins=(origin,), problems=problems())
+    text = html_page.page(value)
+    assert text.isascii()
+    assert [tag for tag, _ in Parts(text).tags] == [
+        tag for tag, _ in Parts(html_page.page(PLAIN)).tags
+    ]
+    assert name in data_of(text)["texts"]
+
+
+def test_the_head_says_verdict_and_origin_without_a_script() -> None:
+    text = html_page.page(decoder_report())
+    assert '<span class="badge big fail" id="verdict">FAIL</span>' in text
+    assert "The error starts at SelfAttentionOperation_3_0_2 (token 0), which answers" in text
+    assert "its inputs pass with 0.000225 and its output fails with 0.31</h1>" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (report(), "Nothing could be compared"),
+        (report(comparison()), "Everything was compared and every tensor is within its limits"),
+        (report(comparison(), unreadable()), "something could not be compared"),
+        (report(comparison(1)), "1 tensors fail; no operator was found"),
+    ],
+)
+def test_other_results_have_a_sentence_too(value: Report, sentence: str) -> None:
+    assert sentence in html_page.page(value)
+
+
+def test_every_comparison_is_in_the_data_with_its_numbers() -> None:
+    items = (comparison(), comparison(0.25), unreadable(), not_finite())
+    data = page_data(report(*items, problems=problems()))
+    assert [row[1] for row in data["rows"]] == [0, 1, 2, 3]
+    texts = data["texts"]
+    assert [data["verdicts"][row[5]] for row in data["rows"]] == ["PASS", "FAIL", "ERROR", "FAIL"]
+    assert data["rows"][1][13] == [0.9375, 2.0, 0.125, 1.0, 0.0625, None, 0.25]
+    assert texts[data["rows"][1][14]] == {"kl_divergence": "not a distribution"}
+    assert texts[data["rows"][1][15]] == {"relative_euclidean_distance": 0.01}
+    assert data["rows"][1][16] == {"relative_euclidean_distance": 0.25}
+    assert data["rows"][3][13][3] == "Infinity"
+    assert texts[data["rows"][2][6]] == unreadable().reason
+    assert len(data["rows"][1][22]) == 16
+
+
+def test_what_does_not_fit_is_counted_and_failures_are_kept() -> None:
+    value = decoder_report(layers=20)
+    data = page_data(value, max_rows=300)
+    assert len(data["rows"]) == 300
+    assert data["meta"]["left_out"] == len(value.comparisons) - 300
+    kept = [data["verdicts"][row[5]] for row in data["rows"]]
+    assert kept.count("FAIL") == value.counts[Verdict.FAIL]
+    assert data["origins"][0]["row"] is not None
+
+
+def test_equal_texts_are_stored_once() -> None:
+    small, large = (len(html_page.page(decoder_report(layers=n))) for n in (2, 52))
+    assert (large - small) / (50 * 18) < 420  # bytes for each comparison
+
+
+def test_the_file_is_not_for_everybody(tmp_path: Path) -> None:
+    (path,) = html_page.write_html(report(), tmp_path / "report.html")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def shown(value: Report, folder: Path, *options: str) -> tuple[str, list[str]]:
+    (page,) = html_page.write_html(value, folder / "report.html")
+    (folder / "profile").mkdir()
+    return opened(page, folder / "profile", *options)
+
+
+@needs_browser
+def test_the_browser_shows_the_origin_s_row_the_curve_and_an_empty_console(
+    tmp_path: Path,
+) -> None:
+    document, console = shown(
+        replace(decoder_report(layers=4, steps=3), problems=problems()), tmp_path
+    )
+    assert console == []
+    assert 'data-ready="yes"' in document
+    table = document.partition('<table id="table">')[2]
+    first = table.partition("<tbody>")[2].partition("</tr>")[0]
+    assert 'data-origin="yes"' in first
+    assert "SelfAttentionOperation_3_0_2" in first
+    curve = document.partition('id="curve-svg"')[2].partition("</svg>")[0]
+    assert curve.count("<path ") == 3
+    assert "origin<title>SelfAttentionOperation_3_0_2</title>" in curve
+    heat = document.partition('id="heat-svg"')[2].partition("</svg>")[0]
+    assert heat.count("cell-fail") == 3
+    assert "\u2605" in heat
+    details = document.partition('id="details"')[2].partition("</section>")[0]
+    assert "its inputs pass with 0.000225 and its output fails with 0.31" in details
+    assert "Largest absolute error at [3, 17]: golden 1.25, mine 2.49." in details
+    assert 'class="histogram"' in details
+    assert "it did not finish its capture" in document.partition('id="missing-list"')[2]
+
+
+ACTIONS = """
+const result = {};
+const visibleRows = () => [...document.querySelectorAll("#table tbody tr")]
+  .map((row) => row.children[2].textContent);
+const press = (element, ...keys) => keys.forEach((key) =>
+  element.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })));
+document.querySelector("[data-column='max_absolute_error']").click();
+result.worst = visibleRows()[0];
+by("search").value = "mlp.down_proj layers.2";
+change({ search: by("search").value });
+result.found = [...new Set(visibleRows())];
+by("search").value = "";
+change({ search: "" });
+document.querySelector(".tile.is-skipped").click();
+result.skipped = by("page").textContent;
+by("reset").click();
+result.all = by("page").textContent;
+by("next").click();
+result.second = by("page").textContent;
+press(by("heat-svg"), "ArrowDown", "ArrowDown", "Enter");
+result.heat = state.operation.op;
+const nodes = () => [...document.querySelectorAll("[role=treeitem]")];
+nodes()[0].focus();
+press(nodes()[0], "ArrowRight");
+result.open = nodes()[0].getAttribute("aria-expanded");
+press(nodes()[0], "ArrowDown");
+result.focused = document.activeElement.dataset.key;
+document.querySelector("#curve-svg circle").dispatchEvent(new MouseEvent("click"));
+result.chosen = document.querySelector("#details b").textContent;
+by("theme").click();
+result.theme = document.documentElement.dataset.theme;
+by("token").value = "1"; by("token").dispatchEvent(new Event("change"));
+result.lines = document.querySelectorAll("#curve-svg path").length;
+document.documentElement.dataset.result = JSON.stringify(result);
+"""
+
+
+@needs_browser
+def test_tables_charts_and_trees_answer_to_mouse_and_keyboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = html_page._resource
+    monkeypatch.setattr(
+        html_page,
+        "_resource",
+        lambda name: resource(name) + (ACTIONS if name == "main.js" else ""),
+    )
+    document, console = shown(decoder_report(layers=4, steps=3), tmp_path)
+    assert console == []
+    found = re.search(r'data-result="([^"]*)"', document)
+    assert found is not None
+    result = json.loads(found[1].replace("&quot;", '"'))
+    assert result == {
+        "worst": "LinearOperation_5_2_2",
+        "found": ["LinearOperation_4_2_2"],
+        "skipped": "1 to 48 of 48",
+        "all": "1 to 50 of 216",
+        "second": "51 to 100 of 216",
+        "heat": "SelfAttentionOperation_3_0_2",
+        "open": "true",
+        "focused": "2_0",
+        "chosen": "LinearOperation_2_2_2",
+        "theme": "dark",
+        "lines": 1,
+    }
+
+
+@needs_browser
+def test_hostile_names_are_shown_and_never_run(tmp_path: Path) -> None:
+    item = comparison(
+        0.5, mine=record(HOSTILE, op_type=HOSTILE, name=HOSTILE, path=HOSTILE), reason=HOSTILE
+    )
+    origin = Origin(HOSTILE, "0", HOSTILE, 0, evidence=HOSTILE, index=0)
+    document, console = shown(report(item, unreadable(), not_finite(), origins=(origin,)), tmp_path)
+    assert console == []
+    assert "<title>FAIL - ait llm compare</title>" in document
+    assert "<img" not in document
+    assert "&lt;img src=x" in document
+
+
+@needs_browser
+def test_ten_thousand_rows_and_the_dark_theme_work(tmp_path: Path) -> None:
+    document, console = shown(
+        decoder_report(layers=60, steps=10),
+        tmp_path,
+        "--blink-settings=preferredColorScheme=0",
+    )
+    assert console == []
+    assert 'data-theme="dark"' in document
+    assert document.count("data-place=") == 50
+    assert "1 to 50 of 10,800" in document
+
+
+@needs_browser
+def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
+    document, console = shown(report(), tmp_path)
+    assert console == []
+    assert 'data-ready="yes"' in document
