@@ -13,6 +13,7 @@ from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import OperationError
 from ait_llm.hostatb.capi import MAX_DIMS, Desc, Tensor, library
 from ait_llm.hostatb.native_types import NativeStatusError, NativeTensor, Reshape, Status
+from ait_llm.opcheck.golden.base import RefusedError
 
 
 class _Pending(threading.local):
@@ -26,13 +27,16 @@ _pending = _Pending()
 
 @contextmanager
 def failing_status(status: list[int]) -> Iterator[None]:
-    """Turn an exception inside a C callback into a status; ctypes would print and drop it."""
+    """Turn an exception inside a C callback into a status; ctypes would print and drop it.
+
+    What a golden operator refuses has the library's own status.
+    """
     try:
         yield
     except BaseException as error:  # noqa: BLE001  # check() raises it after C returned
         if _pending.error is None:
             _pending.error = error
-        status[0] = Status.RT_FAIL
+        status[0] = error.status if isinstance(error, RefusedError) else Status.RT_FAIL
 
 
 def last_error() -> str:

@@ -16,7 +16,11 @@ from ait_llm.opcheck.golden.base import (
     Arithmetic,
     GoldenOp,
     Params,
+    Refusal,
+    RefusedError,
     Result,
+    UnverifiableError,
+    collective_op,
     golden_op,
     golden_ops,
 )
@@ -30,7 +34,11 @@ __all__ = [
     "Arithmetic",
     "GoldenOp",
     "Params",
+    "Refusal",
+    "RefusedError",
     "Result",
+    "UnverifiableError",
+    "collective_op",
     "golden_op",
     "golden_ops",
 ]

@@ -73,6 +73,43 @@ def attend(
     return output
 
 
+def attend_with_lse(
+    query: Tensor, key: Tensor, value: Tensor, *, scale: float, mask: Mask = _NO_MASK
+) -> tuple[Tensor, Tensor]:
+    """Attention of one sequence, and the logarithm of each row's sum of exponentials.
+
+    Args:
+        query: ``[qs, H, D]``, float32 or float64.
+        key: ``[ks, Hk, D]``, same dtype.
+        value: ``[ks, Hk, Dv]``, same dtype.
+        scale: factor of the scores.
+        mask: what is added to the scores.
+
+    Returns:
+        ``[qs, H, Dv]`` and ``log(sum(exp(scores)))`` ``[qs, H]``; rows that see no key are zero
+        and -inf.
+    """
+    heads, kv_heads = query.shape[1], key.shape[1]
+    keys, values = key.permute(1, 2, 0), value.transpose(0, 1)
+    output = query.new_zeros(query.shape[0], heads, value.shape[2])
+    sums = query.new_full((query.shape[0], heads), -math.inf)
+    for rows in _row_blocks(query.shape[0], heads * key.shape[0]):
+        seen = mask.keys_seen(*rows, key.shape[0])
+        if seen[0] == seen[1]:
+            continue
+        block = query[slice(*rows)].reshape(rows[1] - rows[0], kv_heads, -1, query.shape[2])
+        block = block.permute(1, 2, 0, 3)
+        scores = torch.bmm(block.flatten(1, 2), keys[:, :, slice(*seen)]) * scale
+        scores = _masked(scores, block.shape[1], mask.additive(rows, seen, query.dtype), None)
+        total = scores.logsumexp(dim=-1)
+        finite = total.masked_fill(total == -math.inf, 0.0)
+        weights = torch.exp(scores - finite.unsqueeze(-1))
+        result = torch.bmm(weights, values[:, slice(*seen)])
+        output[slice(*rows)] = result.reshape(heads, -1, value.shape[2]).transpose(0, 1)
+        sums[slice(*rows)] = total.reshape(heads, -1).T
+    return output, sums
+
+
 def _row_blocks(rows: int, scores_per_row: int) -> list[tuple[int, int]]:
     step = max(1, min(_LONGEST_BLOCK, _BLOCK_SCORES // max(scores_per_row, 1)))
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]

@@ -10,14 +10,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ait_llm.core import Registry, TensorDesc
+from ait_llm.errors import OperationError
 
 Params = Mapping[str, Any]
+
+
+class Refusal(IntEnum):
+    """Why the acceleration library refuses inputs, as its status codes (``atb::ErrorType``)."""
+
+    PARAM = 1
+    TENSOR_COUNT = 5
+    DTYPE = 6
+    DIM = 8
+    OPERATOR_TABLE = 13
+    DIM_COUNT = 16
+
+
+class RefusedError(OperationError):
+    """An operator does not take these inputs or parameters.
+
+    Attributes:
+        status: what the acceleration library returns for them.
+    """
+
+    def __init__(self, message: str, status: Refusal) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UnverifiableError(OperationError):
+    """What is known does not determine what the operator produced.
+
+    Tensors of other ranks are absent, a parameter was never dumped, or a format is not published.
+    A checker reports SKIPPED, with this error's text as the reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +99,28 @@ class Result:
     Attributes:
         outputs: the formal outputs, in order.
         updated_inputs: inputs that the operator overwrites, by index, with their new values.
+        undefined: outputs with elements that the operator leaves as they happen to be, by index;
+            a boolean tensor that broadcasts to the output, true at those elements. A checker does
+            not compare them.
     """
 
     outputs: tuple[Tensor, ...]
     updated_inputs: Mapping[int, Tensor] = field(default_factory=dict)
+    undefined: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 Compute = Callable[[Sequence[Tensor | None], Params, Arithmetic], Result]
 InferShape = Callable[[Sequence[TensorDesc], Params], tuple[TensorDesc, ...]]
+ComputeRanks = Callable[
+    [Sequence[Sequence[Tensor | None]], Sequence[Params], Arithmetic], tuple[Result, ...]
+]
+Recover = Callable[[Sequence[Tensor | None], Sequence[Tensor | None], Params], Params]
+
+
+def _as_given(
+    inputs: Sequence[Tensor | None], outputs: Sequence[Tensor | None], params: Params
+) -> Params:
+    return params
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +129,72 @@ class GoldenOp:
 
     Attributes:
         name: class name in dumps, such as ``LinearOperation``.
-        compute: the definition.
+        compute: the definition. It raises UnverifiableError where the inputs do not determine the
+            outputs.
         infer_shape: output descriptions from input descriptions; raises OperationError for
             inputs that the real library refuses.
+        compute_ranks: for a collective operator, the definition over all ranks: inputs and
+            parameters of every rank in rank order give the results of every rank. None for other
+            operators.
+        recover: adds to the parameters those that the library computes with but never prints, as
+            far as the number, shape and dtype of dumped inputs and outputs tell them; given ones
+            stay. Values of outputs are used only where nothing else tells, and where the
+            operator's documentation says so.
     """
 
     name: str
     compute: Compute
     infer_shape: InferShape
+    compute_ranks: ComputeRanks | None = None
+    recover: Recover = _as_given
 
 
 golden_ops: Registry[GoldenOp] = Registry("operator")
 
 
-def golden_op(name: str, *aliases: str, infer_shape: InferShape) -> Callable[[Compute], Compute]:
+def golden_op(
+    name: str, *aliases: str, infer_shape: InferShape, recover: Recover = _as_given
+) -> Callable[[Compute], Compute]:
     """Decorate a compute function to register it as the golden operator ``name``."""
 
     def add(compute: Compute) -> Compute:
-        golden_ops.register(name, *aliases)(GoldenOp(name, compute, infer_shape))
+        golden_ops.register(name, *aliases)(GoldenOp(name, compute, infer_shape, recover=recover))
         return compute
+
+    return add
+
+
+def _has_peers(params: Params) -> bool:
+    return bool(params.get("rankSize", 0) > 1)
+
+
+def collective_op(
+    name: str,
+    *aliases: str,
+    infer_shape: InferShape,
+    recover: Recover = _as_given,
+    needs_peers: Callable[[Params], bool] = _has_peers,
+) -> Callable[[ComputeRanks], ComputeRanks]:
+    """Decorate a function over all ranks to register it as the collective operator ``name``.
+
+    Its ``compute`` raises UnverifiableError where ``needs_peers``, which is for every group of more
+    than one rank unless given.
+    """
+
+    def add(compute_ranks: ComputeRanks) -> ComputeRanks:
+        def compute(
+            inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
+        ) -> Result:
+            if needs_peers(params):
+                raise UnverifiableError(
+                    f"{name}: its result depends on the tensors of all {params['rankSize']} ranks; "
+                    "give the dumps of every rank"
+                )
+            return compute_ranks([inputs], [params], arithmetic)[0]
+
+        golden_ops.register(name, *aliases)(
+            GoldenOp(name, compute, infer_shape, compute_ranks, recover)
+        )
+        return compute_ranks
 
     return add

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import Arithmetic, Params, Refusal, Result, golden_op
 from ait_llm.opcheck.golden.quantise import (
     divide_quant,
     dynamic_quant_asymmetric,
@@ -124,9 +124,11 @@ def _is_strided(dtypes: Sequence[object], int64: object) -> bool:
 def _check_options(variant: _Variant, x: TensorDesc) -> None:
     quantised = variant.quant is QuantType.INT8
     if variant.rstd and x.dtype is not F32:
-        raise refused(NAME, f"x is {x.dtype.label}; with rstd it takes float")
+        raise refused(NAME, f"x is {x.dtype.label}; with rstd it takes float", Refusal.DTYPE)
     if variant.high_performance and x.dtype is not F16:
-        raise refused(NAME, f"x is {x.dtype.label}; the high performance mode takes float16")
+        raise refused(
+            NAME, f"x is {x.dtype.label}; the high performance mode takes float16", Refusal.DTYPE
+        )
     options = {
         "rstd": variant.rstd,
         "the high performance mode": variant.high_performance,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ait_llm.core import DType, TensorDesc
+from ait_llm.opcheck.golden.base import Refusal
 from ait_llm.opcheck.golden.support import refused
 
 F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32
@@ -26,7 +27,11 @@ def check_count(op: str, descs: Sequence[TensorDesc], *counts: int) -> None:
     """Refuse another number of inputs than one of ``counts``."""
     if len(descs) not in counts:
         wanted = " or ".join(map(str, counts))
-        raise refused(op, f"got {len(descs)} inputs; with these parameters it takes {wanted}")
+        raise refused(
+            op,
+            f"got {len(descs)} inputs; with these parameters it takes {wanted}",
+            Refusal.TENSOR_COUNT,
+        )
 
 
 def check_dtypes(op: str, descs: Sequence[TensorDesc], combos: Combos) -> None:
@@ -34,7 +39,11 @@ def check_dtypes(op: str, descs: Sequence[TensorDesc], combos: Combos) -> None:
     got = tuple(desc.dtype for desc in descs[: len(combos[0])])
     if got not in {tuple(row) for row in combos}:
         rows = "; ".join(", ".join(dtype.label for dtype in row) for row in combos)
-        raise refused(op, f"inputs have dtypes {', '.join(d.label for d in got)}; it takes {rows}")
+        raise refused(
+            op,
+            f"inputs have dtypes {', '.join(d.label for d in got)}; it takes {rows}",
+            Refusal.OPERATOR_TABLE,
+        )
 
 
 def check_rank(op: str, descs: Sequence[TensorDesc], index: int, *ranks: int) -> None:
@@ -42,7 +51,11 @@ def check_rank(op: str, descs: Sequence[TensorDesc], index: int, *ranks: int) ->
     shape = descs[index].shape
     if len(shape) not in ranks:
         wanted = " or ".join(map(str, ranks))
-        raise refused(op, f"input {index} has shape {list(shape)}; it takes {wanted} dimensions")
+        raise refused(
+            op,
+            f"input {index} has shape {list(shape)}; it takes {wanted} dimensions",
+            Refusal.DIM_COUNT,
+        )
 
 
 def check_shape(op: str, descs: Sequence[TensorDesc], index: int, *shapes: Sequence[int]) -> None:

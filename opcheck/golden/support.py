@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import OperationError
-from ait_llm.opcheck.golden.base import Params
+from ait_llm.opcheck.golden.base import Params, Refusal, RefusedError
 
 EnumT = TypeVar("EnumT", bound=IntEnum)
 
@@ -63,14 +63,15 @@ def movable(tensor: Tensor) -> Tensor:
     )
 
 
-def refused(op: str, reason: str) -> OperationError:
+def refused(op: str, reason: str, status: Refusal = Refusal.DIM) -> RefusedError:
     """The error for inputs or parameters that an operator does not take.
 
     Args:
         op: class name of the operator.
         reason: what it got and what it takes, as a clause.
+        status: what the acceleration library returns.
     """
-    return OperationError(f"{op}: {reason}")
+    return RefusedError(f"{op}: {reason}", status)
 
 
 def tensor_at(op: str, inputs: Sequence[Tensor | None], index: int) -> Tensor:
@@ -99,7 +100,7 @@ def int_param(op: str, params: Params, key: str, default: int) -> int:
     """
     value = params.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise refused(op, f"parameter {key} is {value!r}; give an integer")
+        raise refused(op, f"parameter {key} is {value!r}; give an integer", Refusal.PARAM)
     return value
 
 
@@ -111,7 +112,7 @@ def float_param(op: str, params: Params, key: str, default: float) -> float:
     """
     value = params.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise refused(op, f"parameter {key} is {value!r}; give a number")
+        raise refused(op, f"parameter {key} is {value!r}; give a number", Refusal.PARAM)
     return float(value)
 
 
@@ -123,7 +124,7 @@ def bool_param(op: str, params: Params, key: str, default: bool) -> bool:
     """
     value = params.get(key, default)
     if value not in (True, False):
-        raise refused(op, f"parameter {key} is {value!r}; give true or false")
+        raise refused(op, f"parameter {key} is {value!r}; give true or false", Refusal.PARAM)
     return bool(value)
 
 
@@ -137,7 +138,7 @@ def ints_param(op: str, params: Params, key: str) -> tuple[int, ...]:
     if not isinstance(value, (list, tuple)) or not all(
         isinstance(entry, int) and not isinstance(entry, bool) for entry in value
     ):
-        raise refused(op, f"parameter {key} is {value!r}; give a list of integers")
+        raise refused(op, f"parameter {key} is {value!r}; give a list of integers", Refusal.PARAM)
     return tuple(value)
 
 
@@ -152,7 +153,7 @@ def enum_param(op: str, params: Params, key: str, kind: type[EnumT], default: in
         return kind(value)
     except ValueError:
         known = ", ".join(f"{member.value} {member.name}" for member in kind)
-        raise refused(op, f"parameter {key} is {value}; it takes {known}") from None
+        raise refused(op, f"parameter {key} is {value}; it takes {known}", Refusal.PARAM) from None
 
 
 def nested_params(op: str, params: Params, key: str) -> Params:
@@ -163,7 +164,7 @@ def nested_params(op: str, params: Params, key: str) -> Params:
     """
     value: Any = params.get(key, {})
     if not isinstance(value, dict):
-        raise refused(op, f"parameter {key} is {value!r}; give an object")
+        raise refused(op, f"parameter {key} is {value!r}; give an object", Refusal.PARAM)
     return value
 
 
@@ -177,4 +178,6 @@ def dtype_param(op: str, params: Params, key: str) -> DType:
     try:
         return DType.from_code(code)
     except ValueError:
-        raise refused(op, f"parameter {key} is {code}, which is no dtype code") from None
+        raise refused(
+            op, f"parameter {key} is {code}, which is no dtype code", Refusal.PARAM
+        ) from None
