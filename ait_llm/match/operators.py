@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from ait_llm.core import OpId
 from ait_llm.dumps.model import Kernel, Operation, Phase, Tensor
 from ait_llm.match.model import Match, Run, SideName, Source, Unmatched, record_of, tensor_name
-from ait_llm.match.shapes import align
+from ait_llm.match.shapes import Aligned, align
 from ait_llm.match.views import View
 
 Key = tuple[str, str, str, int]  # path, operation, tensor, rank
@@ -45,6 +45,9 @@ def placed(run: Run) -> list[Placed]:
     ]
 
 
+SpecialAlign = Callable[[tuple[Placed, Tensor], tuple[Placed, Tensor]], "Aligned | str | None"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What a matcher says about a pair of operations.
@@ -54,12 +57,14 @@ class Finding:
         confidence: in [0, 1].
         reason: why these two.
         ratio: of the batches, see ``shapes.batch_ratio``.
+        special: aligns tensors that shapes alone cannot, such as caches; None leaves it to shapes.
     """
 
     rule: str
     confidence: float = 1.0
     reason: str = ""
     ratio: int = 1
+    special: SpecialAlign | None = None
 
     def match(
         self,
@@ -68,7 +73,9 @@ class Finding:
         alternatives: tuple[str, ...] = (),
     ) -> Iterator[Match | Unmatched]:
         """Two tensors as a match, or both as unmatched where their shapes do not go together."""
-        aligned = align(golden[1], mine[1], self.ratio)
+        aligned = self.special(golden, mine) if self.special is not None else None
+        if aligned is None:
+            aligned = align(golden[1], mine[1], self.ratio)
         if isinstance(aligned, str):
             yield golden[0].unmatched("golden", golden[1], aligned)
             yield mine[0].unmatched("mine", mine[1], aligned)

@@ -24,11 +24,10 @@ def same_topology(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Mat
     if pairs is None or not same_members(golden, mine, pairs):
         return
     ratio = batch_ratio(output_shapes(pairs))
-    finding = Finding("same_topology", 1.0, "same place in the same topology", ratio)
-    addresses = Addresses(pairs, ratio)
+    special = Addresses(pairs, ratio).align
+    finding = Finding("same_topology", 1.0, "same place in the same topology", ratio, special)
     for first, second in pairs:
-        for found in match_by_index(first, second, finding):
-            yield from addresses.corrected(found)
+        yield from match_by_index(first, second, finding)
 
 
 def base_of(run: Run) -> int:

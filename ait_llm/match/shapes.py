@@ -68,7 +68,7 @@ def batch_ratio(pairs: Iterable[tuple[Shape, Shape]]) -> int:
         pairs: golden and my shape of outputs that belong together.
 
     Returns:
-        1 if most first dims are equal; 0 if they stand in no one ratio.
+        1 if most first dims are equal; 0 if most are no multiples.
     """
     ratios: Counter[int] = Counter()
     for golden, mine in pairs:
@@ -77,11 +77,8 @@ def batch_ratio(pairs: Iterable[tuple[Shape, Shape]]) -> int:
         small, large = sorted((golden[0], mine[0]))
         ratio = large // small if large % small == 0 else 0
         ratios[ratio if mine[0] >= golden[0] else -ratio] += 1
-    if not ratios:
-        return 1
-    # weights have no batch and agree; a ratio that occurs at all is the batch's
-    batch = Counter({ratio: count for ratio, count in ratios.items() if ratio != 1})
-    return batch.most_common(1)[0][0] if batch else 1
+    # caches differ by the size of their pool; they are fewer than the activations
+    return ratios.most_common(1)[0][0] if ratios else 1
 
 
 def align(golden: Tensor, mine: Tensor, ratio: int = 1) -> Aligned | str:

@@ -128,6 +128,25 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstUse:
+    """Addresses as the order in which they are first used: ``[7, 7, 3]`` becomes ``[0, 0, 1]``.
+
+    Two allocators that choose other places agree in this order.
+    """
+
+    def apply(self, array: Array) -> Array:
+        """The order, in the type of the addresses, copied."""
+        _, first, place = np.unique(array.reshape(-1), return_index=True, return_inverse=True)
+        order = np.empty(first.size, dtype=array.dtype)
+        order[np.argsort(first)] = np.arange(first.size, dtype=array.dtype)
+        ranked: Array = order[place.reshape(-1)].reshape(array.shape)
+        return ranked
+
+    def __str__(self) -> str:
+        return "by first use"
+
+
+@dataclass(frozen=True, slots=True)
 class Dequantise:
     """Integers as the real numbers they stand for: ``(q - offset) * scale``, in float32.
 
@@ -160,7 +179,7 @@ class Dequantise:
         return f"dequantised with scale {self.scale[0]:g}" if one else "dequantised by channel"
 
 
-View = Part | Rows | Reshape | Reorder | Repeat | Shift | Dequantise
+View = Part | Rows | Reshape | Reorder | Repeat | Shift | FirstUse | Dequantise
 
 
 def apply(array: Array, views: Sequence[View]) -> Array:
