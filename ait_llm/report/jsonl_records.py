@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from ait_llm import __version__
@@ -47,6 +48,8 @@ def number(value: float) -> Json:
 
 def plain(value: Any) -> Json:  # whatever a caller put into the options
     """A value in JSON types: mappings and sequences element by element, others as text."""
+    if type(value) is float:
+        return number(value)
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (int, float)):
@@ -144,33 +147,40 @@ def read_side(data: Object) -> Side:
 
 def _object(item: Any) -> Object:  # any of the frozen types of core.comparison
     result: Object = {}
-    for field in fields(item):
-        value = getattr(item, field.name)
-        default = field.default_factory() if callable(field.default_factory) else field.default
-        if default is MISSING or value != default:
-            result[field.name] = _value(value)
+    for name, default in _defaults(type(item)):
+        value = getattr(item, name)
+        if value is default or value == default:
+            continue
+        kind = type(value)
+        if kind is str or kind is int:
+            result[name] = value
+        elif kind is float:
+            result[name] = number(value)
+        elif kind is TensorRecord or kind is SideSummary:
+            result[name] = _object(value)
+        elif kind is Verdict:
+            result[name] = value.value
+        elif kind is DType:
+            result[name] = value.label
+        else:
+            result[name] = plain(value)
     return result
 
 
-def _value(value: Any) -> Json:  # a field of one of these types
-    if isinstance(value, (TensorRecord, SideSummary)):
-        return _object(value)
-    if isinstance(value, Verdict):
-        return value.value
-    if isinstance(value, DType):
-        return value.label
-    return plain(value)
+@cache
+def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:  # defaults are of any type
+    """Fields in their order, with their defaults; MISSING where there is none."""
+    return tuple(
+        (field.name, field.default_factory() if callable(field.default_factory) else field.default)
+        for field in fields(kind)
+    )
 
 
 def _read(kind: type, data: Object) -> Any:  # an instance of kind
     """Build ``kind`` from the fields that it has; unknown ones come from a newer version."""
     if not isinstance(data, dict):
         raise TypeError(f"{kind.__name__} is not an object")
-    known: dict[str, Any] = {}
-    for field in fields(kind):
-        if field.name in data:
-            known[field.name] = _field(field.name, data[field.name])
-    return kind(**known)
+    return kind(**{name: _field(name, data[name]) for name, _ in _defaults(kind) if name in data})
 
 
 def _field(name: str, value: Json) -> Any:  # the value in memory

@@ -12,7 +12,6 @@ from ait_llm.report.operations import called_operations, not_compared, severity
 from ait_llm.report.wording import (
     counted,
     dtype_text,
-    failed_limits,
     headline,
     index_text,
     printable,
@@ -135,6 +134,9 @@ def _single(report: Report, item: Comparison) -> Iterator[Row]:
         text = f"{value:.8g}" if value is not None else f"n/a, {item.missing.get(name, 'unknown')}"
         limit = f" (limit {short(item.tolerance[name])})" if name in item.tolerance else ""
         yield "", f"{name} {text}{limit}"
+    for name, limit in item.tolerance.items():
+        if name not in report.metrics and name in item.needed:
+            yield "", f"{name} {short(item.needed[name])} (limit {short(limit)})"
     if (text := _worst_element(item)) != "":
         yield "", text
 
@@ -160,7 +162,7 @@ def _origins(report: Report) -> Iterator[Row]:
         yield "", first.evidence
     if first.index is not None and first.index < len(report.comparisons):
         item = report.comparisons[first.index]
-        yield "", f"{item.record.name}: " + ("; ".join(failed_limits(item)) or why_not(item))
+        yield "", f"{item.record.name}: {why_not(item)}"
         if (text := _worst_element(item)) != "":
             yield "", text
     if first.inherited is not None or first.introduced is not None:

@@ -49,7 +49,7 @@ def test_a_row_has_the_manual_s_cell_formats(tmp_path: Path) -> None:
     assert row["max_relative_error"] == "2.0"
     assert row["kl_divergence"] == ""
     assert row["cmp_fail_reason"] == (
-        "FAIL: relative_euclidean_distance 0.25 over 0.01; kl_divergence: not a distribution"
+        "FAIL: relative Euclidean distance 0.25 exceeds 0.01; kl_divergence: not a distribution"
     )
 
 
@@ -69,6 +69,11 @@ def test_every_comparison_is_a_row_whatever_became_of_it(tmp_path: Path) -> None
     assert "the file ends early" in rows[3]["cmp_fail_reason"]
     assert rows[4]["max_absolute_error"] == "inf"
     assert rows[4]["mean_absolute_error"] == ""
+
+
+def test_a_failure_without_a_reason_names_the_limits_it_missed(tmp_path: Path) -> None:
+    (row,) = written(report(comparison(0.25, reason="", missing={})), tmp_path)
+    assert row["cmp_fail_reason"] == "FAIL: relative_euclidean_distance 0.25 over 0.01"
 
 
 def test_rows_keep_the_order_of_the_report(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_failure_says_which_limit_was_missed_and_where(tmp_path: Path) -> None
     root = parsed(report(comparison(0.25)), tmp_path)
     failure = root.find("testsuite/testcase/failure")
     assert failure is not None
-    assert failure.attrib["message"] == "relative_euclidean_distance 0.25 over 0.01"
+    assert failure.attrib["message"] == "relative Euclidean distance 0.25 exceeds 0.01"
     assert failure.text is not None
     assert "largest error at [3, 17]: golden 1.25, mine 2.25" in failure.text
     assert "kl_divergence: not a distribution" in failure.text

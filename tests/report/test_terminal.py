@@ -44,7 +44,7 @@ def test_the_origin_is_told_with_its_evidence_counterpart_and_numbers() -> None:
         "SelfAttentionOperation_3_0_2 (id 3_0_2, token 0, process 0_42)\n"
         "                golden counterpart: root.model.layers.1.self_attn.attention\n"
         "                its inputs pass with 0.000225 and its output fails with 0.31\n"
-        "                outtensor0: relative_euclidean_distance 0.31 over 0.01\n"
+        "                outtensor0: relative Euclidean distance 0.31 exceeds 0.01\n"
         "                largest error at [3, 17]: golden 1.25, mine 2.49\n"
         "                relative error: 0.0002254 inherited from its inputs, 0.31 introduced"
     ) in shown
@@ -91,9 +91,10 @@ def test_nothing_compared_is_said_and_is_not_a_pass() -> None:
 
 def test_a_single_pair_shows_all_its_numbers() -> None:
     shown = text(report(comparison(0.25), scenario="file"))
-    assert "verdict   FAIL: relative_euclidean_distance 0.25 over 0.01" in shown
+    assert "verdict   FAIL: relative Euclidean distance 0.25 exceeds 0.01" in shown
     assert "cosine_similarity 0.9375" in shown
     assert "relative_euclidean_distance 0.25 (limit 0.01)" in shown
+    assert "max_element_error 0.03125 (limit 0.1)" in shown
     assert "kl_divergence n/a, not a distribution" in shown
     assert "golden: torch.float16 [11, 64], taken as [11, 64]" in shown
     assert "started" not in shown

@@ -46,7 +46,7 @@ def test_numbers_are_numbers_and_verdicts_have_colours(tmp_path: Path) -> None:
     book = opened(report(comparison(), comparison(0.5), unreadable(), not_finite()), tmp_path)
     rows = table(book["comparisons"])
     assert rows[1]["relative_euclidean_distance"] == 0.5
-    assert rows[1]["would pass"] == "relative_euclidean_distance 0.5"
+    assert rows[1]["would pass"] == "relative_euclidean_distance 0.5; max_element_error 0.0625"
     assert rows[2]["relative_euclidean_distance"] is None
     assert rows[3]["max_absolute_error"] == "inf"
     assert rows[3]["mean_absolute_error"] is None

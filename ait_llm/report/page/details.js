@@ -14,12 +14,15 @@ function sidesTable(golden, mine) {
 
 function metricsTable(row) {
   const known = source.metrics.map((name, place) => [name, row.values[place]]).filter(([name, value]) => value !== null || row.missing[name]);
+  for (const name of Object.keys(row.tolerance)) { // limits of what is no metric of the report
+    if (!source.metrics.includes(name) && row.needed[name] !== undefined) known.push([name, row.needed[name]]);
+  }
   if (!known.length) return null;
   return h("table", { class: "small" },
     h("thead", {}, h("tr", {}, h("th", {}, "metric"), h("th", { class: "n" }, "value"), h("th", { class: "n" }, "limit"), h("th", { class: "n" }, "would pass"))),
     h("tbody", {}, known.map(([name, value]) => {
       const limit = row.tolerance[name], needed = row.needed[name];
-      const missed = limit !== undefined && needed !== undefined && needed !== limit;
+      const missed = limit !== undefined && needed > limit;
       if (value === null) return h("tr", {}, h("th", { scope: "row" }, name), h("td", { colspan: 3, class: "muted" }, `n/a: ${row.missing[name]}`));
       return numberRow(name, h("span", { class: missed ? "bad" : null }, short(value)), limit === undefined ? "" : short(limit), needed === undefined ? "" : short(needed));
     })));
