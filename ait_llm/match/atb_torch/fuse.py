@@ -50,7 +50,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class Column:
     """A stretch of columns of one projection, and what it is for as far as known."""
 
     unit: Unit
@@ -66,7 +66,7 @@ def share(
     if len(mine) == 1 == len(theirs):
         width = mine[0].fan_out
         return (Share(mine[0], theirs[0], 0, 0, width),) if width == theirs[0].fan_out else ()
-    left = [column for unit in mine for column in _atb_columns(atb, unit)]
+    left = [column for unit in mine for column in atb_columns(atb, unit)]
     right = [column for unit in theirs for column in _torch_columns(torch, unit)]
     by_purpose = _by_purpose(left, right)
     if by_purpose:
@@ -74,7 +74,7 @@ def share(
     return _by_width(mine, theirs)
 
 
-def _by_purpose(left: list[_Column], right: list[_Column]) -> tuple[Share, ...]:
+def _by_purpose(left: list[Column], right: list[Column]) -> tuple[Share, ...]:
     """Pair what both sides say the purpose of; all of it, or it proves nothing."""
     purposes = [column.purpose for column in left]
     named = {column.purpose: column for column in right if column.purpose}
@@ -144,22 +144,22 @@ def _run_of(units: list[Unit], width: int) -> list[Unit] | None:
     return None
 
 
-def _atb_columns(side: Side, unit: Unit) -> list[_Column]:
-    """Columns as the operations behind a projection use them."""
+def atb_columns(side: Side, unit: Unit) -> list[Column]:
+    """Columns of an ATB projection as the operations behind a projection use them."""
     if unit.result is None:
-        return [_Column(unit, 0, unit.fan_out)]
+        return [Column(unit, 0, unit.fan_out)]
     pieces = _pieces(side, unit.result)
     if pieces:
         columns = []
         start = 0
         for value, width in pieces:
-            columns.append(_Column(unit, start, width, _use_of(side, value)))
+            columns.append(Column(unit, start, width, _use_of(side, value)))
             start += width
-        return columns if start == unit.fan_out else [_Column(unit, 0, unit.fan_out)]
+        return columns if start == unit.fan_out else [Column(unit, 0, unit.fan_out)]
     if any(side.roles[use.op] is Role.GATED for use in unit.result.reads):
         half = unit.fan_out // 2
-        return [_Column(unit, 0, half, "gate"), _Column(unit, half, half, "up")]
-    return [_Column(unit, 0, unit.fan_out, _use_of(side, unit.result))]
+        return [Column(unit, 0, half, "gate"), Column(unit, half, half, "up")]
+    return [Column(unit, 0, unit.fan_out, _use_of(side, unit.result))]
 
 
 def _pieces(side: Side, value: Value) -> list[tuple[Value, int]]:
@@ -215,14 +215,14 @@ def _use_of(side: Side, value: Value) -> str:
     return ""
 
 
-def _torch_columns(side: Side, unit: Unit) -> list[_Column]:
+def _torch_columns(side: Side, unit: Unit) -> list[Column]:
     """The whole result, with its purpose by what reads it, else by its name."""
     purpose = ""
     if unit.result is not None and any(
         side.roles[use.op] is Role.ACTIVATION for use in unit.result.reads
     ):
         purpose = "gate"
-    return [_Column(unit, 0, unit.fan_out, purpose or _named(side.operations[unit.op].name))]
+    return [Column(unit, 0, unit.fan_out, purpose or _named(side.operations[unit.op].name))]
 
 
 def _named(path: str) -> str:

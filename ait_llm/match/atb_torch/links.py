@@ -14,13 +14,16 @@ from ait_llm.match.atb_torch.align import Pair
 from ait_llm.match.atb_torch.describe import integers, is_float, shape_of, width_of
 from ait_llm.match.atb_torch.fuse import Share
 from ait_llm.match.atb_torch.layers import Block
+from ait_llm.match.atb_torch.layout import Layouts, Piece
 from ait_llm.match.atb_torch.roles import Role
+from ait_llm.match.atb_torch.rotary import table_columns
 from ait_llm.match.atb_torch.shapes import Columns
 from ait_llm.match.atb_torch.side import Side, Unit
 from ait_llm.match.flow import Value
 
 SURE = 0.95
 LIKELY = 0.9
+BY_VALUES = 0.85
 AMBIGUOUS = 0.4
 
 
@@ -48,9 +51,10 @@ class Link:
 class Links:
     """All links of two runs, the surest first for each value."""
 
-    def __init__(self, atb: Side, torch: Side) -> None:
+    def __init__(self, atb: Side, torch: Side, layouts: Layouts) -> None:
         self._atb = atb
         self._torch = torch
+        self._layouts = layouts
         self.of_atb: dict[int, list[Link]] = {}
         self.of_torch: dict[int, list[Link]] = {}
         self.units: dict[int, set[int]] = {}
@@ -59,6 +63,10 @@ class Links:
         """Link results of paired units."""
         for pair in pairs:
             limit = min(certainty, AMBIGUOUS if pair.alternatives else SURE)
+            pieces, ordered = self._layouts.pieces(pair)
+            if pieces:
+                self._link_pieces(pair, pieces, limit if ordered else AMBIGUOUS, where)
+                continue
             for item in pair.shares or (None,):
                 a = pair.atb[0] if item is None else item.atb
                 t = pair.torch[0] if item is None else item.torch
@@ -73,6 +81,21 @@ class Links:
             reason = f"what the {a.role.value} {where} reads"
             source = self._sum_before(a)
             self._add(source, t.source, limit, reason, alternatives=pair.alternatives)
+
+    def _link_pieces(self, pair: Pair, pieces: Sequence[Piece], limit: float, where: str) -> None:
+        """Link the columns of what torch computes as one."""
+        torch = pair.torch[0]
+        for piece in pieces:
+            self.units.setdefault(piece.unit.op, set()).add(torch.op)
+            self._add(
+                piece.unit.result,
+                torch.result,
+                min(limit, BY_VALUES),
+                f"linear {where}, {piece.purpose}; the order of columns is that of the values",
+                atb_columns=None if piece.atb.is_all else piece.atb,
+                torch_columns=piece.torch,
+                alternatives=(*pair.alternatives, *((torch.op,) if limit <= AMBIGUOUS else ())),
+            )
 
     def _link_results(
         self, a: Unit, t: Unit, item: Share | None, pair: Pair, limit: float, where: str
@@ -148,17 +171,24 @@ class Links:
                 width = width_of(tensor)
                 piece = self._atb.value(op, tensor)
                 if piece is not None:
-                    self._link_piece(whole, piece, start, width)
+                    self._link_piece(whole, piece, start, width, shape[-1])
                 start += width
 
-    def _link_piece(self, whole: Value, piece: Value, start: int, width: int) -> None:
+    def _link_piece(self, whole: Value, piece: Value, start: int, width: int, axis: int) -> None:
+        """Link one piece of an axis of this width; the axis may be a share of each row."""
         for link in self.of_atb.get(whole.number, []):
             cut = link.atb_columns
             if cut is not None and (cut.start, cut.width) == (start, width):
                 self._append(replace(link, atb=piece, atb_columns=None))
             elif cut is None and link.torch_columns is None:
                 total = width_of(whole.uses[0].tensor)
-                self._append(replace(link, atb=piece, torch_columns=Columns(start, width, total)))
+                columns = Columns(start, width, total)
+                if axis != total:
+                    if total % axis or axis % width or start % width:
+                        continue
+                    parts = total // axis, axis // width, width
+                    columns = Columns(start // width, 1, total, parts)
+                self._append(replace(link, atb=piece, torch_columns=columns))
 
     def add_rotary(self) -> None:
         """Link the tables that ATB's rotary operation reads with what torch's module gives."""
@@ -171,10 +201,19 @@ class Links:
                 tensor = next((t for t in inputs if t.index == index), None)
                 if tensor is None or table is None:
                     continue
-                if width_of(tensor) == width_of(table.uses[0].tensor):
+                value = self._atb.value(op, tensor)
+                theirs = table.uses[0].tensor
+                columns = table_columns(tensor, theirs, _coefficient(self._atb, op))
+                if columns is not None:
                     what = "cosine" if index == 2 else "sine"
-                    value = self._atb.value(op, tensor)
-                    self._add(value, table, LIKELY, f"{what} of the rotary positions")
+                    self._add(
+                        value,
+                        table,
+                        LIKELY,
+                        f"{what} of the rotary positions",
+                        atb_columns=columns[0],
+                        torch_columns=columns[1],
+                    )
                     self._add_positions(value)
 
     def _torch_tables(self) -> tuple[Value | None, Value | None] | None:
@@ -250,6 +289,11 @@ class Links:
             return
         known.append(link)
         self.of_torch.setdefault(link.torch.number, []).append(link)
+
+
+def _coefficient(side: Side, op: int) -> int:
+    number = side.operations[op].params.get("rotaryCoeff")
+    return number if isinstance(number, int) else 0
 
 
 def _hidden(side: Side, op: int) -> tuple[Value | None, Value | None]:

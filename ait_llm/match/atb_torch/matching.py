@@ -9,6 +9,7 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.match.atb_torch.align import Aligner, Pair
 from ait_llm.match.atb_torch.counterparts import Counterparts
 from ait_llm.match.atb_torch.describe import shape_of
+from ait_llm.match.atb_torch.layout import Layouts
 from ait_llm.match.atb_torch.links import Link, Links
 from ait_llm.match.atb_torch.plan import Place, plan, same_ids
 from ait_llm.match.atb_torch.reasons import reason_for_atb, reason_for_torch
@@ -55,7 +56,8 @@ class _Matching:
         self._torch = torch
         self._golden_is_atb = golden_is_atb
         self._tokens: Tokens | None = find_tokens(atb, torch)
-        self._links = Links(atb, torch)
+        self._layouts = Layouts(atb, torch, self._tokens)
+        self._links = Links(atb, torch, self._layouts)
         self._align()
         self._counterparts = Counterparts(atb, torch, self._links.units)
         self._mentioned: set[tuple[str, int, str, int]] = set()
@@ -66,6 +68,8 @@ class _Matching:
             (place, aligner.align(place.atb.units, place.torch.units))
             for place in plan(self._atb, self._torch, aligner)
         ]
+        for _, pairs in aligned:
+            self._layouts.learn(pairs)
         for place, pairs in aligned:
             self._links.add_pairs(pairs, place.where, place.certainty)
         for place, pairs in aligned:
