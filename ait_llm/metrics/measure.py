@@ -209,7 +209,7 @@ def _summary(side: SideTotals, exponent: int) -> SideSummary:
 def _totals(
     golden: Array, mine: Array, settings: Settings, jobs: int, native: NativeMetrics | None
 ) -> Totals:
-    if native is not None and native.knows(golden.dtype, mine.dtype):
+    if native is not None and native.knows(golden.dtype, mine.dtype, settings.ulp):
         starts = range(0, golden.size, CHUNK)
 
         def measure(start: int) -> Totals:
@@ -232,7 +232,7 @@ def _totals(
 def _totals_of_blocks(blocks: Blocks, settings: Settings, native: NativeMetrics | None) -> Totals:
     totals = empty_totals()
     for golden, mine in blocks():
-        if native is not None and native.knows(golden.dtype, mine.dtype):
+        if native is not None and native.knows(golden.dtype, mine.dtype, None):
             native.merge(totals, native.totals(golden, mine, 0, golden.size, settings))
         else:
             for pair in pieces(golden, mine, 0, golden.size, _BLOCK):
@@ -275,7 +275,7 @@ def _element_error(
 
 def _largest_element_error(golden: Array, mine: Array, rms: float) -> float:
     native = native_metrics()
-    if native is not None and native.knows(golden.dtype, mine.dtype):
+    if native is not None and native.knows(golden.dtype, mine.dtype, None):
         return native.element_error(golden, mine, rms)
     largest = 0.0
     with np.errstate(all="ignore"):

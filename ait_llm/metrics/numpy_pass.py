@@ -144,13 +144,14 @@ def ulp_distance(golden: Array, mine: Array, dtype: DType) -> NDArray[Any]:
     Both are first rounded to that type; +0 and -0 are one number. What rounds to infinity counts
     as the number after the largest.
     """
-    g, m = _ordinals(golden, dtype), _ordinals(mine, dtype)
+    g, m = ordinals(golden, dtype), ordinals(mine, dtype)
     high, low = np.maximum(g, m), np.minimum(g, m)
     # The distance of two int64 fits into uint64 only.
     return high.astype(np.uint64) - low.astype(np.uint64)
 
 
-def _ordinals(values: Array, dtype: DType) -> NDArray[np.int64]:
+def ordinals(values: Array, dtype: DType) -> NDArray[np.int64]:
+    """Places in the order of all numbers of a type, 0 for zero, after rounding to that type."""
     assert dtype.numpy_type is not None
     if np.dtype(dtype.numpy_type) == ml_dtypes.float8_e8m0fnu:
         # Without sign and zero the codes are in order.

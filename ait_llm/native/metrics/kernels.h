@@ -1,0 +1,69 @@
+// The inner loops, compiled once for any processor and, on x86-64, for AVX2 and AVX-512 as well.
+#ifndef AIT_METRICS_KERNELS_H
+#define AIT_METRICS_KERNELS_H
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ait {
+
+// Elements that are looked at together: small enough for the first-level cache when they must be
+// looked at again, and for sums in float: a lane adds up 64 terms at most with AVX-512.
+constexpr size_t PAIR_BLOCK = 1024;
+// The loops below take multiples of this.
+constexpr size_t PAIR_STEP = 32;
+
+struct PairLimits {
+    float rtol;
+    float atol;
+    float reference;   // R of the weights exp(g - R)
+    float myReference; // S of exp(m - S), only for the far loops
+    uint32_t ulp;
+};
+
+// Sums over a block. Where an element is not finite, an extreme is not either, and the rest is
+// meaningless.
+struct PairSums {
+    double highGolden, lowGolden, sumGolden, squaresGolden;
+    double highMine, lowMine, sumMine, squaresMine;
+    double maxAbsolute, sumAbsolute, squares;
+    double maxRelative, sumRelative;
+    double dot; // only the far loop; the near one leaves it to the caller
+    double weights, linear, excess;
+    double myWeights; // sum of exp(m - S), only the far loop
+    double reference, myReference; // R and S as rounding left them
+    uint32_t maxUlp;
+    uint32_t beyondUlp;
+    uint32_t unequal;
+    uint32_t passed;
+};
+
+using PairLoop = void (*)(const void *golden, const void *mine, size_t count,
+                          const PairLimits &limits, PairSums &sums);
+
+struct PairKernels {
+    // Right where abs(m - g) <= NEAR_LIMIT everywhere; ULPs in the type of the elements.
+    PairLoop nearHalves, nearBrains, nearFloats;
+    // For any differences; no m above S + 80, S at most 80 above R.
+    PairLoop farHalves, farBrains, farFloats;
+    void (*decodeHalves)(const uint16_t *values, size_t count, float *out);
+    void (*decodeBrains)(const uint16_t *values, size_t count, float *out);
+    // Rounds to nearest even; what is too large becomes infinite.
+    void (*encodeHalves)(const float *values, size_t count, uint16_t *out);
+    void (*encodeBrains)(const float *values, size_t count, uint16_t *out);
+    void (*ulpSixteen)(const uint16_t *golden, const uint16_t *mine, size_t count, uint32_t limit,
+                       PairSums &sums);
+    float (*elementError)(const float *golden, const float *mine, size_t count, float rms);
+};
+
+// Up to here exp(d) - 1 - d is d * d * (1 / 2 + d / 6) but for 8e-5 of itself.
+constexpr float NEAR_LIMIT = 1.0f / 32;
+
+const PairKernels &PortablePairKernels();
+// Only for processors with AVX2, FMA and F16C, or AVX-512 F, BW, DQ and VL; x86-64 only.
+const PairKernels &Avx2PairKernels();
+const PairKernels &Avx512PairKernels();
+
+} // namespace ait
+
+#endif

@@ -1,0 +1,12 @@
+#include "kernels.h"
+
+#include "kernels.inc"
+
+namespace ait {
+
+const PairKernels &PortablePairKernels()
+{
+    return KERNELS;
+}
+
+} // namespace ait
