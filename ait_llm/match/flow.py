@@ -162,12 +162,11 @@ class _Tracer:
         for tensor in operation.outputs:
             name = self._name(op, tensor)
             value = self._named.get(name) if name and is_graph else None
-            mark = None
-            if value is None and (not name or self._is_boundary(op)):
-                mark = fingerprint(tensor)
-                value = self._printed.get(mark) if mark else None
+            mark = fingerprint(tensor) if not name or self._is_boundary(op) else None
+            if value is None and mark:
+                value = self._printed.get(mark)
                 # A leaf that returns what it received passes a value on, as dropout does; whatever
-                # else has the same bytes was computed a second time.
+                # else has the same numbers was computed a second time.
                 if value is not None and not is_graph and not self._passes_on(op, value):
                     value = None
             if value is None:

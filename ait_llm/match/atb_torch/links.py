@@ -24,6 +24,7 @@ from ait_llm.match.flow import Value
 SURE = 0.95
 LIKELY = 0.9
 BY_VALUES = 0.85
+POSSIBLE = 0.6
 AMBIGUOUS = 0.4
 
 
@@ -77,6 +78,8 @@ class Links:
         """Link what paired units read."""
         for pair in pairs:
             a, t = pair.atb[0], pair.torch[0]
+            if a.role is Role.EXPERTS:  # what it sums comes from the products of single experts
+                continue
             limit = min(certainty, AMBIGUOUS if pair.alternatives else LIKELY)
             reason = f"what the {a.role.value} {where} reads"
             source = self._sum_before(a)
@@ -125,6 +128,35 @@ class Links:
             torch_columns=torch_columns,
             alternatives=tuple(dict.fromkeys(alternatives)),
         )
+
+    def add_choices(self, pairs: Sequence[Pair], where: str) -> None:
+        """Link the experts that a router chooses, and their weights."""
+        for pair in pairs:
+            a, t = pair.atb[0], pair.torch[0]
+            extra = self._torch.operations[t.op].outputs[1:]
+            if a.role is not Role.LINEAR or a.result is None or not extra:
+                continue
+            chosen = [
+                (use.op, tensor)
+                for use in self._atb.readers(a.result, {Role.SOFTMAX})
+                if self._atb.roles[use.op] is Role.TOPK
+                for tensor in self._atb.operations[use.op].outputs
+            ]
+            for tensor in extra:
+                fits = [
+                    (op, mine)
+                    for op, mine in chosen
+                    if is_float(mine) == is_float(tensor) and width_of(mine) == width_of(tensor)
+                ]
+                if len(fits) == 1:
+                    op, mine = fits[0]
+                    what = "weights" if is_float(mine) else "numbers"
+                    self._add(
+                        self._atb.value(op, mine),
+                        self._torch.value(t.op, tensor),
+                        POSSIBLE,
+                        f"{what} of the chosen experts {where}",
+                    )
 
     def _sum_before(self, unit: Unit) -> Value | None:
         """What a unit reads; of a norm that adds a residual first, the sum where it is written."""

@@ -74,6 +74,8 @@ class _Matching:
             self._links.add_pairs(pairs, place.where, place.certainty)
         for place, pairs in aligned:
             self._links.add_sources(pairs, place.where, place.certainty)
+        for place, pairs in aligned:
+            self._links.add_choices(pairs, place.where)
         for place, _ in aligned:
             self._links.add_layer(place.atb, place.torch, place.certainty)
         self._links.add_splits()
@@ -187,4 +189,4 @@ class _Matching:
         return "golden" if side.is_atb == self._golden_is_atb else "mine"
 
     def _name(self, side: Side) -> str:
-        return "golden" if self._side_name(side) == "golden" else "my"
+        return "the golden dump" if self._side_name(side) == "golden" else "my dump"

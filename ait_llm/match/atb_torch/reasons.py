@@ -19,7 +19,7 @@ def reason_for_atb(side: Side, op: int, tensor: Tensor, value: Value | None, oth
         op: the operation.
         tensor: its tensor.
         value: what it holds.
-        other: how to call the other side, ``golden`` or ``my``.
+        other: how to call the other side, ``the golden dump`` or ``my dump``.
     """
     if shape_of(tensor) is None:
         return "its file cannot be read"
@@ -29,24 +29,24 @@ def reason_for_atb(side: Side, op: int, tensor: Tensor, value: Value | None, oth
         {(use.tensor.ir_name or "").lower() for use in value.uses} if value is not None else set()
     )
     if Role.CACHE in writers or any(name.startswith(_CACHE_INPUTS) for name in names):
-        return f"the {other} dump has no operator for the key/value cache"
+        return f"{other} has no operator for the key/value cache"
     if value is not None and not value.writes:
         if _is_weight(side, value):
-            return f"it is a weight, and the modules of the {other} dump hold none"
+            return f"it is a weight, and the modules of {other} hold none"
         if Role.CORE in roles and is_float(tensor):
-            return f"attention on the {other} side gets its mask in another form"
+            return f"attention in {other} gets its mask in another form"
         if not is_float(tensor):
-            return f"the {other} dump has no counterpart for these indices"
+            return f"{other} has no counterpart for these indices or lengths"
     if Role.ROTARY in writers:
         return (
-            f"the {other} dump has no module that returns turned queries and keys; "
+            f"{other} has no module that returns turned queries and keys; "
             "dump it with --type torch torch-op to have its operators"
         )
     if Role.LINEAR in writers:
-        return f"no projection of the {other} dump that fits its place has its width"
+        return f"no projection of {other} that fits its place has its width"
     if Role.EXPERT in writers or Role.TOPK in writers:
-        return f"the experts of the {other} dump show nothing of their insides in this form"
-    return f"no module of the {other} dump reads or writes this value"
+        return f"the experts of {other} show nothing of their insides in this form"
+    return f"no module of {other} reads or writes this value"
 
 
 def reason_for_torch(side: Side, op: int, tensor: Tensor, other: str) -> str:
@@ -55,12 +55,12 @@ def reason_for_torch(side: Side, op: int, tensor: Tensor, other: str) -> str:
         return "its file cannot be read"
     role = side.roles[op]
     if role is Role.OPERATOR:
-        return f"the {other} dump has no operation for a single torch operator"
+        return f"{other} has no operation for a single torch operator"
     if role is Role.ACTIVATION:
-        return f"the {other} dump computes the activation within a larger operation"
+        return f"{other} computes the activation within a larger operation"
     if not is_float(tensor):
-        return f"the {other} dump has no counterpart for these indices or masks"
-    return f"no operation of the {other} dump reads or writes this value"
+        return f"{other} has no counterpart for these indices or masks"
+    return f"no operation of {other} reads or writes this value"
 
 
 def _is_weight(side: Side, value: Value) -> bool:

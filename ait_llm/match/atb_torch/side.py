@@ -14,7 +14,7 @@ from functools import cached_property
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.match.atb_torch.describe import is_float, shape_of, size_of, width_of
 from ait_llm.match.atb_torch.roles import Role, atb_role, torch_role
-from ait_llm.match.flow import Flow, Value, flow
+from ait_llm.match.flow import Flow, Use, Value, flow
 from ait_llm.match.model import Run
 
 UNIT_ROLES = frozenset(
@@ -140,6 +140,18 @@ class Side:
         return next((tensor for tensor in inputs if is_float(tensor)), None) or next(
             iter(inputs), None
         )
+
+    def readers(self, value: Value, through: set[Role]) -> list[Use]:
+        """Who reads a value, also behind operations of these roles."""
+        found = []
+        pending = [value]
+        while pending:
+            for use in pending.pop().reads:
+                found.append(use)
+                if self.roles[use.op] in through:
+                    outputs = self.operations[use.op].outputs
+                    pending += filter(None, (self.value(use.op, tensor) for tensor in outputs))
+        return found
 
     def _with_bias(self, op: int, value: Value) -> Value:
         """The value after a collective or the sum with a bias, which a torch linear includes."""
