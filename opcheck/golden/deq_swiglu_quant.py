@@ -153,14 +153,15 @@ def _compute(
         if end > start:
             y[rows] = _block(x[rows], row_scale[rows].float(), *weights)
     bf16 = enum_param(op, params, "outputType", OutputType, 0) is OutputType.BF16
-    return Result((arithmetic.round(y, torch.bfloat16 if bf16 else torch.float16),))
+    output = arithmetic.round(y, torch.bfloat16 if bf16 else torch.float16)
+    return Result((output,), undefined={0: torch.arange(len(x)).unsqueeze(1) >= ends[-1]})
 
 
 @golden_op(GROUPED, infer_shape=infer_shape_grouped)
 def compute_grouped(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:
-    """Each group of rows through its own weights; rows past the last group are zero.
+    """Each group of rows through its own weights; rows past the last group are undefined.
 
     The first product is rounded to float16, the rest is float32. Inputs: int8 x ``[m, k]``; int8
     weight ``[g, k, n]``, NZ too, its columns permuted by tiles; scales ``[g, n]``, permuted alike;

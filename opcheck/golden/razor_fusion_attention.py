@@ -30,7 +30,7 @@ _HIDDEN = -10000.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Razor:
+class Razor:
     """The geometry: tiles of ``length`` tokens, then text, on both sides."""
 
     heads: int
@@ -53,11 +53,13 @@ class _Razor:
         return min(_BLOCK, self.keys)
 
 
-def _razor(params: Params) -> _Razor:
+def read_razor(params: Params) -> Razor:
+    """Read the parameters."""
+
     def number(key: str, default: int = 0) -> int:
         return int_param(NAME, params, key, default)
 
-    razor = _Razor(
+    razor = Razor(
         number("headNum", 1),
         number("kvHeadNum", 1) or number("headNum", 1),
         number("razorLen"),
@@ -80,7 +82,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     """Shape and dtype of the query."""
     check_count(NAME, descs, 3)
     check_dtypes(NAME, descs, same(F16, BF16, count=3))
-    razor = _razor(params)
+    razor = read_razor(params)
     for index, length, heads in (
         (0, razor.rows, razor.heads),
         (1, razor.keys, razor.kv_heads),
@@ -98,7 +100,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (replace(descs[0]),)
 
 
-def visible(razor: _Razor) -> Tensor:
+def visible(razor: Razor) -> Tensor:
     """Which keys each row of a sequence sees, ``[rows, keys]``.
 
     Within a tile, block (a, b) is seen for ``max(0, a - P + 1) <= b < a + N`` with P and N the
@@ -122,7 +124,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     Inputs: query, key, value ``[tokens, heads * D]`` or ``[tokens, heads, D]``; tokens are a whole
     number of sequences.
     """
-    razor = _razor(params)
+    razor = read_razor(params)
     query, key, value = (tensor_at(NAME, inputs, index) for index in range(3))
     if len(query) % razor.rows or len(key) // razor.keys != len(query) // razor.rows:
         raise refused(NAME, f"{len(query)} rows and {len(key)} keys are no whole sequences")
