@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +42,41 @@ Numbers = tuple[float, float, float, float, float, float]
 elements are NaN and how many infinite."""
 
 _SixDoubles = ctypes.c_double * 6
+
+
+class Piece(ctypes.Structure):
+    """Bytes of a file, and where in them the checksum of its data goes."""
+
+    _fields_ = (
+        ("bytes", ctypes.c_char_p),
+        ("size", ctypes.c_uint64),
+        ("checksum", ctypes.c_uint64),
+    )
+
+
+_RUNTIME = re.compile(r"^(?:libgomp|libiomp5|libomp)\b.*\.so(?:\.\d+)*$")
+
+
+def loaded_openmp() -> ctypes.CDLL | None:
+    """The OpenMP runtime that this process has loaded, if it is exactly one that we can call.
+
+    torch comes with a runtime of its own; its threads are idle while a hook runs.
+    """
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    fields = (line.split(maxsplit=5) for line in maps.splitlines())
+    loaded = {entry[5] for entry in fields if len(entry) == 6}
+    found = [path for path in loaded if _RUNTIME.match(Path(path).name)]
+    if len(found) != 1:
+        return None
+    try:
+        runtime = ctypes.CDLL(found[0])
+    except OSError:
+        return None
+    known = hasattr(runtime, "GOMP_parallel") and hasattr(runtime, "omp_get_max_threads")
+    return runtime if known else None
 
 
 class NativeKernels:
@@ -77,6 +113,21 @@ class NativeKernels:
         self._crc32 = library.ait_crc32
         self._crc32.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
         self._crc32.restype = ctypes.c_uint32
+        # equal(address, address, bytes) is not 0 if the bytes are the same.
+        self.equal = library.ait_equal
+        self.equal.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+        self._use_openmp = library.ait_use_openmp
+        self._use_openmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+        self._use_openmp.restype = None
+        self._write_file = library.ait_write_file
+        self._write_file.argtypes = (
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            ctypes.POINTER(Piece),
+            ctypes.c_void_p,
+            ctypes.c_uint64,
+            ctypes.POINTER(Piece),
+        )
 
     def statistics(self, element: int, address: int, count: int) -> Numbers:
         """Statistics of contiguous elements, with sums in float64.
@@ -90,8 +141,11 @@ class NativeKernels:
             ValueError: an unknown element code.
         """
         numbers = _SixDoubles()
-        if self._statistics(element, address, count, numbers):
+        failure = self._statistics(element, address, count, numbers)
+        if failure == 1:
             raise ValueError(f"the native statistics do not know element type {element}")
+        if failure:
+            raise MemoryError(f"no memory to reduce {count} elements")
         high, low, mean, norm, nan, inf = numbers
         return high, low, mean, norm, nan, inf
 
@@ -119,6 +173,41 @@ class NativeKernels:
         """CRC-32 of zip archives of the bytes of ``data``."""
         flat = np.frombuffer(data, dtype=np.uint8)
         return int(self._crc32(0, flat.ctypes.data, flat.size))
+
+    def write_file(
+        self, temporary: bytes, path: bytes, head: Piece, address: int, size: int, tail: Piece
+    ) -> None:
+        """Write head, data and tail with the data's CRC-32 in both, then rename the file.
+
+        Args:
+            temporary: name while it is written; removed if that fails.
+            path: name in the end; an earlier file is replaced.
+            head: what precedes the data.
+            address: of the data.
+            size: bytes of data.
+            tail: what follows the data.
+
+        Raises:
+            OSError: the file cannot be created or written.
+        """
+        error = self._write_file(temporary, path, head, address, size, tail)
+        if error:
+            raise OSError(error, os.strerror(error), os.fsdecode(path))
+
+    def share_threads(self, runtime: ctypes.CDLL | None) -> None:
+        """Reduce and compare large data on the threads of an OpenMP runtime, or on none of them.
+
+        Args:
+            runtime: a library of this process that has ``GOMP_parallel``; None for the calling
+                thread alone.
+        """
+        if runtime is None:
+            self._use_openmp(None, None)
+            return
+        self._use_openmp(
+            ctypes.cast(runtime.GOMP_parallel, ctypes.c_void_p),
+            ctypes.cast(runtime.omp_get_max_threads, ctypes.c_void_p),
+        )
 
 
 @functools.cache

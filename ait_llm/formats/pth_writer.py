@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ait_llm.core.kernels import crc32
+from ait_llm.core.kernels import NativeKernels, Piece, crc32
 
 if TYPE_CHECKING:
     import torch
@@ -103,25 +103,24 @@ def _legacy_storage(dtype: torch.dtype) -> type | None:
 
 @dataclass(frozen=True, slots=True)
 class PthTemplate:
-    """Everything in the file but the tensor's data and its checksum.
+    """Everything in the file but the tensor's data, with room for their checksum.
 
     Attributes:
-        before: records ahead of the data, up to the data record's checksum field.
-        between: the rest of the data record's header, up to the data.
-        directory: central directory entries of the records ahead of the data.
-        data_entry: central directory entry of the data record, without its checksum.
+        head: what is ahead of the data.
+        tail: what follows them.
         data_size: bytes of data.
-        data_header: offset of the data record's checksum field.
-        records: number of records.
+        head_checksum: where in ``head`` the data's CRC-32 goes.
+        tail_checksum: where in ``tail`` it goes once more.
+        head_piece, tail_piece: the same for native code.
     """
 
-    before: bytes
-    between: bytes
-    directory: bytes
-    data_entry: tuple[bytes, bytes]
+    head: bytes
+    tail: bytes
     data_size: int
-    data_header: int
-    records: int
+    head_checksum: int
+    tail_checksum: int
+    head_piece: Piece
+    tail_piece: Piece
 
     def parts(self, data: memoryview) -> list[bytes | memoryview]:
         """The file as buffers to write in order.
@@ -130,13 +129,15 @@ class PthTemplate:
             data: the tensor's bytes; must have ``data_size`` bytes.
         """
         checksum = struct.pack("<I", crc32(data))
-        entry = self.data_entry[0] + checksum + self.data_entry[1]
-        directory = self.directory + entry
-        start = self.data_header + len(checksum) + len(self.between) + self.data_size
-        end = struct.pack(
-            "<4sHHHHIIH", b"PK\5\6", 0, 0, self.records, self.records, len(directory), start, 0
-        )
-        return [self.before, checksum, self.between, data, directory, end]
+        return [
+            *_completed(self.head, self.head_checksum, checksum),
+            data,
+            *_completed(self.tail, self.tail_checksum, checksum),
+        ]
+
+
+def _completed(piece: bytes, position: int, checksum: bytes) -> list[bytes]:
+    return [piece[:position], checksum, piece[position + len(checksum) :]]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -170,14 +171,26 @@ def pth_template(dtype: torch.dtype, shape: tuple[int, ...]) -> PthTemplate:
     padding += _ALIGNMENT if 0 < padding < 4 else 0
     extra = struct.pack("<2sH", b"FB", padding - 4) + b"Z" * (padding - 4) if padding else b""
     sizes = struct.pack("<II", data_size, data_size)
+    room = bytes(4)
+    head = bytes(body) + _local_head() + room + sizes
+    head += struct.pack("<HH", len(name), len(extra)) + name + extra
+    directory += _entry_head()
+    tail_checksum = len(directory)
+    directory += room + sizes + _entry_tail(len(name), data_header) + name
+    start = len(head) + data_size
+    count = len(records) + 1
+    tail = bytes(directory) + struct.pack(
+        "<4sHHHHIIH", b"PK\5\6", 0, 0, count, count, len(directory), start, 0
+    )
+    head_checksum = data_header + len(_local_head())
     return PthTemplate(
-        before=bytes(body) + _local_head(),
-        between=sizes + struct.pack("<HH", len(name), len(extra)) + name + extra,
-        directory=bytes(directory),
-        data_entry=(_entry_head(), sizes + _entry_tail(len(name), data_header) + name),
+        head=head,
+        tail=tail,
         data_size=data_size,
-        data_header=data_header + len(_local_head()),
-        records=len(records) + 1,
+        head_checksum=head_checksum,
+        tail_checksum=tail_checksum,
+        head_piece=Piece(head, len(head), head_checksum),
+        tail_piece=Piece(tail, len(tail), tail_checksum),
     )
 
 
@@ -196,7 +209,25 @@ def _entry_tail(name_length: int, offset: int) -> bytes:
     return struct.pack("<HHHHHII", name_length, 0, 0, 0, 0, 0, offset)
 
 
-def write_pth(path: Path, template: PthTemplate, data: memoryview) -> int:
+def write_pth_at(kernels: NativeKernels, path: str, template: PthTemplate, address: int) -> int:
+    """:func:`write_pth` in one native call, which leaves the interpreter to other threads.
+
+    Args:
+        kernels: the native library.
+        path: the file.
+        template: from :func:`pth_template`.
+        address: of the tensor's bytes, contiguous.
+
+    Raises:
+        OSError: the file cannot be created or written.
+    """
+    name = os.fsencode(path)
+    head, tail = template.head_piece, template.tail_piece
+    kernels.write_file(name + b".part", name, head, address, template.data_size, tail)
+    return len(template.head) + template.data_size + len(template.tail)
+
+
+def write_pth(path: Path | str, template: PthTemplate, data: memoryview) -> int:
     """Write one file in place of any earlier one and return its size in bytes.
 
     Args:

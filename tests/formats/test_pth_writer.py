@@ -2,15 +2,24 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from statistics_library import built_kernels
 
 from ait_llm.formats import pth_writer
-from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth
+from ait_llm.formats.pth_writer import (
+    MAX_PLAIN_BYTES,
+    PthTemplate,
+    pth_template,
+    write_pth,
+    write_pth_at,
+)
 
 DTYPES = [
     torch.float32,
@@ -35,6 +44,19 @@ DTYPES = [
 ]
 
 
+Write = Callable[[Path, PthTemplate, memoryview], int]
+
+
+def natively(path: Path, template: PthTemplate, data: memoryview) -> int:
+    flat = np.frombuffer(data, dtype=np.uint8)
+    return write_pth_at(built_kernels(), str(path), template, flat.ctypes.data)
+
+
+@pytest.fixture(params=["python", pytest.param("native", marks=pytest.mark.native)])
+def write(request: pytest.FixtureRequest) -> Write:
+    return natively if request.param == "native" else write_pth
+
+
 def raw(size: int) -> memoryview:
     return memoryview(bytes((7 * i + i // 251) % 2 for i in range(size)))
 
@@ -44,13 +66,13 @@ def raw(size: int) -> memoryview:
 )
 @given(dtype=st.sampled_from(DTYPES), shape=st.lists(st.integers(0, 9), max_size=4).map(tuple))
 def test_torch_load_reads_back_every_bit(
-    tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]
+    tmp_path: Path, write: Write, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
     path = tmp_path / "tensor.pth"
     template = pth_template(dtype, shape)
     data = raw(template.data_size)
 
-    size = write_pth(path, template, data)
+    size = write(path, template, data)
 
     read = torch.load(path, weights_only=True)
     assert (read.dtype, tuple(read.shape)) == (dtype, shape)
@@ -62,9 +84,9 @@ def test_torch_load_reads_back_every_bit(
 
 
 @pytest.mark.parametrize("elements", [0, 1, 1023, 1024, 1 << 18])
-def test_file_is_a_whole_zip_archive(tmp_path: Path, elements: int) -> None:
+def test_file_is_a_whole_zip_archive(tmp_path: Path, write: Write, elements: int) -> None:
     template = pth_template(torch.int16, (elements,))
-    write_pth(tmp_path / "a.pth", template, raw(2 * elements))
+    write(tmp_path / "a.pth", template, raw(2 * elements))
 
     with zipfile.ZipFile(tmp_path / "a.pth") as archive:
         assert archive.testzip() is None
@@ -74,18 +96,18 @@ def test_file_is_a_whole_zip_archive(tmp_path: Path, elements: int) -> None:
     assert info.file_size == 2 * elements
 
 
-def test_data_begin_on_the_boundary_that_mapping_needs(tmp_path: Path) -> None:
+def test_data_begin_on_the_boundary_that_mapping_needs(tmp_path: Path, write: Write) -> None:
     for elements in range(1, 40):
         template = pth_template(torch.uint8, (elements,) * 2)
-        write_pth(tmp_path / "a.pth", template, memoryview(b"\xa5" * elements**2))
+        write(tmp_path / "a.pth", template, memoryview(b"\xa5" * elements**2))
         content = (tmp_path / "a.pth").read_bytes()
         assert content.index(b"\xa5" * elements**2) % 64 == 0
 
 
-def test_mapped_file_has_the_same_values(tmp_path: Path) -> None:
+def test_mapped_file_has_the_same_values(tmp_path: Path, write: Write) -> None:
     tensor = torch.arange(5000, dtype=torch.float64)
     template = pth_template(tensor.dtype, (5000,))
-    write_pth(tmp_path / "a.pth", template, memoryview(tensor.numpy()).cast("B"))
+    write(tmp_path / "a.pth", template, memoryview(tensor.numpy()).cast("B"))
 
     assert torch.equal(torch.load(tmp_path / "a.pth", mmap=True, weights_only=True), tensor)
 
@@ -133,10 +155,24 @@ def test_failed_write_leaves_the_earlier_file_and_no_other(
     assert bytes(torch.load(path, weights_only=True).numpy()) == b"1234"
 
 
-def test_file_has_the_mode_of_captured_files(tmp_path: Path) -> None:
+@pytest.mark.native
+def test_failed_native_write_leaves_the_earlier_file_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    template = pth_template(torch.uint8, (4,))
+    natively(path, template, memoryview(b"1234"))
+
+    (tmp_path / "a.pth.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught:
+        natively(path, template, memoryview(b"5678"))
+    assert caught.value.filename == str(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.pth"]
+    assert bytes(torch.load(path, weights_only=True).numpy()) == b"1234"
+
+
+def test_file_has_the_mode_of_captured_files(tmp_path: Path, write: Write) -> None:
     before = os.umask(0)
     try:
-        write_pth(tmp_path / "a.pth", pth_template(torch.uint8, (1,)), memoryview(b"1"))
+        write(tmp_path / "a.pth", pth_template(torch.uint8, (1,)), memoryview(b"1"))
     finally:
         os.umask(before)
     assert (tmp_path / "a.pth").stat().st_mode & 0o777 == 0o640

@@ -13,7 +13,7 @@ import platform
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import torch
 from ait_llm import __version__
 from ait_llm.dump.pytorch.writer import make_folder
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _STATES = ("saved", "described", "empty", "failed", "dropped")
 
 
@@ -55,13 +56,14 @@ class Ledger:
         self._file = _open(path)
         self._write(self._header)
 
-    def operation(self, line: Mapping[str, Any]) -> None:
-        """Append the line of one captured call."""
+    def operations(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Append the lines of captured calls, all at once."""
         with self._lock:
-            self._states[line["state"]] += 1
-            self._tensors += line.get("tensors", 0)
-            self._bytes += line.get("bytes", 0)
-        self._write({"kind": "op", **line})
+            for line in lines:
+                self._states[line["state"]] += 1
+                self._tensors += line.get("tensors", 0)
+                self._bytes += line.get("bytes", 0)
+        self._write(*({"kind": "op", **line} for line in lines))
 
     def note(self, text: str, **facts: Any) -> None:
         """Append a remark that concerns the whole capture."""
@@ -102,17 +104,20 @@ class Ledger:
                 os.close(self._file)
                 self._file = -1
 
-    def _write(self, line: Mapping[str, Any]) -> None:
-        data = _encoded(line)
+    def _write(self, *lines: Mapping[str, Any]) -> None:
+        encoded = [_encoded(line) for line in lines]
         with self._lock:
             if self._file < 0:
                 return
-            if self._lost_lines:
-                data = _encoded({"kind": "lost", "lines": self._lost_lines}) + data
-            if _append(self._file, data):
-                self._lost_lines = 0
-            else:
-                self._lost_lines += 1
+            if not self._lost_lines and _append(self._file, b"".join(encoded)):
+                return
+            for data in encoded:
+                if self._lost_lines:
+                    data = _encoded({"kind": "lost", "lines": self._lost_lines}) + data
+                if _append(self._file, data):
+                    self._lost_lines = 0
+                else:
+                    self._lost_lines += 1
 
 
 def _header(device: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,7 +151,7 @@ def _open(path: Path) -> int:
 
 
 def _encoded(line: Mapping[str, Any]) -> bytes:
-    return (json.dumps(line, separators=(",", ":")) + "\n").encode()
+    return (_ENCODER.encode(line) + "\n").encode()
 
 
 def _append(file: int, data: bytes) -> bool:

@@ -6,6 +6,7 @@ import inspect
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
@@ -103,6 +104,7 @@ class ModelCapture:
         self.steps = StepCounter(session.options.warmup)
         self.removed = False
         self._session = session
+        self._options = session.options
         self._handles: list[RemovableHandle] = []
         self._state = _ThreadState()
         self._lock = threading.Lock()
@@ -111,6 +113,8 @@ class ModelCapture:
         self._called: set[str] = set()
         self._outside: Counter[str] = Counter()
         self._selected: dict[str, nn.Module] = {}
+        self._layers: dict[str, int] = {}
+        self._types: dict[str, tuple[type[nn.Module], str]] = {}
         self._aliases: dict[str, list[str]] = {}
         self._parameters = _parameter_names(model)
         self._generate: CountedGenerate | None = None
@@ -186,17 +190,26 @@ class ModelCapture:
             args, kwargs: what it is called with.
             early: the module's own hook may report the same call once more.
         """
-        step = self._step_of_call(path)
+        state = self._state
+        step = state.roots[-1].step if state.roots else self._step_of_call(path)
         if not step.selected or self._is_entered(path):
             return
         self._called.add(path)
-        self._enter_mode(step)
-        unit = self._unit(path, class_name(module), step, _own_layer(path, module))
-        self._state.open.append(_OpenUnit(unit, step, sys.exc_info()[1], early))
-        if self._session.options.inputs and self._session.options.modules:
-            values = {f"input_{index}": value for index, value in enumerate(args)}
-            values |= {f"input_{name}": value for name, value in kwargs.items()}
+        if self._options.operators:
+            self._enter_mode(step)
+        unit = self._unit(path, self._type_name(path, module), step, self._layers.get(path))
+        state.open.append(_OpenUnit(unit, step, sys.exc_info()[1], early))
+        if self._options.inputs and self._options.modules:
+            values = [(f"input_{index}", value) for index, value in enumerate(args)]
+            values += [(f"input_{name}", value) for name, value in kwargs.items()]
             self._record(unit, values)
+
+    def _type_name(self, path: str, module: nn.Module) -> str:
+        """The module's :func:`class_name`; its class may change while the capture runs."""
+        known = self._types.get(path)
+        if known is None or known[0] is not type(module):
+            known = self._types[path] = (type(module), class_name(module))
+        return known[1]
 
     def _is_entered(self, path: str) -> bool:
         """True if this call was accounted for before the module's own hook ran."""
@@ -215,10 +228,11 @@ class ModelCapture:
         if error is not None and error is not opened.handled:
             self._finish(opened.unit, f"the module raised {type(error).__name__}")
         else:
-            if self._session.options.outputs and self._session.options.modules:
-                self._record(opened.unit, {"output": output})
+            if self._options.outputs and self._options.modules:
+                self._record(opened.unit, (("output", output),))
             self._finish(opened.unit)
-        self._leave_mode()
+        if self._options.operators:
+            self._leave_mode()
 
     def leave_root(self) -> None:
         """Account for the return of a forward call of the model itself."""
@@ -241,7 +255,7 @@ class ModelCapture:
     def _step(self, number: int) -> _Step:
         """The step that the counter is at; a new one starts its own counts of calls."""
         if number != self._now.number or self.steps.generation != self._now.generation:
-            selected = number >= 0 and number in self._session.options.steps
+            selected = number >= 0 and number in self._options.steps
             self._now = _Step(number, self.steps.generation, selected)
             self._session.recorder.forget_saved()
         return self._now
@@ -261,18 +275,19 @@ class ModelCapture:
 
     def _unit(self, path: str, type_name: str, step: _Step, layer: int | None) -> Unit:
         with self._lock:
-            call = step.calls[path]
-            step.calls[path] += 1
+            call = step.calls.get(path, 0)
+            step.calls[path] = call + 1
         return self._session.recorder.unit(
             path, type_name, step.number, generation=step.generation, call=call, layer=layer
         )
 
-    def _record(self, unit: Unit, values: dict[str, Any]) -> None:
+    def _record(self, unit: Unit, values: Iterable[tuple[str, Any]]) -> None:
         """Record values without the operator mode seeing the copies that this makes."""
         self._state.recording = True
         try:
-            for name, value in values.items():
-                self._session.recorder.values(unit, value, name)
+            recorder = self._session.recorder
+            for name, value in values:
+                recorder.values(unit, value, name)
         finally:
             self._state.recording = False
 
@@ -285,7 +300,7 @@ class ModelCapture:
         return self._unit(f"{above.unit.path}.{name}", name, above.step, None)
 
     def _enter_mode(self, step: _Step) -> None:
-        if self._session.options.operators and step.selected and self._state.mode is None:
+        if self._options.operators and step.selected and self._state.mode is None:
             mode = OperatorMode(self._begin_operator, lambda: self._session.recorder)
             mode.__enter__()  # type: ignore[no-untyped-call]  # torch is untyped here
             self._state.mode = mode
@@ -312,7 +327,7 @@ class ModelCapture:
 
     def _finish(self, unit: Unit, reason: str = "") -> None:
         """Account for a call; where operators alone are recorded, only one that failed."""
-        if self._session.options.modules or reason:
+        if self._options.modules or reason:
             self._session.recorder.finish(unit, reason)
 
     def _abandon(self, reason: str) -> None:
@@ -325,7 +340,7 @@ class ModelCapture:
         self._leave_mode()
 
     def _install(self) -> None:
-        selection = self._session.options.selection
+        selection = self._options.selection
         places: dict[int, str] = {}
         self._handles.append(
             self.model.register_forward_pre_hook(
@@ -340,6 +355,9 @@ class ModelCapture:
             elif path not in self._selected:  # a compiled module has the path of its wrapper
                 places[id(module)] = path
                 self._selected[path] = module
+                layer = _own_layer(path, module)
+                if layer is not None:
+                    self._layers[path] = layer
                 self._hook(path, module)
         self._handles.append(
             self.model.register_forward_hook(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import weakref
@@ -21,6 +22,8 @@ from ait_llm.dump.pytorch.snapshot import BufferPool, SavedOnce, snapshot
 from ait_llm.dump.pytorch.statistics import (
     KnownStatistics,
     StatisticsTable,
+    csv_cell,
+    share_model_threads,
     tensor_description,
     tensor_statistics,
 )
@@ -57,7 +60,7 @@ class Unit:
     generation: int
     call: int
     order: int
-    folder: Path
+    folder: str
     layer: int | None = None
     outcome: Outcome = field(default_factory=Outcome)
     values: dict[str, Any] = field(default_factory=dict)
@@ -68,9 +71,13 @@ class Unit:
     described: int = 0
     linked: int = 0
     lost_tensors: int = 0
+    row: str = ""
 
     def unique(self, name: str) -> str:
         """A file stem that no other value of this call has, not longer than files allow."""
+        if name not in self.names and len(name) <= _MAX_NAME:
+            self.names.add(name)
+            return name
         short = name[:_MAX_NAME]
         found, number = short, 1
         while found in self.names:
@@ -98,13 +105,18 @@ class Recorder:
         self.folder = folder
         self.options = options
         self.ledger = ledger
-        self.writer = BackgroundWriter(options.queue_bytes)
-        self._pool = BufferPool()
+        self.writer = BackgroundWriter(options.queue_bytes, self._write_lines)
+        self._folder = str(folder)
+        # Folders in the ledger are relative to the one above.
+        self._above = len(str(folder.parent)) + 1
+        self._reported: list[tuple[Unit, str]] = []
+        self._pool = BufferPool(options.queue_bytes)
         self._saved = SavedOnce(options.queue_bytes // 4)
         self._known = KnownStatistics()
         self._table: StatisticsTable | None = None
         if options.statistics or options.descriptions:
             self._table = StatisticsTable(folder)
+            share_model_threads()
         self._order = itertools.count()
         self._weights: dict[int, tuple[str, weakref.ref[Tensor]]] = {}
         self._complained = False
@@ -132,14 +144,16 @@ class Recorder:
         layer: int | None = None,
     ) -> Unit:
         """Begin the record of one call; calls after the first of a step have a folder each."""
-        name = path.translate(_ESCAPES)
+        folder = f"{self._folder}/{step}/{_escaped(path)}"
         if call:
-            name = f"{name}@{call}"
-        folder = self.folder / str(step) / name
+            folder = f"{folder}@{call}"
         return Unit(path, type_name, step, generation, call, next(self._order), folder, layer)
 
     def values(self, unit: Unit, value: Any, name: str) -> None:
         """Record everything inside ``value`` under the file stem ``name``."""
+        if type(value) is Tensor:
+            self._try_tensor(unit, unit.unique(name), value)
+            return
         try:
             for leaf in leaves(value, name, layer=unit.layer):
                 leaf_name = unit.unique(leaf.name)
@@ -159,7 +173,7 @@ class Recorder:
             unit: the call.
             failure: why the call did not complete, if it did not.
         """
-        self.writer.call(lambda: self._report(unit, failure))
+        self.writer.call(functools.partial(self._report, unit, failure))
 
     def close(self, end: str) -> None:
         """Finish writing, close the tables and seal the ledger."""
@@ -173,20 +187,37 @@ class Recorder:
         self.ledger.seal(end)
 
     def _report(self, unit: Unit, failure: str) -> None:
+        """Have a line for a call whose tensors are written; on the writer's thread."""
+        self._reported.append((unit, failure))
+
+    def _write_lines(self) -> None:
+        """Write the rows and lines of all calls that ended; on the writer's thread.
+
+        One write for many of them: between two system calls of this thread the model's has to wait
+        for the interpreter.
+        """
+        reported, self._reported = self._reported, []
+        error: OSError | None = None
         if self._table is not None:
             try:
                 self._table.flush()
-            except OSError as error:
+            except OSError as failed:
+                error = failed
+        if not reported:
+            return
+        for unit, _ in reported:
+            if error is not None and unit.described:
                 unit.outcome.fail(error)
-        self.ledger.operation(_line(unit, failure, self.folder.parent))
-        if unit.outcome.lost and not self._complained:
-            self._complained = True
-            if self.ledger.was_removed():
-                self.writer.forget_folders()
-            sys.stderr.write(
-                f"ait: a tensor could not be written to {unit.folder}: {unit.outcome.reason}; "
-                f"{self.ledger.path} lists all that is missing\n"
-            )
+        self.ledger.operations([_line(unit, failure, self._above) for unit, failure in reported])
+        for unit, _ in reported:
+            if unit.outcome.lost and not self._complained:
+                self._complained = True
+                if self.ledger.was_removed():
+                    self.writer.forget_folders()
+                sys.stderr.write(
+                    f"ait: a tensor could not be written to {unit.folder}: {unit.outcome.reason}; "
+                    f"{self.ledger.path} lists all that is missing\n"
+                )
 
     def _try_tensor(self, unit: Unit, name: str, tensor: Tensor) -> None:
         try:
@@ -196,7 +227,11 @@ class Recorder:
             unit.miss(name, f"{kind}: {_first_line(error)}", tensor=True)
 
     def _tensor(self, unit: Unit, name: str, tensor: Tensor) -> None:
-        if unit.type_name != WEIGHTS and (weight := self._weight(tensor)) is not None:
+        if (
+            self._weights
+            and unit.type_name != WEIGHTS
+            and (weight := self._weight(tensor)) is not None
+        ):
             unit.weights[name] = {
                 "name": weight,
                 "shape": list(tensor.shape),
@@ -227,7 +262,7 @@ class Recorder:
             self._statistics(unit, name, tensor)
         if not self.options.data:
             return
-        path = unit.folder / f"{name}.pth"
+        path = f"{unit.folder}/{name}.pth"
         earlier = self._saved.find(original) if original is not None else None
         if earlier is not None:
             unit.linked += 1
@@ -247,13 +282,13 @@ class Recorder:
                 unit.outcome,
                 ready=copy.ready,
                 release=release,
-                size=copy.tensor.numel() * copy.tensor.element_size(),
+                size=copy.tensor.nbytes,
             )
         )
 
     def _weight(self, tensor: Tensor) -> str | None:
         """Name of the parameter whose memory ``tensor`` shows, if it does."""
-        known = self._weights.get(_storage_address(tensor)) if self._weights else None
+        known = self._weights.get(_storage_address(tensor))
         if known is None:
             return None
         name, reference = known
@@ -264,29 +299,34 @@ class Recorder:
         return name
 
     def _statistics(self, unit: Unit, name: str, tensor: Tensor) -> None:
-        assert self._table is not None
-        pending: Callable[[], list[str]] = (
+        cells = (
             tensor_statistics(tensor, self._known)
             if self.options.statistics
             else tensor_description(tensor)
         )
         unit.described += 1
-        table = self._table
-        row = [unit.path, unit.type_name, str(unit.call), name]
-        step = unit.step
+        if not unit.row:
+            unit.row = f"{csv_cell(unit.path)},{csv_cell(unit.type_name)},{unit.call},"
+        row = f"{unit.row}{csv_cell(name)},"
+        self.writer.call(functools.partial(self._add_row, unit, row, cells))
 
-        def add_row() -> None:
-            try:
-                table.add(step, [*row, *pending()])
-            except (OSError, RuntimeError) as error:
-                unit.outcome.fail(error)
+    def _add_row(self, unit: Unit, row: str, cells: str | Callable[[], str]) -> None:
+        """Add a row to the table; on the writer's thread, which may wait for a device."""
+        assert self._table is not None
+        try:
+            self._table.add(unit.step, row + (cells if isinstance(cells, str) else cells()))
+        except (OSError, RuntimeError) as error:
+            unit.outcome.fail(error)
 
-        self.writer.call(add_row)
+
+@functools.lru_cache(maxsize=1 << 16)
+def _escaped(path: str) -> str:
+    return path.translate(_ESCAPES)
 
 
 def _storage_address(tensor: Tensor) -> int:
     """Address of a tensor's storage; 0 for tensors that have none."""
-    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+    if tensor.layout is not torch.strided or tensor.is_meta:
         return 0
     if type(tensor) not in (Tensor, torch.nn.Parameter) and is_fake(tensor):
         return 0
@@ -311,13 +351,13 @@ def _first_line(error: Exception) -> str:
     return lines[0][:200] if lines else type(error).__name__
 
 
-def _line(unit: Unit, failure: str, tensors: Path) -> dict[str, Any]:
+def _line(unit: Unit, failure: str, above: int) -> dict[str, Any]:
     """The ledger line of a finished call.
 
     Args:
         unit: the call.
         failure: why it did not complete, if it did not.
-        tensors: the ``torch_tensors`` folder.
+        above: characters of the path of the ``torch_tensors`` folder, with the separator.
     """
     outcome = unit.outcome
     lost = outcome.lost
@@ -334,7 +374,7 @@ def _line(unit: Unit, failure: str, tensors: Path) -> dict[str, Any]:
     line: dict[str, Any] = {
         "op": unit.path,
         "type": unit.type_name,
-        "path": unit.folder.relative_to(tensors).as_posix(),
+        "path": unit.folder[above:],
         "step": unit.step,
         "generation": unit.generation,
         "call": unit.call,
@@ -349,15 +389,14 @@ def _line(unit: Unit, failure: str, tensors: Path) -> dict[str, Any]:
         line |= {"errno": outcome.errno, "reason": failure or outcome.reason, "lost": lost}
     elif state == "dropped":
         line |= {"reason": unit.missed[0]["reason"], "lost": unit.lost_tensors}
-    for key, entries in (("weights", unit.weights), ("values", unit.values), ("notes", unit.notes)):
-        if entries:
-            line[key] = dict(itertools.islice(entries.items(), _MAX_ENTRIES))
+    entries = (("weights", unit.weights), ("values", unit.values), ("notes", unit.notes))
+    for key, found in entries:
+        if found:
+            line[key] = dict(itertools.islice(found.items(), _MAX_ENTRIES))
     if unit.missed:
         line["not_captured"] = unit.missed[:_MAX_ENTRIES]
-    left_out = sum(
-        max(0, len(entries) - _MAX_ENTRIES)
-        for entries in (unit.weights, unit.values, unit.notes, unit.missed)
-    )
+    left_out = sum(max(0, len(found) - _MAX_ENTRIES) for _, found in entries)
+    left_out += max(0, len(unit.missed) - _MAX_ENTRIES)
     if left_out:
         line["left_out"] = left_out
     return line

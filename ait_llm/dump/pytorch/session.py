@@ -59,6 +59,8 @@ class CaptureSession:
     @property
     def recorder(self) -> Recorder:
         """The recorder of this process."""
+        if self._recorder is not None:
+            return self._recorder
         with self._lock:
             if self._recorder is None:
                 self._open_in_child()
@@ -161,7 +163,7 @@ class CaptureSession:
 
     def _save_weights(self, capture: ModelCapture) -> None:
         unit = self.recorder.unit(f"{capture.root}.weights", WEIGHTS, 0)
-        unit.folder = self.folder / "weights"
+        unit.folder = str(self.folder / "weights")
         for name, tensor in _weights(capture.model):
             self.recorder.values(unit, tensor, f"{capture.root}.{name}")
         self.recorder.finish(unit)

@@ -8,20 +8,19 @@ reason.
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
-# Buffers of one size that are kept for the next tensor of that size.
-_KEEP_PER_SIZE = 8
+from ait_llm.core.kernels import native_kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +34,36 @@ class Snapshot:
 
 
 class BufferPool:
-    """Recycles host buffers by size, so that copies land in memory that is already mapped."""
+    """Recycles host buffers by size, so that copies land in memory that is already mapped.
 
-    def __init__(self) -> None:
+    Args:
+        limit: bytes of free buffers that are kept; the first use of new memory costs more than the
+            copy into it.
+    """
+
+    def __init__(self, limit: int = 64 << 20) -> None:
+        self._limit = limit
+        self._kept = 0
         self._free: dict[tuple[int, bool], list[Tensor]] = defaultdict(list)
         self._lock = threading.Lock()
 
     def take(self, size: int, pinned: bool) -> tuple[Tensor, Callable[[], None]]:
         """A uint8 buffer of ``size`` bytes and the call that gives it back."""
         key = (size, pinned)
+        buffer = None
         with self._lock:
-            buffer = self._free[key].pop() if self._free[key] else None
+            if self._free[key]:
+                buffer = self._free[key].pop()
+                self._kept -= size
         if buffer is None:
             buffer = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        return buffer, functools.partial(self._give_back, key, buffer)
 
-        def give_back(buffer: Tensor = buffer) -> None:
-            with self._lock:
-                if len(self._free[key]) < _KEEP_PER_SIZE:
-                    self._free[key].append(buffer)
-
-        return buffer, give_back
+    def _give_back(self, key: tuple[int, bool], buffer: Tensor) -> None:
+        with self._lock:
+            if self._kept + key[0] <= self._limit:
+                self._free[key].append(buffer)
+                self._kept += key[0]
 
 
 def snapshot(tensor: Tensor, pool: BufferPool) -> Snapshot:
@@ -68,8 +77,8 @@ def snapshot(tensor: Tensor, pool: BufferPool) -> Snapshot:
         return Snapshot(reason="a fake tensor without data, from tracing")
     if tensor.device.type == "meta":
         return Snapshot(reason=f"on the meta device, shape {tuple(tensor.shape)}, {tensor.dtype}")
-    size = tensor.numel() * tensor.element_size()
-    on_host = tensor.device.type == "cpu"
+    size = tensor.nbytes
+    on_host = tensor.is_cpu
     streams: Any = None if on_host else getattr(torch, tensor.device.type, None)
     if _is_recording_graph(streams):
         return Snapshot(reason="computed while a device graph is recorded, where nothing is copied")
@@ -111,7 +120,7 @@ class _Saved:
     """
 
     tensor: weakref.ref[Tensor]
-    path: Path
+    path: str
     copy: Tensor | None
     version: int | None
     address: int
@@ -137,7 +146,7 @@ class SavedOnce:
         self._known: OrderedDict[int, _Saved] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, tensor: Tensor) -> Path | None:
+    def find(self, tensor: Tensor) -> str | None:
         """The file that already holds this tensor's present value, if there is one."""
         with self._lock:
             saved = self._known.get(id(tensor))
@@ -149,7 +158,7 @@ class SavedOnce:
             self._known.move_to_end(id(tensor))
             return saved.path
 
-    def remember(self, tensor: Tensor, path: Path, copy: Snapshot) -> Callable[[], None] | None:
+    def remember(self, tensor: Tensor, path: str, copy: Snapshot) -> Callable[[], None] | None:
         """Record that ``path`` will hold the present value of ``tensor``.
 
         Returns:
@@ -226,4 +235,8 @@ def _is_unchanged(tensor: Tensor, saved: _Saved) -> bool:
         or not tensor.is_contiguous()
     ):
         return False
-    return not _memcmp(tensor.data_ptr(), saved.copy.data_ptr(), _size(saved.copy))
+    size = tensor.nbytes
+    kernels = native_kernels()
+    if kernels is not None:
+        return bool(kernels.equal(tensor.data_ptr(), saved.copy.data_ptr(), size))
+    return not _memcmp(tensor.data_ptr(), saved.copy.data_ptr(), size)

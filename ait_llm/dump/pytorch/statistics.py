@@ -6,13 +6,13 @@ library is not installed, torch does.
 
 from __future__ import annotations
 
-import csv
 import functools
 import os
+import re
+import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,13 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ait_llm.core.kernels import ELEMENTS, NativeKernels, Numbers, native_kernels
+from ait_llm.core.kernels import (
+    ELEMENTS,
+    NativeKernels,
+    Numbers,
+    loaded_openmp,
+    native_kernels,
+)
 from ait_llm.dump.pytorch.writer import make_folder
 
 COLUMNS = (
@@ -39,8 +45,8 @@ COLUMNS = (
 )
 # Smaller tensors are reduced in less time than it takes to look for them.
 _WORTH_KNOWING = 1 << 16
-_UNKNOWN = ("N/A",) * 6
-_EMPTY = ("N/A", "N/A", "N/A", "N/A", "0", "0")
+_UNKNOWN = "N/A,N/A,N/A,N/A,N/A,N/A"
+_EMPTY = "N/A,N/A,N/A,N/A,0,0"
 _ELEMENTS = {getattr(torch, name): code for name, code in ELEMENTS.items() if hasattr(torch, name)}
 # Types that float32 cannot hold, on devices where float64 is slow or absent for the others.
 _WIDE = (
@@ -51,37 +57,53 @@ _WIDE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
+    """What was found in some memory, and what to recognise it by."""
+
     storage: StorageWeakRef
     version: int
     mark: int
-    numbers: Numbers
+    cells: str
+
+
+class _KnownObject(NamedTuple):
+    """The same for a tensor object that is still alive."""
+
+    tensor: weakref.ref[Tensor]
+    version: int
+    address: int
+    elements: int
+    dtype: torch.dtype
+    mark: int
+    cells: str
 
 
 class KnownStatistics:
     """Results of one step, so that memory which modules and operators pass on is read once.
 
-    A result counts for a tensor over the same memory while the storage lives, autograd's version
-    counter stands still and a sample of the bytes is unchanged. The counter sees every in-place
-    operator of torch; the sample is for changes behind its back (``.data``, NumPy).
+    A result counts for the same tensor object, or for another one over the same memory while the
+    storage lives, as long as autograd's version counter stands still and a sample of the bytes is
+    unchanged. The counter sees every in-place operator of torch; the sample is for changes behind
+    its back (``.data``, NumPy).
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int, torch.dtype], _Known] = {}
+        self._objects: dict[int, _KnownObject] = {}
+        self._memory: dict[tuple[int, int, int, torch.dtype], _Known] = {}
 
     def forget(self) -> None:
         """Start afresh: at a new step, and after an operator whose change is not yet counted."""
-        self._known.clear()
+        self._objects.clear()
+        self._memory.clear()
 
-    def reduce(
+    def cells(
         self,
         kernels: NativeKernels,
         tensor: Tensor,
         address: int,
         reduce: Callable[[], Numbers],
-    ) -> Numbers:
-        """The earlier result, else that of ``reduce``.
+    ) -> str:
+        """The table cells of the earlier result, else those of ``reduce``.
 
         Args:
             kernels: the native library.
@@ -89,74 +111,112 @@ class KnownStatistics:
             address: of that memory.
             reduce: computes the result.
         """
-        size = tensor.numel() * tensor.element_size()
-        if tensor.is_inference() or size < _WORTH_KNOWING:
-            return reduce()
-        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch
-        key = (storage.cdata, address, size, tensor.dtype)
+        count = tensor.numel()
+        size = count * tensor.element_size()
+        if size < _WORTH_KNOWING or tensor.is_inference():
+            return _cells(reduce())
+        version, dtype = tensor._version, tensor.dtype
         mark = kernels.sample(address, size)
-        known = self._known.get(key)
+        known = self._objects.get(id(tensor))
         if (
             known is not None
-            and not known.storage.expired()  # type: ignore[no-untyped-call]  # torch
-            and (known.version, known.mark) == (tensor._version, mark)
+            and known[0]() is tensor
+            and known[1:6] == (version, address, count, dtype, mark)
         ):
-            return known.numbers
-        numbers = reduce()
-        self._known[key] = _Known(storage, tensor._version, mark, numbers)
-        return numbers
+            return known.cells
+        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch
+        key = (storage.cdata, address, size, dtype)
+        same = self._memory.get(key)
+        if (
+            same is not None
+            and not same.storage.expired()  # type: ignore[no-untyped-call]  # torch
+            and (same.version, same.mark) == (version, mark)
+        ):
+            cells = same.cells
+        else:
+            cells = _cells(reduce())
+            self._memory[key] = _Known(storage, version, mark, cells)
+        self._objects[id(tensor)] = _KnownObject(
+            weakref.ref(tensor), version, address, count, dtype, mark, cells
+        )
+        return cells
+
+
+@functools.cache
+def share_model_threads() -> None:
+    """Let the native reductions use the threads of torch's operators.
+
+    Not in a forked child, where those threads are gone.
+    """
+    kernels = native_kernels()
+    runtime = loaded_openmp() if kernels is not None else None
+    if kernels is not None and runtime is not None:
+        kernels.share_threads(runtime)
+        os.register_at_fork(after_in_child=lambda: kernels.share_threads(None))
 
 
 def tensor_statistics(
     tensor: Tensor, known: KnownStatistics | None = None
-) -> Callable[[], list[str]]:
-    """Start computing the statistics of ``tensor``; the result formats them as table cells.
+) -> str | Callable[[], str]:
+    """Start computing the statistics of ``tensor``; the result is text for a table of CSV.
 
     The reductions run at once, on the tensor's own device, so that later changes of the tensor do
-    not show; only their few numbers are copied to the host, when the returned function is called.
-    Minimum, maximum, mean and L2 norm cover the finite elements; those of complex numbers are of
-    their magnitudes. On the host sums are in float64; on a device in float32, for float64 and wide
-    integers in float64. Cells that cannot be computed are ``N/A``.
+    not show; from another device only their few numbers are copied to the host, when the returned
+    function is called. Minimum, maximum, mean and L2 norm cover the finite elements; those of
+    complex numbers are of their magnitudes. On the host sums are in float64; on a device in
+    float32, for float64 and wide integers in float64. Cells that cannot be computed are ``N/A``.
 
     Args:
         tensor: any tensor; it is not changed.
         known: results of the same step.
 
     Returns:
-        A function that gives type, shape, maximum, minimum, mean, norm, NaN count and Inf count.
+        Type, shape, maximum, minimum, mean, norm, NaN count and Inf count, or a function that
+        gives them.
     """
-    head = _head(tensor)
+    dtype = tensor.dtype
+    head = _head(dtype, tensor.shape)
     if (
-        tensor.device.type == "meta"
+        tensor.is_meta
         or tensor.layout is not torch.strided
         or tensor.is_nested
         or tensor.is_quantized
         or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
     ):
-        return lambda: [*head, *_UNKNOWN]
-    if tensor.numel() == 0:
-        return lambda: [*head, *_EMPTY]
-    kernels = native_kernels() if tensor.device.type == "cpu" else None
-    if kernels is not None and (numbers := _reduce_natively(kernels, tensor, known)) is not None:
-        return lambda: [*head, *_cells(numbers)]
-    if tensor.dtype.is_complex:
+        return head + _UNKNOWN
+    if not tensor.numel():
+        return head + _EMPTY
+    kernels = native_kernels() if tensor.is_cpu else None
+    if kernels is not None and (cells := _reduce_natively(kernels, tensor, known)) is not None:
+        return head + cells
+    if dtype.is_complex:
         with torch.no_grad():
             tensor = tensor.abs()
     if byte_values(tensor.dtype) is None and tensor.dtype not in _ELEMENTS:
-        return lambda: [*head, *_UNKNOWN]
+        return head + _UNKNOWN
     with torch.no_grad():
         reduced = _reduce(tensor)
-    return lambda: [*head, *_cells(reduced.tolist())]
+    return lambda: head + _cells(reduced.tolist())
 
 
-def tensor_description(tensor: Tensor) -> Callable[[], list[str]]:
+def tensor_description(tensor: Tensor) -> str:
     """Type and shape in the cells of :func:`tensor_statistics`, without looking at the values."""
-    head = _head(tensor)
-    return lambda: [*head, *_UNKNOWN]
+    return _head(tensor.dtype, tensor.shape) + _UNKNOWN
 
 
-def _head(tensor: Tensor) -> list[str]:
-    return [str(tensor.dtype).removeprefix("torch."), ",".join(map(str, tensor.shape))]
+@functools.lru_cache(maxsize=4096)
+def _head(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
+    return f"{str(dtype).removeprefix('torch.')},{csv_cell(','.join(map(str, shape)))},"
+
+
+_SPECIAL = re.compile('[,"\r\n]')
+
+
+def csv_cell(text: str) -> str:
+    """``text`` as a cell of CSV, quoted where it must be."""
+    if _SPECIAL.search(text) is None:
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 @functools.cache
@@ -182,28 +242,27 @@ def byte_values(dtype: torch.dtype) -> npt.NDArray[np.float64] | None:
 
 def _reduce_natively(
     kernels: NativeKernels, tensor: Tensor, known: KnownStatistics | None
-) -> Numbers | None:
-    """The six numbers of a host tensor; None for what the native library does not know."""
-    if tensor.dtype.is_complex or tensor.is_neg() or not _fills_its_memory(tensor):
+) -> str | None:
+    """The cells of a host tensor; None for what the native library does not know."""
+    dtype = tensor.dtype
+    if dtype.is_complex or tensor.is_neg() or not _fills_its_memory(tensor):
         with torch.no_grad():
             known = None
-            tensor = tensor.abs() if tensor.dtype.is_complex else tensor.resolve_neg().contiguous()
+            tensor = tensor.abs() if dtype.is_complex else tensor.resolve_neg().contiguous()
     address = tensor.data_ptr()
     if not address:
         return None
     count = tensor.numel()
     code = _ELEMENTS.get(tensor.dtype)
-    values = byte_values(tensor.dtype) if code is None else None
-    if code is None and values is None:
-        return None
-
-    def reduce() -> Numbers:
-        if values is not None:
-            return kernels.byte_statistics(address, count, values)
-        assert code is not None
-        return kernels.statistics(code, address, count)
-
-    return reduce() if known is None else known.reduce(kernels, tensor, address, reduce)
+    reduce: Callable[[], Numbers]
+    if code is not None:
+        reduce = functools.partial(kernels.statistics, code, address, count)
+    else:
+        values = byte_values(tensor.dtype)
+        if values is None:
+            return None
+        reduce = functools.partial(kernels.byte_statistics, address, count, values)
+    return _cells(reduce()) if known is None else known.cells(kernels, tensor, address, reduce)
 
 
 def _fills_its_memory(tensor: Tensor) -> bool:
@@ -243,11 +302,11 @@ def _reduce(tensor: Tensor) -> Tensor:
     return torch.stack((high, low, mean, norm, nan.sum().to(wide), inf.sum().to(wide)))
 
 
-def _cells(numbers: Iterable[float]) -> list[str]:
+def _cells(numbers: Iterable[float]) -> str:
     high, low, mean, norm, nan, inf = numbers
-    some = low <= high  # false for NaN
-    shown = [repr(value) if some else "N/A" for value in (high, low, mean, norm)]
-    return [*shown, str(int(nan)), str(int(inf))]
+    if low <= high:  # false for NaN
+        return f"{high!r},{low!r},{mean!r},{norm!r},{int(nan)},{int(inf)}"
+    return f"N/A,N/A,N/A,N/A,{int(nan)},{int(inf)}"
 
 
 class StatisticsTable:
@@ -257,8 +316,8 @@ class StatisticsTable:
         self._folder = folder
         self._files: dict[int, IO[str]] = {}
 
-    def add(self, step: int, row: list[str]) -> None:
-        """Append one row to the table of ``step``; it is in the file after :meth:`flush`.
+    def add(self, step: int, row: str) -> None:
+        """Append one row of CSV to the table of ``step``; it is in the file after :meth:`flush`.
 
         Raises:
             OSError: the table cannot be created or written.
@@ -271,9 +330,9 @@ class StatisticsTable:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             file = os.fdopen(os.open(path, flags, 0o640), "w", newline="", encoding="utf-8")
             if path.stat().st_size == 0:
-                csv.writer(file).writerow(COLUMNS)
+                file.write(",".join(COLUMNS) + "\r\n")
             self._files[step] = file
-        csv.writer(file).writerow(row)
+        file.write(row + "\r\n")
 
     def flush(self) -> None:
         """Hand the rows to the operating system, where they survive this process.

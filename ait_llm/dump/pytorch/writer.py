@@ -16,16 +16,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth
+from ait_llm.core.kernels import native_kernels
+from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth, write_pth_at
 
 DEFAULT_QUEUE_BYTES = 256 << 20
-_LOOK_SECONDS = 0.002
-_IDLE_LOOKS = 50
+# How long what is captured may wait; each look costs the model's thread some time.
+_LOOK_SECONDS = 0.01
+_IDLE_LOOKS = 20
+_FLUSH_JOBS = 64
 
 
 @dataclass(slots=True)
@@ -60,12 +61,12 @@ class WriteJob:
         release: called after writing, to give a buffer back.
     """
 
-    path: Path
+    path: str
     tensor: Tensor | None
     outcome: Outcome
     ready: Callable[[], None] | None = None
     plain: bool = True
-    link_from: Path | None = None
+    link_from: str | None = None
     release: Callable[[], None] | None = None
     size: int = field(default=0)
 
@@ -75,10 +76,15 @@ class BackgroundWriter:
 
     Args:
         queue_bytes: tensor bytes that may wait; one larger tensor may wait alone.
+        flush: called on the thread whenever nothing is left to do, at least once in a while, and
+            at the end.
     """
 
-    def __init__(self, queue_bytes: int = DEFAULT_QUEUE_BYTES) -> None:
+    def __init__(
+        self, queue_bytes: int = DEFAULT_QUEUE_BYTES, flush: Callable[[], None] | None = None
+    ) -> None:
         self._limit = queue_bytes
+        self._flush = flush
         self._jobs: deque[WriteJob | Callable[[], None] | None] = deque()
         self._asleep = False
         self._wake = threading.Event()
@@ -86,7 +92,7 @@ class BackgroundWriter:
         self._room = threading.Condition()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._folders: set[Path] = set()
+        self._folders: set[str] = set()
 
     def put(self, job: WriteJob) -> None:
         """Queue one file, waiting while the queue is full."""
@@ -105,6 +111,8 @@ class BackgroundWriter:
         """Wait until everything queued so far is done."""
         if self._thread is not None:
             done = threading.Event()
+            if self._flush is not None:
+                self._submit(self._flush)
             self._submit(done.set)
             self._wake.set()
             done.wait()
@@ -153,31 +161,41 @@ class BackgroundWriter:
             idle += 1
 
     def _run(self) -> None:
+        since = 0
         while (job := self._next()) is not None:
-            try:
-                if isinstance(job, WriteJob):
-                    self._write(job)
-                else:
-                    job()
-            except Exception:  # noqa: BLE001 - reported; a dead writer would block the program
-                threading.excepthook(
-                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
-                )
-            finally:
-                if isinstance(job, WriteJob) and job.size:
-                    with self._room:
-                        self._waiting -= job.size
-                        self._room.notify_all()
+            self._do(job)
             # Nothing of a job may stay alive while the thread waits for the next one.
             del job
+            since += 1
+            if self._flush is not None and (not self._jobs or since >= _FLUSH_JOBS):
+                self._do(self._flush)
+                since = 0
+        if self._flush is not None:
+            self._do(self._flush)
+
+    def _do(self, job: WriteJob | Callable[[], None]) -> None:
+        try:
+            if isinstance(job, WriteJob):
+                self._write(job)
+            else:
+                job()
+        except Exception:  # noqa: BLE001 - reported; a dead writer would block the program
+            threading.excepthook(
+                threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+            )
+        finally:
+            if isinstance(job, WriteJob) and job.size:
+                with self._room:
+                    self._waiting -= job.size
+                    self._room.notify_all()
 
     def _write(self, job: WriteJob) -> None:
         try:
             if job.ready is not None:
                 job.ready()
-            self._make_folder(job.path.parent)
+            self._make_folder(os.path.dirname(job.path))  # noqa: PTH120 - see write_pth
             if job.link_from is not None:
-                _link(job.link_from, job.path)
+                _link(Path(job.link_from), Path(job.path))
             elif job.tensor is not None:
                 job.outcome.bytes += _write_tensor(job.path, job.tensor, job.plain)
             job.outcome.tensors += 1
@@ -187,9 +205,9 @@ class BackgroundWriter:
             if job.release is not None:
                 job.release()
 
-    def _make_folder(self, folder: Path) -> None:
+    def _make_folder(self, folder: str) -> None:
         if folder not in self._folders:
-            make_folder(folder)
+            make_folder(Path(folder))
             self._folders.add(folder)
 
 
@@ -215,15 +233,17 @@ def _link(source: Path, path: Path) -> None:
         path.chmod(0o640)
 
 
-def _write_tensor(path: Path, tensor: Tensor, plain: bool) -> int:
+def _write_tensor(path: str, tensor: Tensor, plain: bool) -> int:
     """Write one tensor and return the size of its file."""
-    size = tensor.numel() * tensor.element_size() if plain else 0
+    size = tensor.nbytes if plain else 0
     if plain and size <= MAX_PLAIN_BYTES:
+        template = pth_template(tensor.dtype, tensor.shape)
+        kernels = native_kernels()
+        if kernels is not None:
+            return write_pth_at(kernels, path, template, tensor.data_ptr())
         flat = tensor.reshape(-1).view(torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
-        template = pth_template(tensor.dtype, tuple(tensor.shape))
-        data: npt.NDArray[np.uint8] = flat.numpy()
-        return write_pth(path, template, data.data)
-    temporary = path.with_name(path.name + ".part")
+        return write_pth(path, template, flat.numpy().data)
+    temporary = Path(f"{path}.part")
     torch.save(tensor, temporary)
     temporary.chmod(0o640)
     size = temporary.stat().st_size

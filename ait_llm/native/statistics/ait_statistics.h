@@ -26,8 +26,8 @@ enum AitElement {
 // Positions in `numbers`. The first four cover the finite elements and are NaN if there are none.
 enum AitNumber { AIT_MAX = 0, AIT_MIN, AIT_MEAN, AIT_L2NORM, AIT_NAN_COUNT, AIT_INF_COUNT };
 
-// Reduces `count` contiguous elements in one pass, with sums in double. Returns 0, or 1 for an
-// unknown element type.
+// Reduces `count` contiguous elements in one pass, with sums in double. Returns 0, 1 for an
+// unknown element type, or 2 without memory. The result does not depend on the number of threads.
 AIT_EXPORT int ait_statistics(int element, const void *data, uint64_t count, double numbers[6]);
 
 // The same for one-byte elements: `values` says which number each byte stands for.
@@ -40,6 +40,27 @@ AIT_EXPORT uint64_t ait_sample(const void *data, uint64_t size);
 
 // Continues the CRC-32 of zip archives; `start` is 0 for the first piece.
 AIT_EXPORT uint32_t ait_crc32(uint32_t start, const void *data, uint64_t size);
+
+// True if the first `size` bytes at both addresses are the same.
+AIT_EXPORT int ait_equal(const void *one, const void *other, uint64_t size);
+
+// Shares the work on large data with the threads of an OpenMP runtime that the process has already:
+// `parallel` is its GOMP_parallel, `threads` its omp_get_max_threads. Without it, and after a call
+// with null pointers, everything runs on the calling thread.
+AIT_EXPORT void ait_use_openmp(void (*parallel)(void (*)(void *), void *, unsigned, unsigned),
+                               int (*threads)(void));
+
+// A piece of a file; the CRC-32 of the data is put in at `checksum`, little-endian.
+struct AitPiece {
+    const void *bytes;
+    uint64_t size;
+    uint64_t checksum;
+};
+
+// Writes head, data and tail to `temporary` (mode 0640) and renames it to `path`. Returns 0 or an
+// errno; then `temporary` is removed.
+AIT_EXPORT int ait_write_file(const char *temporary, const char *path, const struct AitPiece *head,
+                              const void *data, uint64_t size, const struct AitPiece *tail);
 
 #ifdef __cplusplus
 }

@@ -69,7 +69,7 @@ uint32_t Crc32(uint32_t state, const uint8_t *data, size_t size)
 const Kernels &Avx2Kernels()
 {
     static constexpr Kernels kernels = {ReduceFloats, ReduceDoubles, DecodeHalves, DecodeBrains,
-                                        Crc32};
+                                        Crc32, nullptr};
     return kernels;
 }
 

@@ -31,10 +31,10 @@ const Kernels &PortableKernels()
 {
 #ifdef AIT_ARM_CRC
     static constexpr Kernels kernels = {ReduceFloats, ReduceDoubles, DecodeHalves, DecodeBrains,
-                                        Crc32};
+                                        Crc32, nullptr};
 #else
     static constexpr Kernels kernels = {ReduceFloats, ReduceDoubles, DecodeHalves, DecodeBrains,
-                                        nullptr};
+                                        nullptr, nullptr};
 #endif
     return kernels;
 }
@@ -44,8 +44,11 @@ const Kernels &BestKernels()
 #ifdef AIT_X86
     static const bool fits = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                              __builtin_cpu_supports("pclmul");
+    static const bool wide = fits && __builtin_cpu_supports("avx512f") &&
+                             __builtin_cpu_supports("avx512dq") &&
+                             __builtin_cpu_supports("vpclmulqdq");
     if (fits) {
-        return Avx2Kernels();
+        return wide ? Avx512Kernels() : Avx2Kernels();
     }
 #endif
     return PortableKernels();

@@ -1,14 +1,22 @@
 #include "reduce.h"
 
+#include "team.h"
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
+#include <vector>
 
 namespace ait {
 namespace {
 
 constexpr size_t BLOCK = 2048;
+// Elements that one thread reduces at a time; a multiple of BLOCK. Sums are always formed within
+// such a piece first, so that they are the same with any number of threads.
+constexpr uint64_t PIECE = 1 << 15;
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 // Squares of doubles beyond these overflow, or lose digits to underflow.
 constexpr double LARGE = 0x1p500;
@@ -29,6 +37,14 @@ struct Total {
         high = std::max(high, block.high);
         sum += block.sum;
         squares += block.squares;
+    }
+
+    void Join(const Total &other)
+    {
+        Add(Block{other.low, other.high, other.sum, other.squares});
+        finite += other.finite;
+        nan += other.nan;
+        inf += other.inf;
     }
 
     void Write(double *numbers) const
@@ -114,6 +130,33 @@ void ForBlocksInPlace(const void *data, uint64_t count, Action action)
     }
 }
 
+void ReduceBrains(const Kernels &kernels, const void *data, uint64_t count, Total &total)
+{
+    if (kernels.reduceBrains == nullptr || reinterpret_cast<uintptr_t>(data) % 2 != 0) {
+        ForBlocks<uint16_t, float>(data, count, kernels.decodeBrains,
+                                   [&](const float *values, size_t size) {
+                                       AddBlock(kernels.reduceFloats, values, size, total);
+                                   });
+        return;
+    }
+    const auto *brains = static_cast<const uint16_t *>(data);
+    while (count > 0) {
+        const auto size = static_cast<size_t>(std::min<uint64_t>(count, BLOCK));
+        Block block;
+        kernels.reduceBrains(brains, size, block);
+        if (std::isfinite(block.squares)) {
+            total.Add(block);
+            total.finite += size;
+        } else {
+            float values[BLOCK];
+            kernels.decodeBrains(brains, size, values);
+            AddCarefully(values, size, total);
+        }
+        brains += size;
+        count -= size;
+    }
+}
+
 // A second pass with the numbers brought near 1 by a power of two, so that sum and squares are in
 // range.
 void RescaleDoubles(const void *data, uint64_t count, const Total &total, double *numbers)
@@ -134,23 +177,9 @@ void RescaleDoubles(const void *data, uint64_t count, const Total &total, double
     numbers[AIT_L2NORM] = std::ldexp(std::sqrt(squares), exponent);
 }
 
-void ReduceDoubles(const Kernels &kernels, const void *data, uint64_t count, double *numbers)
-{
-    Total total;
-    ForBlocksInPlace<double>(data, count, [&](const double *values, size_t size) {
-        AddBlock(kernels.reduceDoubles, values, size, total);
-    });
-    total.Write(numbers);
-    const double largest = std::max(std::abs(total.low), std::abs(total.high));
-    if (total.finite != 0 && largest != 0 && (largest > LARGE || largest < SMALL)) {
-        RescaleDoubles(data, count, total, numbers);
-    }
-}
-
 template <typename Integer>
-void ReduceIntegers(const Kernels &kernels, const void *data, uint64_t count, double *numbers)
+void ReduceIntegers(const Kernels &kernels, const void *data, uint64_t count, Total &total)
 {
-    Total total;
     const auto convert = [](const Integer *from, size_t size, double *to) {
         for (size_t i = 0; i < size; ++i) {
             to[i] = static_cast<double>(from[i]);
@@ -159,7 +188,50 @@ void ReduceIntegers(const Kernels &kernels, const void *data, uint64_t count, do
     ForBlocks<Integer, double>(data, count, convert, [&](const double *values, size_t size) {
         AddBlock(kernels.reduceDoubles, values, size, total);
     });
-    total.Write(numbers);
+}
+
+// Bytes of an element; 0 for unknown types.
+uint64_t ElementSize(int element)
+{
+    switch (element) {
+        case AIT_FLOAT16:
+        case AIT_BFLOAT16:
+        case AIT_INT16:
+        case AIT_UINT16: return 2;
+        case AIT_FLOAT32:
+        case AIT_INT32:
+        case AIT_UINT32: return 4;
+        case AIT_FLOAT64:
+        case AIT_INT64:
+        case AIT_UINT64: return 8;
+        default: return 0;
+    }
+}
+
+// Adds elements of a known type.
+void ReducePiece(const Kernels &kernels, int element, const void *data, uint64_t count, Total &total)
+{
+    const auto addFloats = [&](const float *values, size_t size) {
+        AddBlock(kernels.reduceFloats, values, size, total);
+    };
+    switch (element) {
+        case AIT_FLOAT32: ForBlocksInPlace<float>(data, count, addFloats); break;
+        case AIT_FLOAT64:
+            ForBlocksInPlace<double>(data, count, [&](const double *values, size_t size) {
+                AddBlock(kernels.reduceDoubles, values, size, total);
+            });
+            break;
+        case AIT_FLOAT16:
+            ForBlocks<uint16_t, float>(data, count, kernels.decodeHalves, addFloats);
+            break;
+        case AIT_BFLOAT16: ReduceBrains(kernels, data, count, total); break;
+        case AIT_INT16: ReduceIntegers<int16_t>(kernels, data, count, total); break;
+        case AIT_UINT16: ReduceIntegers<uint16_t>(kernels, data, count, total); break;
+        case AIT_INT32: ReduceIntegers<int32_t>(kernels, data, count, total); break;
+        case AIT_UINT32: ReduceIntegers<uint32_t>(kernels, data, count, total); break;
+        case AIT_INT64: ReduceIntegers<int64_t>(kernels, data, count, total); break;
+        default: ReduceIntegers<uint64_t>(kernels, data, count, total); break;
+    }
 }
 
 // CRC-32, one table for each of the bytes of a 64-bit word.
@@ -203,29 +275,43 @@ uint32_t TableCrc32(uint32_t state, const uint8_t *data, uint64_t size)
 
 int Reduce(const Kernels &kernels, int element, const void *data, uint64_t count, double *numbers)
 {
+    const uint64_t width = ElementSize(element);
+    if (width == 0) {
+        return 1;
+    }
+    std::vector<Total> totals((count + PIECE - 1) / PIECE);
+    ForPieces(totals.size(), [&](uint64_t k) {
+        const void *from = static_cast<const uint8_t *>(data) + k * PIECE * width;
+        // Not in the vector, whose neighbours other threads write.
+        Total total;
+        ReducePiece(kernels, element, from, std::min(PIECE, count - k * PIECE), total);
+        totals[k] = total;
+    });
     Total total;
-    const auto addFloats = [&](const float *values, size_t size) {
-        AddBlock(kernels.reduceFloats, values, size, total);
-    };
-    switch (element) {
-        case AIT_FLOAT32: ForBlocksInPlace<float>(data, count, addFloats); break;
-        case AIT_FLOAT16:
-            ForBlocks<uint16_t, float>(data, count, kernels.decodeHalves, addFloats);
-            break;
-        case AIT_BFLOAT16:
-            ForBlocks<uint16_t, float>(data, count, kernels.decodeBrains, addFloats);
-            break;
-        case AIT_FLOAT64: ReduceDoubles(kernels, data, count, numbers); return 0;
-        case AIT_INT16: ReduceIntegers<int16_t>(kernels, data, count, numbers); return 0;
-        case AIT_UINT16: ReduceIntegers<uint16_t>(kernels, data, count, numbers); return 0;
-        case AIT_INT32: ReduceIntegers<int32_t>(kernels, data, count, numbers); return 0;
-        case AIT_UINT32: ReduceIntegers<uint32_t>(kernels, data, count, numbers); return 0;
-        case AIT_INT64: ReduceIntegers<int64_t>(kernels, data, count, numbers); return 0;
-        case AIT_UINT64: ReduceIntegers<uint64_t>(kernels, data, count, numbers); return 0;
-        default: return 1;
+    for (const Total &piece : totals) {
+        total.Join(piece);
     }
     total.Write(numbers);
+    const double largest = std::max(std::abs(total.low), std::abs(total.high));
+    if (element == AIT_FLOAT64 && total.finite != 0 && largest != 0 &&
+        (largest > LARGE || largest < SMALL)) {
+        RescaleDoubles(data, count, total, numbers);
+    }
     return 0;
+}
+
+bool Equal(const uint8_t *one, const uint8_t *other, uint64_t size)
+{
+    constexpr uint64_t STRETCH = 1 << 18;
+    std::atomic<bool> same{true};
+    ForPieces((size + STRETCH - 1) / STRETCH, [&](uint64_t k) {
+        const uint64_t from = k * STRETCH;
+        if (same.load(std::memory_order_relaxed) &&
+            memcmp(one + from, other + from, std::min(STRETCH, size - from)) != 0) {
+            same.store(false, std::memory_order_relaxed);
+        }
+    });
+    return same.load();
 }
 
 void ReduceBytes(const uint8_t *data, uint64_t count, const double *values, double *numbers)
@@ -305,8 +391,10 @@ uint32_t Crc32(const Kernels &kernels, uint32_t start, const uint8_t *data, uint
 extern "C" {
 
 int ait_statistics(int element, const void *data, uint64_t count, double numbers[6])
-{
+try {
     return ait::Reduce(ait::BestKernels(), element, data, count, numbers);
+} catch (const std::bad_alloc &) {
+    return 2;
 }
 
 void ait_byte_statistics(const void *data, uint64_t count, const double values[256],
@@ -318,6 +406,11 @@ void ait_byte_statistics(const void *data, uint64_t count, const double values[2
 uint64_t ait_sample(const void *data, uint64_t size)
 {
     return ait::Sample(static_cast<const uint8_t *>(data), size);
+}
+
+int ait_equal(const void *one, const void *other, uint64_t size)
+{
+    return ait::Equal(static_cast<const uint8_t *>(one), static_cast<const uint8_t *>(other), size);
 }
 
 uint32_t ait_crc32(uint32_t start, const void *data, uint64_t size)

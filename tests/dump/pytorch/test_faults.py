@@ -18,6 +18,7 @@ from capture_models import Decoder, calls, hook_state, ids, opened, values
 from torch import nn
 
 from ait_llm import DumpConfig, register_hook
+from ait_llm.dump.pytorch import writer as writer_module
 from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
 
 pytestmark = [
@@ -88,6 +89,7 @@ def test_a_full_disk_is_told_and_does_not_stop_the_program(
         return writev(file, parts)
 
     with register_hook(model, DumpConfig(str(tmp_path))):
+        monkeypatch.setattr(writer_module, "native_kernels", lambda: None)
         monkeypatch.setattr(os, "writev", full)
         assert torch.equal(model(ids(16, 4)), model(ids(16, 4)))
         assert torch.equal(model(ids()), expected)
@@ -109,19 +111,43 @@ def test_a_ledger_that_cannot_be_written_says_how_many_lines_it_lost(
     path = tmp_path / "cpu_1.jsonl"
     ledger = module.Ledger(path, "cpu", {})
     line = {"op": "root", "type": "T", "path": "p", "step": 0, "state": "saved"}
-    ledger.operation(line)
+    ledger.operations([line])
     write = os.write
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda file, data: write(file, data[: len(data) // 2]))
-        ledger.operation(line)
-        ledger.operation(line)
-    ledger.operation(line)
+        ledger.operations([line])
+        ledger.operations([line])
+    ledger.operations([line, line])
     ledger.seal("exit")
-    ledger.operation(line)
+    ledger.operations([line])
     kinds = [entry["kind"] for entry in _lines(path)]
-    assert kinds == ["header", "op", "lost", "op", "seal"]
+    assert kinds == ["header", "op", "lost", "op", "op", "seal"]
     assert _lines(path)[2]["lines"] == 2
-    assert _lines(path)[-1]["operations"] == 4
+    assert _lines(path)[-1]["operations"] == 5
+
+
+def test_of_calls_told_together_only_those_that_fit_are_in_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ait_llm.dump.pytorch import ledger as module
+
+    path = tmp_path / "cpu_1.jsonl"
+    ledger = module.Ledger(path, "cpu", {})
+    room = path.stat().st_size + 200
+    write = os.write
+
+    def limited(file: int, data: bytes) -> int:
+        return write(file, data[: max(0, room - path.stat().st_size)])
+
+    names = ["a", "b", "c" * 200, "d"]
+    lines = [{"op": n, "type": "T", "path": "p", "step": 0, "state": "saved"} for n in names]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", limited)
+        ledger.operations(lines)
+    ledger.seal("exit")
+    told = [entry.get("op", entry["kind"]) for entry in _lines(path)]
+    assert told == ["header", "a", "b", "lost", "seal"]
+    assert _lines(path)[3]["lines"] == 2
 
 
 def _lines(path: Path) -> list[dict[str, object]]:
@@ -171,7 +197,7 @@ def test_the_queue_holds_no_more_than_its_bound(tmp_path: Path) -> None:
 
     for _ in range(3):
         tensor = torch.zeros(1000)
-        writer.put(WriteJob(tmp_path / "x.pth", tensor, Outcome(), ready=wait, size=4000))
+        writer.put(WriteJob(str(tmp_path / "x.pth"), tensor, Outcome(), ready=wait, size=4000))
         high.append(writer._waiting)
         if len(high) == 2:
             threading.Timer(0.05, gate.set).start()

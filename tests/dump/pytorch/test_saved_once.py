@@ -92,7 +92,7 @@ def test_each_step_has_files_of_its_own(tmp_path: Path) -> None:
 
 def _remember(saved: SavedOnce, pool: BufferPool, tensor: torch.Tensor, name: str) -> None:
     copy = snapshot(tensor, pool)
-    release = saved.remember(tensor, Path(name), copy)
+    release = saved.remember(tensor, name, copy)
     if release is not None:
         release()
 
@@ -103,9 +103,9 @@ def test_copies_beyond_the_limit_are_forgotten_oldest_first() -> None:
     for i, tensor in enumerate(tensors):
         _remember(saved, pool, tensor, str(i))
         saved.find(tensors[0])
-    assert saved.find(tensors[0]) == Path("0")
+    assert saved.find(tensors[0]) == "0"
     assert saved.find(tensors[1]) is None
-    assert saved.find(tensors[3]) == Path("3")
+    assert saved.find(tensors[3]) == "3"
 
 
 def test_memory_of_a_remembered_copy_is_not_given_to_another_tensor() -> None:
@@ -113,9 +113,20 @@ def test_memory_of_a_remembered_copy_is_not_given_to_another_tensor() -> None:
     first, second = torch.zeros(100), torch.ones(100)
     _remember(saved, pool, first, "first")
     _remember(saved, pool, second, "second")
-    assert saved.find(first) == Path("first")
+    assert saved.find(first) == "first"
     saved.forget()
     assert saved.find(first) is None
+
+
+def test_free_buffers_are_kept_up_to_a_limit() -> None:
+    pool = BufferPool(250)
+    taken = [pool.take(100, pinned=False) for _ in range(3)]
+    for _, give_back in taken:
+        give_back()
+    again = [pool.take(100, pinned=False)[0] for _ in range(3)]
+    known = {buffer.data_ptr() for buffer, _ in taken}
+    assert len({id(buffer) for buffer in again} & {id(buffer) for buffer, _ in taken}) == 2
+    assert len(known) == 3
 
 
 def test_a_new_tensor_with_the_id_of_a_dead_one_is_not_it() -> None:

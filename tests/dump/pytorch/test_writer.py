@@ -12,7 +12,7 @@ from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
 
 def job(path: Path, outcome: Outcome, **facts: object) -> WriteJob:
     tensor = torch.arange(6, dtype=torch.bfloat16).view(2, 3)
-    return WriteJob(path, tensor, outcome, size=12, **facts)  # type: ignore[arg-type]  # tests
+    return WriteJob(str(path), tensor, outcome, size=12, **facts)  # type: ignore[arg-type]  # tests
 
 
 def test_drain_returns_when_everything_is_written(tmp_path: Path) -> None:
@@ -32,6 +32,18 @@ def test_actions_run_after_the_files_queued_before_them(tmp_path: Path) -> None:
         writer.call(lambda: seen.append(len(list(tmp_path.glob("*.pth")))))
     writer.close()
     assert seen == [1, 2, 3, 4, 5]
+
+
+def test_what_is_left_is_flushed_when_nothing_else_waits_and_at_the_end(tmp_path: Path) -> None:
+    done: list[str] = []
+    flushed: list[int] = []
+    writer = BackgroundWriter(flush=lambda: flushed.append(len(done)))
+    writer.call(lambda: done.append("first"))
+    writer.drain()
+    assert flushed[-1] == 1
+    writer.call(lambda: done.append("second"))
+    writer.close()
+    assert flushed[-1] == 2
 
 
 def test_full_queue_makes_the_caller_wait(tmp_path: Path) -> None:
@@ -118,7 +130,9 @@ def test_error_in_an_action_is_reported_and_the_writer_goes_on(
 def test_same_value_is_linked_to_its_first_file(tmp_path: Path) -> None:
     writer, outcome = BackgroundWriter(), Outcome()
     writer.put(job(tmp_path / "a" / "1.pth", outcome))
-    writer.put(WriteJob(tmp_path / "b" / "2.pth", None, outcome, link_from=tmp_path / "a/1.pth"))
+    writer.put(
+        WriteJob(str(tmp_path / "b/2.pth"), None, outcome, link_from=str(tmp_path / "a/1.pth"))
+    )
     writer.close()
     assert (tmp_path / "a" / "1.pth").samefile(tmp_path / "b" / "2.pth")
     assert outcome.tensors == 2
