@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ait_llm.match.atb_torch.align import Pair
-from ait_llm.match.atb_torch.describe import integers, is_float, shape_of, width_of
+from ait_llm.match.atb_torch.describe import integers, is_float, shape_of, size_of, width_of
 from ait_llm.match.atb_torch.fuse import Share
 from ait_llm.match.atb_torch.layers import Block
 from ait_llm.match.atb_torch.layout import Layouts, Piece
@@ -19,6 +19,7 @@ from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.rotary import table_columns
 from ait_llm.match.atb_torch.shapes import Columns
 from ait_llm.match.atb_torch.side import Side, Unit
+from ait_llm.match.atb_torch.turned import turned
 from ait_llm.match.flow import Value
 
 SURE = 0.95
@@ -247,6 +248,39 @@ class Links:
                         torch_columns=columns[1],
                     )
                     self._add_positions(value)
+
+    def add_turned(self) -> None:
+        """Link what ATB's rotary operation gives with what torch's operators compute."""
+        tables = self._torch_tables()
+        if tables is None or tables[0] is None or Role.OPERATOR not in self._torch.roles:
+            return
+        for op, role in enumerate(self._atb.roles):
+            if role is not Role.ROTARY:
+                continue
+            operation = self._atb.operations[op]
+            inputs = {tensor.index: self._atb.value(op, tensor) for tensor in operation.inputs}
+            for tensor in operation.outputs[:2]:
+                source = inputs.get(tensor.index)
+                if source is None:
+                    continue
+                found = [
+                    self._turned(link, tables[0], size_of(link.torch.uses[0].tensor))
+                    for link in self.of_atb.get(source.number, ())
+                    if link.atb_columns is None and link.torch_columns is None
+                ]
+                what = ("query", "key")[tensor.index]
+                for link, value in filter(None, found):
+                    self._add(
+                        self._atb.value(op, tensor),
+                        value,
+                        min(link.confidence, LIKELY),
+                        f"{what} turned by the rotary positions",
+                        alternatives=link.alternatives,
+                    )
+
+    def _turned(self, link: Link, table: Value, size: int) -> tuple[Link, Value] | None:
+        value = turned(self._torch, link.torch, table, size)
+        return None if value is None else (link, value)
 
     def _torch_tables(self) -> tuple[Value | None, Value | None] | None:
         for op, role in enumerate(self._torch.roles):

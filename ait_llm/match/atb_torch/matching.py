@@ -80,6 +80,7 @@ class _Matching:
             self._links.add_layer(place.atb, place.torch, place.certainty)
         self._links.add_splits()
         self._links.add_rotary()
+        self._links.add_turned()
 
     def matches(self) -> Iterator[Match | Unmatched]:
         for op, operation in enumerate(self._atb.operations):
