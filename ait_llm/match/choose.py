@@ -64,16 +64,17 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
 def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Unmatched]:
     """Say for every tensor of two runs which one answers it, or why none does.
 
-    What a more trusted matcher paired stays as it is; a tensor of mine with the same views is
-    paired once. The list is in my execution order, golden tensors without a partner last.
+    What a more trusted matcher paired stays as it is. A tensor of mine may answer several golden
+    ones: a module's output and the input of the next are the same values. The list is in my
+    execution order, golden tensors without a partner last.
 
     Raises:
         FormatError: a topology or ledger cannot be read.
     """
-    matches: dict[tuple[Key, tuple[View, ...]], Match] = {}
+    matches: dict[tuple[Key, tuple[View, ...], Key], Match] = {}
     reasons: dict[tuple[SideName, Key], Unmatched] = {}
     for name in matchers_for(golden, mine, options):
-        earlier = {key for key, _ in matches}
+        earlier = {key for key, _, _ in matches}
         sides = golden, mine
         if name == "by_value":  # it knows nothing of places and must not see what is settled
             answered = {_key(each.golden.record) for each in matches.values()}
@@ -82,9 +83,10 @@ def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Un
             if isinstance(each, Unmatched):
                 reasons.setdefault((each.side, _key(each.record)), each)
             elif _key(each.mine.record) not in earlier:
-                matches.setdefault((_key(each.mine.record), each.mine.views), each)
+                mine_key, golden_key = _key(each.mine.record), _key(each.golden.record)
+                matches.setdefault((mine_key, each.mine.views, golden_key), each)
     ordered: list[Match | Unmatched] = [*matches.values()]
-    ordered += _left("mine", mine, {key for key, _ in matches}, reasons)
+    ordered += _left("mine", mine, {key for key, _, _ in matches}, reasons)
     ordered.sort(key=_my_place)
     answered = {_key(each.golden.record) for each in matches.values()}
     return [*ordered, *_left("golden", golden, answered, reasons)]
