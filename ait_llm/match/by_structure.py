@@ -15,6 +15,7 @@ from ait_llm.match.op_tree import NodePair, TreeAligner, build_tree
 from ait_llm.match.operators import Finding, output_shapes, placed
 from ait_llm.match.quantised import Quantised
 from ait_llm.match.shapes import batch_ratio
+from ait_llm.match.wiring import Links, Wiring
 
 _CERTAIN, _AMBIGUOUS = 0.9, 0.4
 
@@ -27,9 +28,17 @@ def by_structure(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Matc
     ratio = batch_ratio(output_shapes((pair.golden, pair.mine) for pair in pairs))
     addresses = Addresses([(pair.golden, pair.mine) for pair in pairs], ratio)
     quantised = Quantised(*operations)
-    for pair in pairs:
+    links = Links(Wiring(golden), Wiring(mine))
+    # members first: they say which inputs of the graphs around them belong together
+    for pair in sorted(pairs, key=lambda each: each.mine.operation.is_graph):
         finding = replace(_finding(pair), ratio=ratio, special=addresses.align)
-        yield from quantised.match(pair.golden, pair.mine, finding, pair.rivals)
+        one, other = pair.golden.operation, pair.mine.operation
+        if one.is_graph and other.is_graph and len(one.inputs) != len(other.inputs):
+            yield from links.inputs(pair.golden, pair.mine, finding)
+        for found in quantised.match(pair.golden, pair.mine, finding, pair.rivals):
+            if isinstance(found, Match) and not other.is_graph:
+                links.note(found)
+            yield found
     paired = [{id(pair.golden) for pair in pairs}, {id(pair.mine) for pair in pairs}]
     for each in operations[0]:
         if id(each) not in paired[0]:

@@ -114,14 +114,20 @@ class SavedTensor:
 
 @dataclass(frozen=True, slots=True)
 class SavedPair:
-    """One line of a mapping file: two tensors, and what made the pair."""
+    """One line of a mapping file.
+
+    Attributes:
+        golden, mine: the tensors.
+        rule, confidence, reason: what made the pair, see :class:`Match`.
+        models: only for passes of these ATB models, golden and mine; empty for any.
+    """
 
     golden: SavedTensor
     mine: SavedTensor
     rule: str = "given"
     confidence: float = 1.0
     reason: str = ""
-    model: str = ""
+    models: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)

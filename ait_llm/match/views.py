@@ -193,6 +193,50 @@ def apply(array: Array, views: Sequence[View]) -> Array:
     return array
 
 
+def shape_after(shape: Sequence[int], views: Sequence[View]) -> tuple[int, ...]:
+    """Shape that :func:`apply` gives an array of ``shape``, without an array.
+
+    Raises:
+        ValueError: a view does not fit.
+    """
+    dims = tuple(shape)
+    for view in views:
+        axis = getattr(view, "axis", 0)
+        refusal = ValueError(f"{view} does not fit shape {list(dims)}")
+        if not isinstance(view, Reshape | Reorder | FirstUse) and not -len(dims) <= axis < len(
+            dims
+        ):
+            if isinstance(view, Dequantise) and len(view.scale) == len(view.offset) == 1:
+                continue
+            raise refusal
+        if isinstance(view, Part):
+            if not 0 <= view.start <= view.stop <= dims[axis]:
+                raise refusal
+            dims = (*dims[:axis], view.stop - view.start, *dims[axis + 1 :])
+        elif isinstance(view, Rows):
+            if any(not 0 <= index < dims[axis] for index in view.indices):
+                raise refusal
+            dims = (*dims[:axis], len(view.indices), *dims[axis + 1 :])
+        elif isinstance(view, Reshape):
+            if prod(view.shape) != prod(dims):
+                raise refusal
+            dims = view.shape
+        elif isinstance(view, Reorder):
+            if sorted(view.axes) != list(range(len(dims))):
+                raise refusal
+            dims = tuple(dims[place] for place in view.axes)
+        elif isinstance(view, Repeat):
+            dims = (*dims[:axis], dims[axis] * view.times, *dims[axis + 1 :])
+        elif isinstance(view, Shift):
+            if dims[axis] % view.times:
+                raise refusal
+        elif isinstance(view, Dequantise) and (
+            {len(view.scale), len(view.offset)} - {1, dims[axis]}
+        ):
+            raise refusal
+    return dims
+
+
 def describe(views: Sequence[View]) -> str:
     """Views in words, such as ``as [11, 64], 0:64 of axis 1``."""
     return ", ".join(map(str, views))
