@@ -212,6 +212,9 @@ class AtbOperation:
     kernels: tuple[AtbKernel, ...] = field(repr=False)
     files: Files = field(repr=False, compare=False)
     place: Place = field(repr=False, compare=False)
+    _tensors: tuple[AtbTensor, ...] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def name(self) -> str:
@@ -252,8 +255,15 @@ class AtbOperation:
 
     @property
     def tensors(self) -> tuple[AtbTensor, ...]:
-        """All tensors: phase before first, inputs before outputs."""
-        return list_tensors(self.folder, self.files, self.place)
+        """All tensors: phase before first, inputs before outputs.
+
+        The same objects each time, so that their headers are read once.
+        """
+        if self._tensors is None:
+            tensors = list_tensors(self.folder, self.files, self.place)
+            object.__setattr__(self, "_tensors", tensors)
+        assert self._tensors is not None
+        return self._tensors
 
     @property
     def inputs(self) -> tuple[AtbTensor, ...]:

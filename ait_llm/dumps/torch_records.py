@@ -12,7 +12,7 @@ from ait_llm.dumps.model import Phase, Role
 from ait_llm.errors import FormatError
 from ait_llm.formats import LoadedTensor, Statistics, load, measure
 from ait_llm.formats.elements import Array
-from ait_llm.formats.opening import contained
+from ait_llm.formats.opening import contained_file
 from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_header import read_pth_header
 from ait_llm.formats.pth_payload import pth_payloads
@@ -39,6 +39,9 @@ class TorchTensor:
     root: Path = field(repr=False, compare=False)
     exists: bool = True
     recorded: tuple[DType, tuple[int, ...], Statistics] | None = field(default=None, repr=False)
+    _known: tuple[DType, tuple[int, ...]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def name(self) -> str:
@@ -117,7 +120,7 @@ class TorchTensor:
         """
         if not self.exists:
             return None
-        payloads = pth_payloads(contained(self.path, self.root))
+        payloads = pth_payloads(contained_file(self.path, self.root))
         return payloads.get("") if payloads is not None and len(payloads) == 1 else None
 
     def nd(self) -> Array:
@@ -129,12 +132,19 @@ class TorchTensor:
         return self._load().torch()
 
     def _header(self) -> tuple[DType, tuple[int, ...]]:
+        """Type and shape, read once."""
+        if self._known is None:
+            object.__setattr__(self, "_known", self._read_header())
+        assert self._known is not None
+        return self._known
+
+    def _read_header(self) -> tuple[DType, tuple[int, ...]]:
         if self.recorded is not None and self.recorded[0] is not DType.UNDEFINED:
             return self.recorded[:2]
         if not self.exists and self.recorded is not None:
             return self.recorded[:2]
         if self.exists:
-            header = read_pth_header(contained(self.path, self.root))
+            header = read_pth_header(contained_file(self.path, self.root))
             if header is not None:
                 return header.dtype, header.shape
         loaded = self._load()
@@ -145,7 +155,7 @@ class TorchTensor:
             raise FormatError(
                 self.path, "was not saved, only its statistics were", "Dump with --type torch"
             )
-        return load(contained(self.path, self.root))
+        return load(contained_file(self.path, self.root))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ slot number that a damaged file makes up.
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ _STORAGES = {
 _BY_NAME = {member.torch_name: member for member in DType if member.torch_name is not None}
 _MAX_RANK = 32
 _MAX_COUNT = 2**63 - 1
+_SMALL = 1024
 _MARK = object()
 
 
@@ -79,9 +81,21 @@ class _Storage:
 def read_tensor_pickle(data: bytes) -> Any:
     """The value that the pickle describes: :class:`StoredTensor` or containers of such.
 
+    The result is shared between calls and must not be changed.
+
     Raises:
         UnexpectedPickleError: it is damaged, or needs more than that.
     """
+    return _read(data) if len(data) > _SMALL else _read_small(data)
+
+
+@functools.lru_cache(maxsize=1024)
+def _read_small(data: bytes) -> Any:
+    """Files of tensors of one type and shape hold the same pickle."""
+    return _read(data)
+
+
+def _read(data: bytes) -> Any:
     try:
         return _Interpreter(data).run()
     except (IndexError, KeyError, TypeError, ValueError, struct.error, OverflowError) as error:
