@@ -47,6 +47,7 @@ def page(report: Report) -> str:
         "verdict": "INCOMPLETE" if report.verdict is Verdict.SKIPPED else report.verdict.value,
         "verdict_class": report.verdict.value.lower(),
         "sentence": _sentence(report),
+        "evidence": report.origins[0].evidence if report.origins else "",
         "golden": report.golden.path,
         "mine": report.mine.path,
         "about": _about(report),
@@ -89,10 +90,7 @@ def _sentence(report: Report) -> str:
         first = report.origins[0]
         certain = "The error starts at" if first.certain else "The error probably starts at"
         golden = f", which answers {first.golden_op}" if first.golden_op else ""
-        return (
-            f"{certain} {first.op} (token {first.step}){golden}"
-            f"{': ' + first.evidence if first.evidence else ''}"
-        )
+        return f"{certain} {first.op} (token {first.step}){golden}"
     counts = report.counts
     if counts[Verdict.FAIL]:
         return (

@@ -147,7 +147,8 @@ def read_side(data: Object) -> Side:
 
 def _object(item: Any) -> Object:  # any of the frozen types of core.comparison
     result: Object = {}
-    for name, default in _defaults(type(item)):
+    owner: Any = type(item)
+    for name, default in _defaults(owner):
         value = getattr(item, name)
         if value is default or value == default:
             continue
@@ -168,7 +169,7 @@ def _object(item: Any) -> Object:  # any of the frozen types of core.comparison
 
 
 @cache
-def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:  # defaults are of any type
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:  # a dataclass and its defaults
     """Fields in their order, with their defaults; MISSING where there is none."""
     return tuple(
         (field.name, field.default_factory() if callable(field.default_factory) else field.default)

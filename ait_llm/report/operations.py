@@ -11,6 +11,8 @@ from ait_llm.core.comparison import Comparison, Report, TensorRecord, Verdict
 from ait_llm.report.wording import why_not
 
 WORST_FIRST = (Verdict.FAIL, Verdict.ERROR, Verdict.SKIPPED, Verdict.PASS)
+# Of an operation: an output without a partner does not hide that another one passed.
+_LOUDEST_FIRST = (Verdict.FAIL, Verdict.ERROR, Verdict.PASS, Verdict.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class CalledOperation:
         mine: False if the operation is of the golden side and has no counterpart.
         layer: the layer it belongs to, see :func:`layer_of`.
         indices: of its comparisons in the report.
-        verdict: the worst of its comparisons.
+        verdict: what its outputs say, or all its tensors where no output was looked at.
     """
 
     record: TensorRecord
@@ -41,17 +43,23 @@ def called_operations(report: Report) -> list[CalledOperation]:
     result = []
     for indices in groups.values():
         first = report.comparisons[indices[0]]
-        found = {report.comparisons[index].verdict for index in indices}
         result.append(
             CalledOperation(
                 record=first.record,
                 mine=first.mine is not None,
                 layer=layer_of(first.record, names),
                 indices=tuple(indices),
-                verdict=next(verdict for verdict in WORST_FIRST if verdict in found),
+                verdict=verdict_of([report.comparisons[index] for index in indices]),
             )
         )
     return result
+
+
+def verdict_of(items: Sequence[Comparison]) -> Verdict:
+    """The verdict on an operation: that of its outputs, or of all where it has none."""
+    outputs = [item for item in items if item.record.role != "in"] or items
+    found = {item.verdict for item in outputs}
+    return next(verdict for verdict in _LOUDEST_FIRST if verdict in found)
 
 
 def layer_of(record: TensorRecord, names: dict[str, str] | None = None) -> str:
@@ -132,12 +140,3 @@ def _top_level_names(records: Iterable[TensorRecord]) -> dict[str, str]:
         if record.op_id.isdecimal():
             names.setdefault(record.op_id, f"{record.op_id} {record.op_type}".strip())
     return names
-
-
-def outputs(report: Report, indices: Sequence[int]) -> list[Comparison]:
-    """Those of the comparisons that are of outputs."""
-    return [
-        report.comparisons[index]
-        for index in indices
-        if report.comparisons[index].record.role != "in"
-    ]

@@ -134,9 +134,9 @@ def _single(report: Report, item: Comparison) -> Iterator[Row]:
         text = f"{value:.8g}" if value is not None else f"n/a, {item.missing.get(name, 'unknown')}"
         limit = f" (limit {short(item.tolerance[name])})" if name in item.tolerance else ""
         yield "", f"{name} {text}{limit}"
-    for name, limit in item.tolerance.items():
+    for name, applied in item.tolerance.items():
         if name not in report.metrics and name in item.needed:
-            yield "", f"{name} {short(item.needed[name])} (limit {short(limit)})"
+            yield "", f"{name} {short(item.needed[name])} (limit {short(applied)})"
     if (text := _worst_element(item)) != "":
         yield "", text
 
@@ -162,15 +162,17 @@ def _origins(report: Report) -> Iterator[Row]:
         yield "", first.evidence
     if first.index is not None and first.index < len(report.comparisons):
         item = report.comparisons[first.index]
-        yield "", f"{item.record.name}: {why_not(item)}"
+        record = item.record  # of a graph around the operation where only that was compared
+        yield "", f"{record.name if record.op == first.op else record.title}: {why_not(item)}"
         if (text := _worst_element(item)) != "":
             yield "", text
-    if first.inherited is not None or first.introduced is not None:
-        yield (
-            "",
-            f"relative error: {short(first.inherited)} inherited from its inputs, "
-            f"{short(first.introduced)} introduced by itself",
-        )
+    parts = (
+        (first.inherited, "inherited from its inputs"),
+        (first.introduced, "introduced by itself"),
+    )
+    known = [f"{short(value)} {text}" for value, text in parts if value is not None]
+    if known:
+        yield "", f"relative error: {', '.join(known)}"
     if not first.certain and first.candidates:
         names = ", ".join(first.candidates[:MANY])
         more = len(first.candidates) - MANY

@@ -108,7 +108,7 @@ def test_the_head_says_verdict_and_origin_without_a_script() -> None:
     text = html_page.page(decoder_report())
     assert '<span class="badge big fail" id="verdict">FAIL</span>' in text
     assert "The error starts at SelfAttentionOperation_3_0_2 (token 0), which answers" in text
-    assert "its inputs pass with 0.000225 and its output fails with 0.31</h1>" in text
+    assert ">its inputs pass with 0.000225 and its output fails with 0.31</p>" in text
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ const [PASS, FAIL, SKIPPED, ERROR] = [0, 1, 2, 3];
 const VERDICTS = source.verdicts;
 const SIGNS = ["\u2713", "\u2717", "\u2013", "!"];
 const WORST_FIRST = [FAIL, ERROR, SKIPPED, PASS];
+const LOUDEST = [FAIL, ERROR, PASS, SKIPPED]; // of a graph: what was skipped in it does not hide what passed
 
 const toNumber = (value) => (value === null || value === undefined ? null : Number(value));
 const numbersOf = (object) => Object.fromEntries(Object.entries(object || {}).map(([key, value]) => [key, Number(value)]));
@@ -40,11 +41,9 @@ const rows = source.rows.map((raw, index) => {
 });
 
 for (const origin of source.origins) {
-  const operation = origin.row !== null
-    ? rows[origin.row].operation
-    : operations.find((o) => o.mine && o.op === origin.op && o.id === origin.op_id && o.step === origin.step
-        && o.device === origin.device && o.pid === origin.pid);
-  origin.operation = operation || null;
+  const operation = operations.find((o) => o.mine && o.op === origin.op && o.id === origin.op_id && o.step === origin.step
+    && o.device === origin.device && o.pid === origin.pid) || (origin.row !== null ? rows[origin.row].operation : null);
+  origin.operation = operation;
   if (operation) operation.origin = origin;
 }
 
@@ -70,7 +69,7 @@ function short(value) {
   const size = Math.abs(value);
   return size >= 1e6 || size < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(size > 0.9 && size < 1 ? 6 : 4)));
 }
-const worstOf = (verdicts) => WORST_FIRST.find((verdict) => verdicts.has(verdict));
+const worstOf = (verdicts) => LOUDEST.find((verdict) => verdicts.has(verdict));
 const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const titleOf = (operation) => operation.op + (operation.call ? ` (call ${operation.call})` : "");
 

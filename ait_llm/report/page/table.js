@@ -10,7 +10,7 @@ const COLUMNS = [
   { name: "operator", key: (row) => row.operation.op, cell: (row) => h("button", { type: "button", class: "link", onclick: (event) => { event.stopPropagation(); choose(row); } }, titleOf(row.operation)) },
   { name: "tensor", key: (row) => row.name, cell: (row) => row.name },
   { name: "golden", key: (row) => row.golden, cell: (row) => row.golden },
-  { name: "reason", wide: true, key: (row) => row.reason, cell: (row) => row.reason },
+  { name: "reason", wide: true, key: (row) => row.reason, cell: (row) => h("div", { title: row.reason }, row.reason) },
   ...METRIC_ORDER.map(([name, place]) => ({ name, numeric: true, key: byNumber((row) => row.values[place]), cell: (row) => (row.values[place] === null ? "" : short(row.values[place])) })),
   { name: "inherited", numeric: true, key: byNumber((row) => row.inherited), cell: (row) => (row.inherited === null ? "" : short(row.inherited)) },
   { name: "introduced", numeric: true, key: byNumber((row) => row.introduced), cell: (row) => (row.introduced === null ? "" : short(row.introduced)) },

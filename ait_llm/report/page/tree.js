@@ -27,12 +27,14 @@ const expanded = new Set();
 function judge(node) {
   const found = new Set(node.operations.filter(inStep).map((operation) => operation.verdict));
   node.failing = node.operations.filter((operation) => inStep(operation) && operation.verdict === FAIL).length;
+  node.skipped = node.operations.filter((operation) => inStep(operation) && operation.verdict === SKIPPED).length;
   node.origin = node.operations.some((operation) => operation.origin && inStep(operation));
   node.hasOrigin = node.origin;
   for (const child of node.children.values()) {
     judge(child);
     for (const verdict of child.found) found.add(verdict);
     node.failing += child.failing;
+    node.skipped += child.skipped;
     node.hasOrigin = node.hasOrigin || child.hasOrigin;
   }
   node.found = found;
@@ -52,7 +54,8 @@ function drawNode(node, depth) {
   }, h("span", { class: "twig", onclick: (event) => { event.stopPropagation(); toggle(node); } }, leaf ? "" : open ? "\u25be" : "\u25b8"), sign(node.verdict),
   h("span", {}, name), h("small", {}, aside), node.origin && originBadge(),
   !open && !leaf && node.hasOrigin && !node.origin && h("span", { class: "bad", title: "the origin is inside" }, "\u2605"),
-  !leaf && node.failing > 0 && h("small", { class: "bad" }, `${node.failing} failing`)));
+  !leaf && node.failing > 0 && h("small", { class: "bad" }, `${node.failing} failing`),
+  !leaf && node.skipped > 0 && h("small", {}, `${node.skipped} not compared`)));
   if (open && !leaf) item.append(h("ul", { role: "group" }, visible(node).map((child) => drawNode(child, depth + 1))));
   return item;
 }
