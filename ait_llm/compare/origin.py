@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ait_llm.compare.introduced import Introduced
+from ait_llm.compare.origin_growth import sudden_growth
 from ait_llm.compare.origin_inherited import inherited_error
 from ait_llm.compare.origin_search import Finding, Search
-from ait_llm.compare.origin_values import RunValues, key_of
+from ait_llm.compare.origin_values import RunValues, record_key
 from ait_llm.core.comparison import Comparison, Origin, Verdict
 from ait_llm.errors import MissingDependencyError
 from ait_llm.match.model import Match, Run
@@ -41,11 +42,14 @@ class Findings:
     Attributes:
         origins: at most one per run of mine, the earliest first.
         shares: by index of the comparison, for those of operations that were recomputed.
+        failures: by index of a comparison that passed, why it fails nevertheless: recomputation
+            shows that an operation is wrong within the tolerance.
         problem: why nothing could be recomputed, empty if it could.
     """
 
     origins: tuple[Origin, ...] = ()
     shares: Mapping[int, Shares] = field(default_factory=dict)
+    failures: Mapping[int, str] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -58,8 +62,8 @@ def find_origins(
 ) -> Findings:
     """Find where the error of each of my runs started.
 
-    Only runs with a failed comparison cost anything: their tensors are traced, and a handful of
-    operations near the first failure are computed once more.
+    Only runs with a failed comparison, or one whose error grows suddenly, cost anything: their
+    tensors are traced, and a handful of operations near that place are computed once more.
 
     Args:
         comparisons: of the whole report.
@@ -71,6 +75,7 @@ def find_origins(
     by_run = _by_run(comparisons, runs)
     origins: list[Origin] = []
     shares: dict[int, Shares] = {}
+    failures: dict[int, str] = {}
     searches: dict[tuple[int, int], list[Search]] = {}
     started: dict[tuple[int, int], set[tuple[str, int]]] = {}
     for place in sorted(by_run, key=lambda at: (runs[at].device, runs[at].pid, runs[at].step)):
@@ -78,11 +83,13 @@ def find_origins(
         earlier = searches.setdefault((run.device, run.pid), [])
         values = RunValues(run, comparisons, indices)
         search = Search(values, comparisons, deep=deep, earlier=earlier)
-        if deep or any(comparisons[index].verdict is Verdict.FAIL for index in indices):
+        grown = list(sudden_growth(run, comparisons, indices))
+        failed = any(comparisons[index].verdict is Verdict.FAIL for index in indices)
+        if deep or failed or grown:
             try:
-                found = search.find()
+                found = search.find(grown)
             except MissingDependencyError as error:
-                return Findings(tuple(origins), shares, str(error))
+                return Findings(tuple(origins), shares, failures, str(error))
             shares |= _shares(search, comparisons, matches or {})
             known = started.setdefault((run.device, run.pid), set())
             if found is not None and (not known or found.own):
@@ -90,19 +97,26 @@ def find_origins(
                 key = (found.origin.op, found.origin.step)
                 if key not in known:
                     origins.append(_with_shares(found, shares))
+                    if not failed and found.origin.index is not None:
+                        failures[found.origin.index] = found.origin.evidence
                 known.add(key)
         earlier.append(search)
-    return Findings(tuple(origins), shares)
+    return Findings(tuple(origins), shares, failures)
 
 
 def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> list[Comparison]:
-    """The comparisons with what is known of inherited and introduced error."""
-    return [
-        replace(item, inherited=share.inherited, introduced=share.introduced)
-        if (share := findings.shares.get(index)) is not None
-        else item
-        for index, item in enumerate(comparisons)
-    ]
+    """The comparisons with what is known of inherited and introduced error.
+
+    Where an operation was caught within the tolerances, the comparison that shows it fails.
+    """
+    applied = list(comparisons)
+    for index, share in findings.shares.items():
+        applied[index] = replace(
+            applied[index], inherited=share.inherited, introduced=share.introduced
+        )
+    for index, reason in findings.failures.items():
+        applied[index] = replace(applied[index], verdict=Verdict.FAIL, reason=reason)
+    return applied
 
 
 def _by_run(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> dict[int, list[int]]:
@@ -117,7 +131,7 @@ def _by_run(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> dict[int,
         record = comparison.mine
         if record is None:
             continue
-        place = places.get((record.device, record.pid, *key_of(record)))
+        place = places.get((record.device, record.pid, *record_key(record)))
         if place is not None:
             found.setdefault(place, []).append(index)
     return found
@@ -134,7 +148,7 @@ def _shares(
         operation = search.values.run.operations[op]
         for value in search.values.outputs(op):
             known = search.values.evidence.get(value.number)
-            for index in known.failed if known is not None else ():
+            for index in (*known.failed, *known.passed) if known is not None else ():
                 record = comparisons[index].mine
                 if record is None or record.role != "out" or record.op != operation.name:
                     continue

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from ait_llm.compare.introduced import Introduced, Unknown, introduced_error
 from ait_llm.compare.origin_values import RunValues, Upstream
@@ -20,6 +22,7 @@ from ait_llm.core.comparison import Comparison, Origin
 
 # Operations that are recomputed per failing run unless the user wants all.
 _BUDGET = 16
+_LOOKS = 4  # places of sudden growth that are looked at in a run without failure
 # The error of a pair that agrees to the last bit still counts as this much, so that a first
 # rounding is no infinite growth.
 _FLOOR = 2.0**-13
@@ -67,11 +70,15 @@ class Search:
         self._earlier = tuple(earlier)
         self._examine = examine
 
-    def find(self) -> Finding | None:
-        """The origin; None where nothing went wrong."""
+    def find(self, grown: Iterable[int] = ()) -> Finding | None:
+        """The origin; None where nothing went wrong.
+
+        Args:
+            grown: comparisons that are worth a look where none failed.
+        """
         failed = self.values.first_failure()
         if failed is None:
-            return self._among_all() if self._deep else None
+            return self._among_all() if self._deep else self._among_grown(grown)
         near = self.values.upstream(failed)
         if near.differing:
             return self._differing(near.differing[0])
@@ -91,10 +98,25 @@ class Search:
             operation = self.values.run.operations[op]
             if self.values.is_leaf(op):
                 known = self._examine(operation, in_place=self.values.works_in_place(op))
+                known = self._believable(op, known)
             else:
                 known = Unknown(f"{operation.type} computes between its members")
             self.examined[op] = known
         return known
+
+    def _believable(self, op: int, result: Introduced | Unknown) -> Introduced | Unknown:
+        """Mistrust a golden operator from which both sides are further away than from each other.
+
+        Its definition may lack a variant that the library has.
+        """
+        if isinstance(result, Introduced) and result.is_wrong and math.isfinite(result.error):
+            value = self.values.flow.at(op, "out", result.output)
+            known = self.values.evidence.get(value.number) if value is not None else None
+            error = self.values.error(value.number) if value is not None else None
+            if known and known.is_right and error is not None and result.error > 4 * error:
+                kind = self.values.run.operations[op].type
+                return Unknown(f"the golden {kind} disagrees with both sides")
+        return result
 
     def _decide(self, candidates: Sequence[int], failed: int, near: Upstream) -> Finding | None:
         """Tell the guilty one of the operations between agreeing values and the first failure."""
@@ -210,16 +232,35 @@ class Search:
         others = [candidate for candidate in near.operations if candidate != op]
         return replace(self._finding(op, text, False, others), own=False)
 
+    def _among_grown(self, grown: Iterable[int]) -> Finding | None:
+        """Operations before a sudden growth of the error, although all comparisons passed."""
+        for index in islice(grown, _LOOKS):
+            value = self.values.value_of(index)
+            if value is None or self.values.producer(value) is None:
+                continue
+            near = self.values.upstream(value).operations[-_BUDGET:]
+            results = {op: self.introduced(op) for op in near}
+            guilty = _guilty(results)
+            measured = results[guilty] if guilty is not None else None
+            if guilty is not None and isinstance(measured, Introduced) and measured.is_wrong:
+                found = self._recomputed(guilty, results, [], None)
+                return self._tolerated(found, index)
+        return None
+
+    def _tolerated(self, found: Finding, index: int | None) -> Finding:
+        """A finding that no comparison shows."""
+        origin = found.origin
+        shown = origin.index if origin.index is not None else index
+        text = without_failure(origin.evidence)
+        return replace(found, origin=replace(origin, evidence=text, index=shown))
+
     def _among_all(self) -> Finding | None:
         """Every operation recomputed although all comparisons passed."""
         results = {op: self.introduced(op) for op in self.values.leaves()}
         guilty = _guilty(results)
         if guilty is None:
             return None
-        found = self._recomputed(guilty, results, [], None)
-        return replace(
-            found, origin=replace(found.origin, evidence=without_failure(found.origin.evidence))
-        )
+        return self._tolerated(self._recomputed(guilty, results, [], None), None)
 
     def _differing(self, value: int) -> Finding:
         readers = [use.op for use in self.values.flow.values[value].reads]

@@ -14,7 +14,6 @@ from ait_llm.match.model import Run
 
 DISTANCE = "relative_euclidean_distance"
 _Key = tuple[str, int, int]
-_Place = tuple[str, int, int, str, int]
 
 
 @dataclass(slots=True)
@@ -51,12 +50,13 @@ class Upstream:
     unknown: tuple[int, ...]
 
 
-def key_of(record: TensorRecord) -> _Key:
+def record_key(record: TensorRecord) -> _Key:
     """The operation of a tensor within its process."""
     return (record.op, record.step, record.call)
 
 
-def _key(operation: Operation) -> _Key:
+def operation_key(operation: Operation) -> _Key:
+    """An operation within its process."""
     # only dumps of torch modules count calls
     return (operation.name, operation.step, getattr(operation, "call", 0))
 
@@ -83,24 +83,34 @@ class RunValues:
     @cached_property
     def evidence(self) -> Mapping[int, Evidence]:
         """What is known, by number of the value."""
-        places = {_key(operation): op for op, operation in enumerate(self.run.operations)}
         found: dict[int, Evidence] = {}
         for index in self._indices:
-            comparison = self._comparisons[index]
-            record = comparison.mine
-            if record is None or record.role not in ("in", "out"):
-                continue
-            op = places.get(key_of(record))
-            if op is None or comparison.verdict not in (Verdict.PASS, Verdict.FAIL):
-                continue
-            role: Role = "in" if record.role == "in" else "out"
-            if role == "in" and record.index in self._overwritten.get(op, ()):
-                continue  # its file holds what the operation left there
-            value = self.flow.at(op, role, record.index)
-            if value is not None:
-                known = found.setdefault(value.number, Evidence())
-                (known.passed if comparison.verdict is Verdict.PASS else known.failed).append(index)
+            verdict = self._comparisons[index].verdict
+            if (
+                verdict in (Verdict.PASS, Verdict.FAIL)
+                and (value := self.value_of(index)) is not None
+            ):
+                known = found.setdefault(value, Evidence())
+                (known.passed if verdict is Verdict.PASS else known.failed).append(index)
         return found
+
+    def value_of(self, index: int) -> int | None:
+        """Number of the value that a comparison is about, on my side."""
+        record = self._comparisons[index].mine
+        if record is None or record.role not in ("in", "out"):
+            return None
+        op = self._places.get(record_key(record))
+        if op is None:
+            return None
+        role: Role = "in" if record.role == "in" else "out"
+        if role == "in" and record.index in self._overwritten.get(op, ()):
+            return None  # its file holds what the operation left there
+        value = self.flow.at(op, role, record.index)
+        return value.number if value is not None else None
+
+    @cached_property
+    def _places(self) -> Mapping[_Key, int]:
+        return {operation_key(operation): op for op, operation in enumerate(self.run.operations)}
 
     @cached_property
     def _overwritten(self) -> Mapping[int, frozenset[int]]:

@@ -158,4 +158,4 @@ def first_seen_later(values: RunValues, failed: int) -> str:
 
 def without_failure(evidence: str) -> str:
     """The evidence of an operation whose error stays within every tolerance."""
-    return f"{evidence}; all comparisons pass nevertheless"
+    return f"{evidence}; this is within the tolerance of the comparisons"

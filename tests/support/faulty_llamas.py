@@ -1,6 +1,6 @@
 """The Llama demo many times with one fault each, every run in a process of its own.
 
-It is started as a program: ``python -m tests.support.faulty_llamas GOLDEN LAYERS FAULT...``, where
+It is started as a program: ``python faulty_llamas.py GOLDEN LAYERS FAULT...``, where
 GOLDEN is the file with the tokens that all runs take and an empty FAULT is a run without. Starting
 Python and PyTorch takes longer than a run of the tiny model, so the runs are forked from one
 process, a few at a time. Each prints its process id and its fault.

@@ -1,0 +1,54 @@
+"""Which operator is named as the origin of each fault of hostatb, in each layer.
+
+    python scripts/bench/fault_matrix.py [--full] [--deep]
+
+The Llama demo runs once per fault and operator. Every run is compared with the PyTorch twin without
+a mapping file; the first origin in the report must be the operator that is wrong. ``--full`` puts
+each fault into every operator that it applies to, ``--deep`` recomputes every operation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+
+import fault_matrix as matrix
+
+from ait_llm.core.comparison import Verdict
+
+
+def main() -> int:
+    """Print the table; 1 if a run without fault blames somebody or less than 9 of 10 are found."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--full", action="store_true", help="every operator that a fault fits")
+    parser.add_argument("--deep", action="store_true", help="recompute every operation")
+    given = parser.parse_args()
+    cases = matrix.full_matrix() if given.full else matrix.short_matrix()
+    with tempfile.TemporaryDirectory() as folder:
+        golden = matrix.dump_golden(Path(folder, "golden"))
+        requests = ["", *(case.request for case in cases)]
+        runs = matrix.dump_faulty(Path(folder, "mine"), golden, requests)
+        start = time.process_time()
+        clean = matrix.compare(golden, runs[""], deep=given.deep, jobs=1)
+        print(f"{'no fault':50} {clean.verdict.name} blamed: {matrix.named(clean) or 'nobody'}")
+        found = 0
+        for case, report in matrix.reports(golden, runs, cases, deep=given.deep):
+            named = matrix.named(report)
+            right = named == case.op_id
+            found += right
+            fails = report.counts[Verdict.FAIL]
+            certain = "certain" if report.origins and report.origins[0].certain else ""
+            note = "" if right else "  <- missed" if not named else "  <- WRONG"
+            print(f"{case!s:45} {case.op_id:12} {fails:4} fail  named {named:12} {certain}{note}")
+        seconds = time.process_time() - start
+    print(f"{found} of {len(cases)} faulty operators named; {seconds:.0f} s of processor time")
+    return int(bool(clean.origins) or found < 0.9 * len(cases))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
