@@ -166,4 +166,5 @@ def ordinals(values: Array, dtype: DType) -> NDArray[np.int64]:
 
 
 def _rounded(values: Array, dtype: DType) -> Array:
-    return values.astype(np.float64).astype(dtype.numpy_type)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite
+        return values.astype(np.float64).astype(dtype.numpy_type)
