@@ -9,6 +9,7 @@ import click
 from ait_llm.cli.main import GROUP, LazyGroup
 
 _COMMANDS = {
+    "compare": "ait_llm.cli.compare:compare",
     "doctor": "ait_llm.cli.doctor:doctor",
     "dump": "ait_llm.cli.dump:dump",
     "show": "ait_llm.cli.show:show",

@@ -18,8 +18,9 @@ from ait_llm.compare.work import MAX_JOBS, Item, default_jobs, measure_all
 from ait_llm.core.comparison import Comparison, Problem, Report
 from ait_llm.errors import UsageError
 from ait_llm.match.choose import match_runs
-from ait_llm.match.model import MatchOptions, Unmatched
+from ait_llm.match.model import Match, MatchOptions, Run, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
+from ait_llm.match.saved_mapping import read_either, read_mapping
 from ait_llm.match.scenario import find_scenario
 from ait_llm.metrics import (
     METRIC_NAMES,
@@ -29,6 +30,8 @@ from ait_llm.metrics import (
     parse_tolerance,
 )
 from ait_llm.metrics import metrics as known_metrics
+
+FoundMatches = Sequence[tuple[Run, Run, Sequence[Match]]]
 
 
 def compare(
@@ -48,6 +51,7 @@ def compare(
     resume: Path | str | None = None,
     stop: threading.Event | None = None,
     on_start: Callable[[Report], None] | None = None,
+    on_matches: Callable[[FoundMatches], None] | None = None,
     on_comparison: Callable[[int, Comparison], None] | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Report:
@@ -61,7 +65,7 @@ def compare(
         golden_path: file, folder or dump of the trusted side.
         my_path: the same of the side under suspicion.
         op_mapping_file: the user's table of operator types, a JSON file or a folder with
-            ``op_mapping_file.json``.
+            ``op_mapping_file.json``; or a saved mapping.
         mapping: a file made by ``--save-mapping``, perhaps edited.
         weights: take both sides as weights, also those that a dump saved.
         by_value: match by fingerprints of values what nothing else matched.
@@ -76,6 +80,7 @@ def compare(
         stop: when set, the comparison ends early with a partial report. So does a
             KeyboardInterrupt.
         on_start: called once with a report that has no comparisons yet.
+        on_matches: called once with each pair of passes and its matches, before they are measured.
         on_comparison: called with the place in the report of each comparison as it is finished,
             in any order; again for those that learn of their inherited error at the end.
         on_progress: called after each batch of pairs.
@@ -127,7 +132,7 @@ def compare(
     )
     if on_start is not None:
         on_start(report)
-    items = _match(pairing, match_options)
+    items = _match(pairing, match_options, on_matches)
     total = len(items)
     measured = measure_all(
         items,
@@ -200,24 +205,31 @@ def _match_options(
 ) -> MatchOptions:
     table = saved = None
     if op_mapping_file is not None:
-        from ait_llm.match.op_mapping import read_op_mapping
-
-        table = read_op_mapping(Path(op_mapping_file))
+        table, saved = read_either(Path(op_mapping_file))
     if mapping is not None:
-        from ait_llm.match.saved_mapping import read_mapping
-
         saved = read_mapping(Path(mapping))
     return MatchOptions(op_mapping=table, mapping=saved, by_value=by_value)
 
 
-def _match(pairing: Pairing, options: MatchOptions) -> list[Item]:
+def _match(
+    pairing: Pairing,
+    options: MatchOptions,
+    on_matches: Callable[[FoundMatches], None] | None,
+) -> list[Item]:
     """What answers what, in my execution order; golden tensors without a partner last."""
     ours: list[Item] = []
     golden_only: list[Item] = []
+    found: list[tuple[Run, Run, Sequence[Match]]] = []
     for pair in pairing.pairs:
+        matches: list[Match] = []
         for item in match_runs(pair.golden, pair.mine, options):
             alone = isinstance(item, Unmatched) and item.side == "golden"
             (golden_only if alone else ours).append(item)
+            if isinstance(item, Match):
+                matches.append(item)
+        found.append((pair.golden, pair.mine, matches))
+    if on_matches is not None:
+        on_matches(found)
     return ours + golden_only
 
 

@@ -1,0 +1,249 @@
+"""``ait llm compare``: two dumps in, the guilty operator out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ait_llm.cli.compare_text import as_dict, given_words, started, what_next
+from ait_llm.cli.params import (
+    ListOption,
+    ManyOption,
+    WordsCommand,
+    absolute_path,
+    allow_skip_option,
+    comma_list,
+    json_option,
+    log_level_option,
+)
+from ait_llm.cli.progress import ProgressLine
+from ait_llm.compare import compare as compare_paths
+from ait_llm.compare import onnx_report, stop_on_signals
+from ait_llm.core.comparison import Comparison, Report
+from ait_llm.core.optional import import_optional
+from ait_llm.match.saved_mapping import write_mapping
+from ait_llm.report import (
+    JsonlWriter,
+    free_stamp,
+    report_path,
+    terminal_lines,
+    write_reports,
+    writers,
+)
+from ait_llm.report.files import make_folder
+
+FORMATS = ("csv", "xlsx", "jsonl", "html", "junit", "onnx")
+_PACKAGES = {"xlsx": "openpyxl", onnx_report.FORMAT: "onnx"}
+LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
+
+
+def _unique(
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for text in value for name in comma_list(text)))
+
+
+def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else ",".join(comma_list(value))
+
+
+@click.command(cls=WordsCommand)
+@click.option(
+    "-gp",
+    "--golden-path",
+    required=True,
+    callback=absolute_path,
+    metavar="PATH",
+    help="The trusted side: a tensor file, the output directory of a dump, or a folder in it.",
+)
+@click.option(
+    "-mp",
+    "--my-path",
+    required=True,
+    callback=absolute_path,
+    metavar="PATH",
+    help="The side under suspicion, of any of the same kinds.",
+)
+@click.option(
+    "-mf",
+    "--op-mapping-file",
+    callback=absolute_path,
+    metavar="PATH",
+    help="Your table of operator types, a JSON file or a folder with op_mapping_file.json, or a "
+    "file of --save-mapping. What it does not name is matched as without it.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="./",
+    show_default=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Directory for the reports.",
+)
+@log_level_option(LEVELS)
+@click.option(
+    "--format",
+    "formats",
+    cls=ManyOption,
+    default=("csv",),
+    callback=_unique,
+    metavar="NAME ...",
+    help=f"Reports to write, one or more of {', '.join(FORMATS)}. 'html' is one page to look at "
+    "offline; 'onnx' is my topology with the results, for Netron.  [default: csv]",
+)
+@click.option(
+    "--metrics",
+    cls=ManyOption,
+    callback=_unique,
+    metavar="NAME ...",
+    help="Only these metrics, such as cosine_similarity max_absolute_error.  [default: all]",
+)
+@click.option(
+    "-alg",
+    "--custom-algorithms",
+    "custom",
+    cls=ManyOption,
+    metavar="FILE.py:FUNCTION ...",
+    help="Your own metrics: functions of golden and mine that return a value and a message.",
+)
+@click.option(
+    "--tolerance",
+    metavar="LIMIT",
+    help="Largest relative Euclidean distance that passes: 1e-3, or by type fp16=1e-3,bf16=2e-2. "
+    "[default: by type]",
+)
+@click.option(
+    "--steps",
+    cls=ListOption,
+    callback=_steps,
+    metavar="GOLDEN:MINE,...",
+    help="Which forward pass of mine answers which golden one: 0:1,1:2.  [default: found out]",
+)
+@click.option(
+    "--by-value",
+    is_flag=True,
+    help="As a last resort, match what nothing else matched by fingerprints of its values.",
+)
+@click.option(
+    "--save-mapping",
+    callback=absolute_path,
+    metavar="FILE",
+    help="Write which tensor was matched with which, to be edited and given to -mf.",
+)
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Compute every operation once more from its own inputs, also where nothing failed.",
+)
+@click.option("-w", "--weight", "weights", is_flag=True, help="Compare weights.")
+@click.option(
+    "-st",
+    "--stats",
+    is_flag=True,
+    help="Accepted for the manual's sake: dumps that hold statistics are recognised.",
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1), help="Threads.  [default: one for each processor]"
+)
+@click.option(
+    "--resume",
+    callback=absolute_path,
+    metavar="FILE",
+    help="Take over what this jsonl report of an interrupted comparison has, and do the rest.",
+)
+@allow_skip_option
+@json_option
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    golden_path: Path,
+    my_path: Path,
+    output: Path,
+    formats: tuple[str, ...],
+    metrics: tuple[str, ...],
+    save_mapping: Path | None,
+    allow_skip: bool,
+    as_json: bool,
+    log_level: str,
+    stats: bool,
+    **settings: Any,  # those whose names and types are the comparison's own
+) -> None:
+    """Compare a run with a trusted one and name the operator where the error starts.
+
+    \b
+    ait llm compare -gp golden/ait_dump -mp out/ait_dump -o report --format csv html
+    ait llm compare -gp expected.pth -mp outtensor0.bin
+
+    Tensors are matched without a table: ATB with PyTorch, ATB with ATB, PyTorch with PyTorch,
+    floating-point with quantised. Exits with 0 if everything was compared and passed, with 1 if
+    a tensor fails, with 3 if something could not be compared.
+    """
+    for name in formats:  # what cannot be is told before hours of work, not after
+        writers.get(name)
+        if name in _PACKAGES:
+            import_optional(_PACKAGES[name], f"--format {name}", name)
+    make_folder(output)
+    stamp = free_stamp(output)
+    journal = report_path(output, stamp, "jsonl")
+    if save_mapping is not None:
+        settings["on_matches"] = partial(write_mapping, save_mapping)
+    report = _compare(journal, golden_path, my_path, metrics=metrics or None, **settings)
+    if report.partial:
+        formats = tuple(dict.fromkeys((*formats, "jsonl")))  # --resume goes on from there
+    elif "jsonl" not in formats:
+        journal.unlink(missing_ok=True)
+    files = write_reports(report, formats, output, stamp)
+    if save_mapping is not None:
+        files.append(save_mapping)
+    next_command = what_next(report, given_words(ctx), journal, formats)
+    lines = terminal_lines(report, files, next_command, colour=_coloured(err=as_json))
+    click.echo("\n".join(lines), err=as_json)
+    if as_json:
+        click.echo(json.dumps(as_dict(report, files, next_command, allow_skip)))
+    ctx.exit(report.exit_code(allow_skip=allow_skip))
+
+
+def _compare(journal: Path, golden: Path, mine: Path, **settings: Any) -> Report:
+    """Compare while a journal grows that a killed comparison can be resumed from.
+
+    Ctrl-C and SIGTERM end it early with a partial report.
+    """
+    writer: JsonlWriter | None = None
+
+    def start(report: Report) -> None:
+        nonlocal writer
+        writer = JsonlWriter(journal, report)
+        click.echo(started(report), err=True)
+
+    def add(index: int, item: Comparison) -> None:
+        assert writer is not None  # the comparison starts before its first result
+        writer.add(index, item)
+
+    with stop_on_signals() as stop, ProgressLine() as progress:
+        try:
+            return compare_paths(
+                golden,
+                mine,
+                stop=stop,
+                on_start=start,
+                on_comparison=add,
+                on_progress=progress,
+                **settings,
+            )
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+def _coloured(*, err: bool) -> bool:
+    """True on a terminal whose user did not ask for plain text (https://no-color.org)."""
+    stream = sys.stderr if err else sys.stdout
+    return stream.isatty() and not os.environ.get("NO_COLOR")
