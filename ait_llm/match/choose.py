@@ -75,6 +75,8 @@ def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Un
     reasons: dict[tuple[SideName, Key], Unmatched] = {}
     for name in matchers_for(golden, mine, options):
         earlier = {key for key, _, _ in matches}
+        if earlier and _keys(mine) <= earlier:
+            break  # every tensor of mine has its answer
         sides = golden, mine
         if name == "by_value":  # it knows nothing of places and must not see what is settled
             answered = {_key(each.golden.record) for each in matches.values()}
@@ -109,6 +111,10 @@ def _left(
             key = key_of(each, tensor)
             if key not in answered:
                 yield reasons.get((side, key)) or each.unmatched(side, tensor, default)
+
+
+def _keys(run: Run) -> set[Key]:
+    return {key_of(each, tensor) for each in placed(run) for tensor in each.tensors}
 
 
 def _key(record: TensorRecord) -> Key:
