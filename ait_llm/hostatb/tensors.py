@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from ait_llm.core import DType, TensorDesc
+from ait_llm.core import FORMAT_ND, DType, TensorDesc
 from ait_llm.errors import OperationError
 from ait_llm.hostatb.native_types import NativeTensor
 from ait_llm.opcheck.golden.support import desc_of, torch_dtype
@@ -17,6 +17,16 @@ _MAX_VIEWS = 8192
 _views: dict[tuple[int, TensorDesc], Tensor] = {}
 
 
+# torch on CPU knows no storage formats; a tensor in another one than ND carries its code here.
+_FORMAT = "_atb_format"
+
+
+def with_format(tensor: Tensor, storage_format: int) -> Tensor:
+    """The tensor, marked as stored in a format such as 29, FRACTAL_NZ; nothing is moved."""
+    setattr(tensor, _FORMAT, storage_format)
+    return tensor
+
+
 def native_tensor(tensor: Tensor) -> NativeTensor:
     """A contiguous CPU tensor as the runtime sees it; the caller keeps the tensor alive.
 
@@ -24,7 +34,7 @@ def native_tensor(tensor: Tensor) -> NativeTensor:
         OperationError: its dtype has no counterpart in the library.
     """
     try:
-        desc = desc_of(tensor)
+        desc = desc_of(tensor, getattr(tensor, _FORMAT, FORMAT_ND))
     except KeyError:
         raise OperationError(f"tensors of type {tensor.dtype} have no ATB element type") from None
     return NativeTensor(desc, tensor.data_ptr(), tensor.numel() * tensor.element_size())
@@ -61,4 +71,5 @@ def empty_tensor(desc: TensorDesc) -> Tensor:
     Raises:
         OperationError: torch has no such element type.
     """
-    return torch.empty(desc.shape, dtype=torch_dtype(desc.dtype))
+    tensor = torch.empty(desc.shape, dtype=torch_dtype(desc.dtype))
+    return tensor if desc.format == FORMAT_ND else with_format(tensor, desc.format)

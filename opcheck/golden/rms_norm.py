@@ -269,7 +269,7 @@ def _with_residual(
     return quantised, (summed if prenorm else rounded)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, "RmsNormWithStrideOperation", infer_shape=infer_shape)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``s / sqrt(mean(s**2) + epsilon) * gamma`` with ``s = x (+ bias) (+ residual)``.
 
