@@ -9,14 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ait_llm.compare.origin import apply_findings, find_origins
+from ait_llm.compare.origin import Findings, apply_findings, find_origins
 from ait_llm.compare.pair import Settings
 from ait_llm.compare.progress import ProgressCallback
 from ait_llm.compare.resume import EarlierReport
 from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
 from ait_llm.compare.work import MAX_JOBS, Item, default_jobs, measure_all
 from ait_llm.core.comparison import Comparison, Problem, Report
-from ait_llm.errors import UsageError
+from ait_llm.errors import AitError, UsageError
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Run, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
@@ -132,7 +132,7 @@ def compare(
     )
     if on_start is not None:
         on_start(report)
-    items = _match(pairing, match_options, on_matches)
+    items, problems = _match(pairing, match_options, on_matches)
     total = len(items)
     measured = measure_all(
         items,
@@ -149,13 +149,16 @@ def compare(
         for index, place in enumerate(places)
         if place in measured.failed
     }
-    findings = find_origins(comparisons, [pair.mine for pair in pairing.pairs], matches, deep=deep)
+    findings = Findings()
+    if len(places) == total:  # who interrupts a comparison does not want to wait for more
+        runs = [pair.mine for pair in pairing.pairs]
+        findings = find_origins(comparisons, runs, matches, deep=deep)
     completed = apply_findings(comparisons, findings)
     if on_comparison is not None:
         for place, before, after in zip(places, comparisons, completed, strict=True):
             if after is not before:
                 on_comparison(place, after)
-    problems = list(pairing.problems)
+    problems = [*pairing.problems, *problems]
     if findings.problem:
         problems.append(Problem("mine", findings.problem, decides=False))
     if len(places) < total:
@@ -215,14 +218,24 @@ def _match(
     pairing: Pairing,
     options: MatchOptions,
     on_matches: Callable[[FoundMatches], None] | None,
-) -> list[Item]:
-    """What answers what, in my execution order; golden tensors without a partner last."""
+) -> tuple[list[Item], list[Problem]]:
+    """What answers what, in my execution order; golden tensors without a partner last.
+
+    Passes that cannot be matched, because of a damaged topology perhaps, become problems.
+    """
+    problems: list[Problem] = []
     ours: list[Item] = []
     golden_only: list[Item] = []
     found: list[tuple[Run, Run, Sequence[Match]]] = []
     for pair in pairing.pairs:
         matches: list[Match] = []
-        for item in match_runs(pair.golden, pair.mine, options):
+        try:
+            items = match_runs(pair.golden, pair.mine, options)
+        except AitError as error:
+            text = f"step {pair.mine.step} of process {pair.mine.pid} was not compared: {error}"
+            problems.append(Problem("both", text))
+            continue
+        for item in items:
             alone = isinstance(item, Unmatched) and item.side == "golden"
             (golden_only if alone else ours).append(item)
             if isinstance(item, Match):
@@ -230,7 +243,7 @@ def _match(
         found.append((pair.golden, pair.mine, matches))
     if on_matches is not None:
         on_matches(found)
-    return ours + golden_only
+    return ours + golden_only, problems
 
 
 def _columns(metrics: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[str, ...]:
