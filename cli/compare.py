@@ -27,6 +27,7 @@ from ait_llm.compare import compare as compare_paths
 from ait_llm.compare import onnx_report, stop_on_signals
 from ait_llm.core.comparison import Comparison, Report
 from ait_llm.core.optional import import_optional
+from ait_llm.errors import AitError
 from ait_llm.match.saved_mapping import write_mapping
 from ait_llm.report import (
     JsonlWriter,
@@ -200,7 +201,13 @@ def compare(
         formats = tuple(dict.fromkeys((*formats, "jsonl")))  # --resume goes on from there
     elif "jsonl" not in formats:
         journal.unlink(missing_ok=True)
-    files = write_reports(report, formats, output, stamp)
+    files: list[Path] = []
+    refused: list[AitError] = []
+    for name in formats:
+        try:
+            files += write_reports(report, [name], output, stamp)
+        except AitError as error:  # the others and the result must not be lost with it
+            refused.append(error)
     if save_mapping is not None:
         files.append(save_mapping)
     next_command = what_next(report, given_words(ctx), journal, formats)
@@ -208,7 +215,10 @@ def compare(
     click.echo("\n".join(lines), err=as_json)
     if as_json:
         click.echo(json.dumps(as_dict(report, files, next_command, allow_skip)))
-    ctx.exit(report.exit_code(allow_skip=allow_skip))
+    for error in refused:
+        click.echo(f"ait: error: {error}", err=True)
+    code = report.exit_code(allow_skip=allow_skip)
+    ctx.exit(code or (refused[0].exit_code if refused else 0))
 
 
 def _compare(journal: Path, golden: Path, mine: Path, **settings: Any) -> Report:

@@ -31,7 +31,7 @@ def given_words(ctx: click.Context) -> list[str]:
         if name in _ONE_LIFE or ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
         value = ctx.params[name]
-        words.append(param.opts[-1] if len(param.opts[0]) > 3 else param.opts[0])
+        words.append(param.opts[0])
         if isinstance(value, tuple):
             words += map(str, value)
         elif value is not True:
