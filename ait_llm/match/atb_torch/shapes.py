@@ -112,6 +112,8 @@ def _atb_spaces(
         spaces.append(((), tokens.last))
     elif shape[0] == 1 and len(shape) > 1 and shape[1] == tokens.count:
         spaces.append(((), every))
+    elif shape[0] % tokens.count == 0:  # heads among the rows: norms of queries and keys
+        spaces.append(((), every))
     return spaces
 
 

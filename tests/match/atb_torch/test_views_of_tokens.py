@@ -1,0 +1,163 @@
+"""Packed against padded: the views, tried on arrays whose elements say where they belong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ait_llm.match.atb_torch.shapes import Columns, make_views
+from ait_llm.match.atb_torch.tokens import Tokens
+from ait_llm.match.views import Reshape, apply
+
+Lengths = list[int]
+
+
+def _places(lengths: Lengths, seq: int, left: bool) -> list[tuple[int, int]]:
+    """Sequence and position of each packed row, by hand."""
+    rows = []
+    for sequence, length in enumerate(lengths):
+        first = seq - length if left else 0
+        rows += [(sequence, first + position) for position in range(length)]
+    return rows
+
+
+def _tokens(lengths: Lengths, seq: int, left: bool) -> Tokens:
+    places = _places(lengths, seq, left)
+    rows = tuple(sequence * seq + position for sequence, position in places)
+    last = tuple(int(end) - 1 for end in np.cumsum(lengths))
+    return Tokens(len(lengths), seq, rows, last, "given", certain=True)
+
+
+_CASES = st.tuples(
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.integers(0, 3),
+    st.booleans(),
+    st.integers(1, 3),
+    st.integers(1, 4),
+)
+
+
+@given(_CASES)
+def test_hidden_states_are_compared_token_by_token(
+    case: tuple[Lengths, int, bool, int, int],
+) -> None:
+    lengths, extra, left, heads, dim = case
+    seq = max(lengths) + extra
+    rng = np.random.default_rng(0)
+    padded = rng.random((len(lengths), seq, heads * dim))
+    packed = np.stack([padded[place] for place in _places(lengths, seq, left)])
+    views = make_views(packed.shape, padded.shape, _tokens(lengths, seq, left))
+    assert views is not None
+    np.testing.assert_array_equal(apply(packed, views.atb), apply(padded, views.torch))
+
+
+@given(_CASES)
+def test_heads_may_stand_before_the_positions(case: tuple[Lengths, int, bool, int, int]) -> None:
+    lengths, extra, left, heads, dim = case
+    seq = max(lengths) + extra
+    heads += seq  # as many heads as positions cannot be told apart
+    padded = np.random.default_rng(0).random((len(lengths), heads, seq, dim))
+    packed = np.stack([padded[s, :, p].reshape(-1) for s, p in _places(lengths, seq, left)])
+    views = make_views(packed.shape, padded.shape, _tokens(lengths, seq, left))
+    assert views is not None
+    np.testing.assert_array_equal(apply(packed, views.atb), apply(padded, views.torch))
+
+
+@given(_CASES)
+def test_logits_of_last_tokens_are_found_among_those_of_all(
+    case: tuple[Lengths, int, bool, int, int],
+) -> None:
+    lengths, extra, left, heads, dim = case
+    seq = max(lengths) + extra
+    tokens = _tokens(lengths, seq, left)
+    padded = np.random.default_rng(0).random((len(lengths), seq, heads * dim))
+    places = _places(lengths, seq, left)
+    last = np.stack([padded[places[row]] for row in tokens.last])
+    views = make_views(last.shape, padded.shape, tokens, rows=tokens.last)
+    assert views is not None
+    np.testing.assert_array_equal(apply(last, views.atb), apply(padded, views.torch))
+
+
+@given(_CASES)
+def test_last_tokens_of_torch_are_found_among_all_of_atb(
+    case: tuple[Lengths, int, bool, int, int],
+) -> None:
+    lengths, extra, left, heads, dim = case
+    seq = max(lengths) + extra + 1
+    tokens = _tokens(lengths, seq, left)
+    packed = np.random.default_rng(0).random((sum(lengths), heads * dim))
+    last = np.stack([packed[row] for row in tokens.last])[:, None]
+    views = make_views(packed.shape, last.shape, tokens)
+    assert views is not None
+    np.testing.assert_array_equal(apply(packed, views.atb), apply(last, views.torch))
+
+
+@given(_CASES)
+def test_tables_shared_by_the_batch_are_read_by_position(
+    case: tuple[Lengths, int, bool, int, int],
+) -> None:
+    lengths, extra, left, heads, dim = case
+    seq = max(lengths) + extra
+    shared = np.random.default_rng(0).random((1, seq, heads * dim))
+    places = _places(lengths, seq, left)
+    packed = np.stack([shared[0, position] for _, position in places])
+    views = make_views(packed.shape, shared.shape, _tokens(lengths, seq, left))
+    assert views is not None
+    np.testing.assert_array_equal(apply(packed, views.atb), apply(shared, views.torch))
+
+
+@given(_CASES, st.integers(1, 3))
+def test_groups_of_queries_keys_and_values_are_taken_apart(
+    case: tuple[Lengths, int, bool, int, int], shared: int
+) -> None:
+    lengths, extra, left, heads, dim = case
+    seq = max(lengths) + extra
+    rows = _places(lengths, seq, left)
+    padded = np.random.default_rng(0).random((len(lengths), seq, heads, shared + 2, dim))
+    blocks = [padded[:, :, :, :shared], padded[:, :, :, shared], padded[:, :, :, shared + 1]]
+    packed = np.stack(
+        [np.concatenate([block[place].reshape(-1) for block in blocks]) for place in rows]
+    )
+    total = heads * (shared + 2) * dim
+    sizes = (heads * shared * dim, heads * dim, heads * dim)
+    start = 0
+    for place, (size, count) in enumerate(zip(sizes, (shared, 1, 1), strict=True)):
+        views = make_views(
+            packed.shape,
+            (len(lengths), seq, total),
+            _tokens(lengths, seq, left),
+            Columns(start, size, total),
+            Columns((0, shared, shared + 1)[place], count, total, (heads, shared + 2, dim)),
+        )
+        assert views is not None
+        start += size
+        theirs = apply(padded.reshape(len(lengths), seq, total), views.torch)
+        np.testing.assert_array_equal(apply(packed, views.atb), theirs)
+
+
+def test_equal_shapes_need_no_views() -> None:
+    views = make_views((2, 256), (2, 256), _tokens([7, 4], 7, left=False))
+    assert views is not None
+    assert (views.atb, views.torch) == ((), ())
+
+
+def test_nothing_but_a_reshape_without_padding() -> None:
+    views = make_views((8, 64), (2, 4, 64), _tokens([4, 4], 4, left=False))
+    assert views is not None
+    assert (views.atb, views.torch) == ((), (Reshape((8, 64)),))
+
+
+@pytest.mark.parametrize(
+    ("atb", "torch"), [((11, 64), (2, 7, 32)), ((11, 64), (3, 5, 64)), ((11, 64), ()), ((), (2, 7))]
+)
+def test_shapes_that_do_not_fit_have_no_views(atb: tuple[int, ...], torch: tuple[int, ...]) -> None:
+    assert make_views(atb, torch, _tokens([7, 4], 7, left=False)) is None
+
+
+def test_without_known_tokens_only_equal_numbers_of_rows_fit() -> None:
+    views = make_views((8, 64), (2, 4, 64), None)
+    assert views is not None
+    assert views.torch == (Reshape((8, 64)),)
+    assert make_views((7, 64), (2, 4, 64), None) is None
