@@ -1,4 +1,4 @@
-"""docs/golden-operators.md: its example runs, and its table names the operators that it is about."""
+"""docs/golden-operators.md: its example runs, its table names the operators it is about."""
 
 from __future__ import annotations
 
