@@ -69,8 +69,12 @@ def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -
     executions = _executions(operations)
     models = _models(dump.models, process.pid)
     graphs = Graphs({file.name: file.path for file in dump.layers if file.pid == process.pid})
-    tops = [(step, top, members[0]) for (step, top), members in executions.items()]
-    owner_of = _owners(models, tops)
+    types = {
+        operation.op_id.parts[0]: operation.type
+        for operation in operations
+        if len(operation.op_id.parts) == 1
+    }
+    owner_of = _owners(models, _history(process, executions), types)
     # a pass is one execution of one model; what no model owns goes with the pass that follows
     passes: dict[tuple[int, int], list[Operation]] = {}
     waiting: list[Operation] = []
@@ -111,12 +115,23 @@ def _models(files: Sequence[TopologyFile], pid: int) -> list[Graph]:
     return [graph for _, graph in sorted(found, key=lambda each: each[0])]
 
 
-def _owners(models: Sequence[Graph], tops: Sequence[tuple[int, int, Operation]]) -> dict[int, int]:
+def _history(
+    process: Process, executions: Mapping[tuple[int, int], object]
+) -> list[tuple[int, int]]:
+    """Execution counts and ids in execution order, those included that are not looked at."""
+    known = process.ledger.order if process.ledger is not None else {}
+    return list(dict.fromkeys([*sorted(known, key=lambda each: known[each]), *executions]))
+
+
+def _owners(
+    models: Sequence[Graph], history: Sequence[tuple[int, int]], types: Mapping[int, str]
+) -> dict[int, int]:
     """Number of the model that each top-level operation belongs to.
 
     Args:
         models: reported models; without them the order of execution decides.
-        tops: execution count, id and first operation of each execution, in execution order.
+        history: execution count and id of each execution, in execution order.
+        types: of top-level operations, as far as they were captured.
     """
     if models:
         return {
@@ -125,31 +140,23 @@ def _owners(models: Sequence[Graph], tops: Sequence[tuple[int, int, Operation]])
             for node in graph.root.children
             if node.op_id is not None
         }
-    starts = _starts(tops)
-    owners = {}
-    for top in {top for _, top, _ in tops}:
-        owners[top] = sum(start <= top for start in starts) - 1
-    return owners
+    starts = _starts(history, types)
+    return {top: sum(start <= top for start in starts) - 1 for _, top in history}
 
 
-def _starts(tops: Sequence[tuple[int, int, Operation]]) -> list[int]:
+def _starts(history: Sequence[tuple[int, int]], types: Mapping[int, str]) -> list[int]:
     """Ids with which a model begins, ascending.
 
     Ids grow within a model. Wherever execution goes back to a lower id, a model begins there; so
     does one where ids that ran more often follow ids that ran less. Where everything ran once, a
     row of types that begins and ends as an earlier one does is a second model.
     """
-    ids = sorted({top for _, top, _ in tops})
+    ids = sorted({top for _, top in history})
     starts = {ids[0]}
-    for (_, before, _), (_, after, _) in pairwise(tops):
-        if after <= before:
-            starts.add(after)
-    counts = Counter(top for _, top, _ in tops)
+    starts.update(after for (_, before), (_, after) in pairwise(history) if after <= before)
+    counts = Counter(top for _, top in history)
     starts.update(after for before, after in pairwise(ids) if counts[after] > counts[before])
     if len(starts) == 1:
-        types = {
-            top: operation.type for _, top, operation in tops if len(operation.op_id.parts) == 1
-        }
         row = [types.get(top, "") for top in ids]
         again = [place for place, kind in enumerate(row) if kind and kind == row[0]]
         if len(again) == 2 and again[1] > 2 and row[again[1] - 1] == row[-1]:
@@ -171,13 +178,10 @@ def _numbered(
     counted by what the ledger or the folders show before this pass; a model with lower ids ran at
     least once before, because ids are given at the first execution.
     """
-    known = process.ledger.order if process.ledger is not None else {}
-    history: dict[tuple[int, int], None] = {}
-    for (step, top), _ in sorted(known.items(), key=lambda each: each[1]):
-        if top in owner_of:
-            history.setdefault((owner_of[top], step))
-    for key in passes:
-        history.setdefault(key)
+    history = dict.fromkeys(
+        (owner_of[top], step) for step, top in _history(process, {}) if top in owner_of
+    )
+    history.update(dict.fromkeys(passes))
     seen: dict[int, int] = {}
     numbers: dict[tuple[int, int], int] = {}
     for owner, step in history:

@@ -75,10 +75,10 @@ class Quantised:
             if one is not None and other is not None:
                 yield from finding.match((golden, one), (mine, other))
             elif one is not None:
-                reason = f"my {mine.operation.name} takes no {role}"
+                reason = f"my {mine.operation.name} has no {role}"
                 yield golden.unmatched("golden", one, reason)
             elif other is not None:
-                reason = f"the golden {golden.operation.name} takes no {role}"
+                reason = f"the golden {golden.operation.name} has no {role}"
                 yield mine.unmatched("mine", other, reason)
         yield from _outputs(golden, mine, finding)
 
@@ -107,6 +107,14 @@ class Quantised:
             yield replace(found, golden=viewed, reason=reason)
         else:
             yield replace(found, mine=viewed, reason=reason)
+
+
+def mixed(golden: Operation, mine: Operation) -> bool:
+    """True if an input is integers on one side and real numbers on the other."""
+    return any(
+        (_dtype(one) in _INTEGERS) != (_dtype(other) in _INTEGERS)
+        for one, other in zip(golden.inputs, mine.inputs, strict=False)
+    )
 
 
 def roles(operation: Operation) -> Roles:
@@ -140,7 +148,7 @@ class _Scales:
 
     @cached_property
     def _places(self) -> dict[int, int]:
-        return {id(each): place for place, each in enumerate(self._leaves)}
+        return {each.order: place for place, each in enumerate(self._leaves)}
 
     def view(self, each: Placed, tensor: Tensor) -> Dequantise | None:
         """How to turn a quantised tensor of an operation into real numbers; None if unknown."""
@@ -164,7 +172,7 @@ class _Scales:
 
     def _of_input(self, each: Placed, tensor: Tensor) -> Dequantise | None:
         """From the operation that quantised the input, which wrote the same bytes."""
-        last = self._places.get(id(each))
+        last = self._places.get(each.order)
         if last is None or not tensor.has_data:
             return None
         wanted = tensor.numpy()

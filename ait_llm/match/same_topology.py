@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from ait_llm.match.addresses import Addresses
 from ait_llm.match.model import Match, MatchOptions, Run, Unmatched, matchers
-from ait_llm.match.operators import Finding, Placed, match_by_index, output_shapes, placed
-from ait_llm.match.shapes import batch_ratio
+from ait_llm.match.op_pairs import OpPair, match_tensors
+from ait_llm.match.operators import Finding, Placed, placed
 
 Ids = tuple[int, ...]
 
@@ -20,14 +19,14 @@ def same_topology(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Mat
     Nothing is said where any place has two types, or a graph has other members: that is another
     topology.
     """
-    pairs = pair_by_place(placed(golden), placed(mine), base_of(mine) - base_of(golden))
+    known = None
+    if golden.model is not None and mine.model is not None:
+        known = base_of(mine) - base_of(golden)
+    pairs = pair_by_place(placed(golden), placed(mine), known)
     if pairs is None or not same_members(golden, mine, pairs):
         return
-    ratio = batch_ratio(output_shapes(pairs))
-    special = Addresses(pairs, ratio).align
-    finding = Finding("same_topology", 1.0, "same place in the same topology", ratio, special)
-    for first, second in pairs:
-        yield from match_by_index(first, second, finding)
+    finding = Finding("same_topology", 1.0, "same place in the same topology")
+    yield from match_tensors(golden, mine, [OpPair(*pair, finding) for pair in pairs])
 
 
 def base_of(run: Run) -> int:
@@ -39,13 +38,13 @@ def base_of(run: Run) -> int:
 
 
 def pair_by_place(
-    golden: Sequence[Placed], mine: Sequence[Placed], offset: int = 0
+    golden: Sequence[Placed], mine: Sequence[Placed], offset: int | None = None
 ) -> list[tuple[Placed, Placed]] | None:
     """Operations of equal place, in my execution order; None if a place has two types.
 
     Args:
         golden, mine: the operations of two runs.
-        offset: by how much my top-level ids are probably ahead.
+        offset: by how much my top-level ids are ahead; None to find out.
     """
     first, second = _by_ids(golden), _by_ids(mine)
     if first is None or second is None:
@@ -87,6 +86,8 @@ def same_members(golden: Run, mine: Run, pairs: Sequence[tuple[Placed, Placed]])
             ]
             if members[0] != members[1]:
                 return False
+    if _begin_alike(pairs, placed(golden), placed(mine)):
+        return False
     dense = [_dense_members(placed(run)) for run in (golden, mine)]
     return all(
         dense[1][second] == dense[0][first]
@@ -95,6 +96,22 @@ def same_members(golden: Run, mine: Run, pairs: Sequence[tuple[Placed, Placed]])
         )
         if first in dense[0] and second in dense[1]
     )
+
+
+def _begin_alike(
+    pairs: Sequence[tuple[Placed, Placed]], golden: Sequence[Placed], mine: Sequence[Placed]
+) -> bool:
+    """True if both sides list all top-level operations from the same first one, but not as many.
+
+    A side that begins later was captured in part.
+    """
+    offset = pairs[0][1].operation.op_id.parts[0] - pairs[0][0].operation.op_id.parts[0]
+    tops = [
+        {each.operation.op_id.parts[0] for each in golden},
+        {each.operation.op_id.parts[0] - offset for each in mine},
+    ]
+    dense = all(len(ids) == max(ids) - min(ids) + 1 for ids in tops)
+    return dense and min(tops[0]) == min(tops[1]) and len(tops[0]) != len(tops[1])
 
 
 def _dense_members(operations: Sequence[Placed]) -> dict[Ids, int]:
@@ -121,25 +138,28 @@ def _by_ids(operations: Sequence[Placed]) -> dict[Ids, Placed] | None:
     return found
 
 
-def _offset(golden: dict[Ids, Placed], mine: dict[Ids, Placed], probable: int) -> int | None:
-    """How far my top-level ids are ahead: the shift under which most places agree in type."""
-    tops = [
+def _offset(golden: dict[Ids, Placed], mine: dict[Ids, Placed], known: int | None) -> int | None:
+    """By how much my top-level ids are ahead.
+
+    Without the models of both sides equal ids are the same places if their types agree; else the
+    two rows must be equal from end to end.
+    """
+    rows = [sorted({ids[0] for ids in side}) for side in (golden, mine)]
+    kinds = [
         {ids[0]: each.operation.type for ids, each in side.items() if len(ids) == 1}
         for side in (golden, mine)
     ]
-    lows = [min(ids[0] for ids in side) for side in (golden, mine)]
-    candidates = dict.fromkeys([probable, 0, lows[1] - lows[0]])
-    candidates.update(dict.fromkeys(top - lows[0] for top in sorted(tops[1])))
-    best: tuple[int, int] | None = None
-    for offset in candidates:
-        common = [
-            (kind, tops[1][top + offset])
-            for top, kind in tops[0].items()
-            if top + offset in tops[1]
-        ]
-        if any(one != other for one, other in common):
-            continue
-        deeper = sum((ids[0] + offset, *ids[1:]) in mine for ids in golden)
-        if deeper and (best is None or deeper > best[0]):
-            best = deeper, offset
-    return None if best is None else best[1]
+
+    def agrees(offset: int) -> bool:
+        common = [top for top in rows[0] if top + offset in set(rows[1])]
+        return bool(common) and all(
+            kinds[0].get(top) == kinds[1].get(top + offset) for top in common
+        )
+
+    if known is not None:
+        return known if agrees(known) else None
+    if agrees(0):
+        return 0
+    shift = rows[1][0] - rows[0][0]
+    shifted = [top + shift for top in rows[0]]
+    return shift if shifted == rows[1] and agrees(shift) else None

@@ -96,10 +96,18 @@ def find_scenario(golden: Path | str, mine: Path | str, *, weights: bool = False
     first, second = sides
     assert first is not None
     assert second is not None
-    if first.dump is not None and second.dump is not None:
-        return Scenario(f"{first.kind}-{second.kind}", first, second)
-    if first.kind == second.kind:
+    if first.kind == second.kind and first.kind in _WORDS:
         return Scenario(first.kind, first, second)
+    if (
+        first.dump is not None
+        and second.dump is not None
+        and "weights"
+        not in (
+            first.kind,
+            second.kind,
+        )
+    ):
+        return Scenario(f"{first.kind}-{second.kind}", first, second)
     # a file or folder that the other side shows to be weights
     kinds_given = {first.kind, second.kind}
     if "weights" in kinds_given and not any(side.dump for side in (first, second)):
