@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from ait_llm.formats import atb_bin, npy, safetensors_file, torch_file
 from ait_llm.formats.load import SUFFIXES
@@ -26,10 +28,8 @@ def locate(path: Path | str) -> Mapping[str, Payload] | None:
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    if suffix == safetensors_file.SUFFIX:
-        return safetensors_file.safetensors_payloads(path)
-    if suffix in torch_file.SUFFIXES:
-        return pth_payloads(path)
+    if suffix == safetensors_file.SUFFIX or suffix in torch_file.SUFFIXES:
+        return _of_many(path, *_stamp(path))
     if suffix == npy.SUFFIX:
         payload = npy.npy_payload(path)
         return None if payload is None else {"": payload}
@@ -37,3 +37,25 @@ def locate(path: Path | str) -> Mapping[str, Payload] | None:
         holder, header = atb_bin.resolve_data(path)
         return {"": atb_bin.payload_of(holder, header)}
     return None
+
+
+@lru_cache(maxsize=64)
+def _of_many(path: Path, *stamp: int) -> Mapping[str, Payload] | None:
+    """Tensors of a file that may hold thousands, found once for all of them.
+
+    Args:
+        path: the file.
+        stamp: what changes when the file does.
+    """
+    if path.suffix.lower() == safetensors_file.SUFFIX:
+        return MappingProxyType(safetensors_file.safetensors_payloads(path))
+    found = pth_payloads(path)
+    return None if found is None else MappingProxyType(dict(found))
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except OSError:
+        return ()  # opening it says what is wrong
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
