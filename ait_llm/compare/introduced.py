@@ -7,6 +7,7 @@ wrong its inputs already were. No golden dump is needed for it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,7 @@ def _measure(operation: Operation, golden: GoldenOp, in_place: bool) -> Introduc
         return Unknown("none of its outputs were saved")
     exact = evaluate(golden, inputs, params)
     moved = evaluate(golden, [_moved(tensor) for tensor in inputs], params)
-    unit = _unit(inputs)
+    unit, terms = _unit(inputs), _terms(inputs)
     found: list[Introduced] = []
     for index, tensor in sorted(mine.items()):
         if index >= len(exact):
@@ -177,7 +178,7 @@ def _measure(operation: Operation, golden: GoldenOp, in_place: bool) -> Introduc
             )
         if values.numel():
             wide = (exact[index], moved[index])
-            found.append(_output(index, values.reshape(rounded.shape), rounded, *wide, unit))
+            found.append(_output(index, values.reshape(rounded.shape), rounded, *wide, unit, terms))
     if not found:
         return Unknown("its outputs are empty")
     worst = max(found, key=lambda one: (one.excess, one.strict_excess))
@@ -209,6 +210,7 @@ def _output(
     exact: torch.Tensor,
     moved: torch.Tensor,
     unit: float,
+    terms: int,
 ) -> Introduced:
     """One output of mine against the exact one."""
     import torch
@@ -239,7 +241,12 @@ def _output(
     change = (moved.double() - wide).abs() / (2 * unit)
     change = torch.where(torch.isfinite(change) & finite, change, zero)
     numbers = excess(
-        torch.where(finite, wide, zero), torch.where(finite, got, zero), change, mine.dtype, unit
+        torch.where(finite, wide, zero),
+        torch.where(finite, got, zero),
+        change,
+        mine.dtype,
+        unit,
+        terms,
     )
     return _introduced(index, got, wide, numbers.worst, numbers, overflow)
 
@@ -271,6 +278,14 @@ def _unit(inputs: Sequence[torch.Tensor | None]) -> float:
     kinds = {tensor.dtype for tensor in inputs if tensor is not None}
     wide = [dtype for dtype in kinds if dtype.is_floating_point and dtype.itemsize > 1]
     return max((torch.finfo(dtype).eps / 2 for dtype in wide), default=2.0**-24)
+
+
+def _terms(inputs: Sequence[torch.Tensor | None]) -> int:
+    """Terms of the longest sum, as far as shapes tell: a size that two inputs share, or a row."""
+    shapes = [t.shape for t in inputs if t is not None and t.is_floating_point() and t.dim()]
+    counts = Counter(size for shape in shapes for size in set(shape))
+    shared = [size for size, count in counts.items() if count > 1]
+    return max([*shared, *(shape[-1] for shape in shapes)], default=1)
 
 
 def _moved(tensor: torch.Tensor | None) -> torch.Tensor | None:
