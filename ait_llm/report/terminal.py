@@ -155,7 +155,8 @@ def _origins(report: Report) -> Iterator[Row]:
             )
         return
     first = report.origins[0]
-    yield "started", _origin(first)
+    many = len(report.mine.processes) > 1
+    yield "started", _origin(first, many)
     if first.golden_op:
         yield "", f"golden counterpart: {first.golden_op}"
     if first.evidence:
@@ -179,15 +180,15 @@ def _origins(report: Report) -> Iterator[Row]:
         yield "", f"or at: {names}{f' and {more} more' if more > 0 else ''}"
     others = report.origins[1:]
     for origin in others[: MANY - 1]:
-        yield "", f"also at {_origin(origin)}"
+        yield "", f"also at {_origin(origin, many)}"
     if len(others) >= MANY:
         yield "", f"and at {counted(len(others) - MANY + 1, 'more place')} (all in the reports)"
 
 
-def _origin(origin: Origin) -> str:
+def _origin(origin: Origin, with_process: bool) -> str:
     kind = f"{origin.op_type}, " if origin.op_type and origin.op_type not in origin.op else ""
     ids = f"id {origin.op_id}, " if origin.op_id else ""
-    process = f", process {origin.device}_{origin.pid}" if origin.pid >= 0 else ""
+    process = f", process {origin.device}_{origin.pid}" if with_process else ""
     return f"{origin.op} ({kind}{ids}token {origin.step}{process})"
 
 

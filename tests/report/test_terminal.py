@@ -41,13 +41,20 @@ def test_the_verdict_comes_first_then_the_origin_the_worst_and_what_is_missing()
 def test_the_origin_is_told_with_its_evidence_counterpart_and_numbers() -> None:
     shown = text(decoder_report())
     assert (
-        "SelfAttentionOperation_3_0_2 (id 3_0_2, token 0, process 0_42)\n"
+        "SelfAttentionOperation_3_0_2 (id 3_0_2, token 0)\n"
         "                golden counterpart: root.model.layers.1.self_attn.attention\n"
         "                its inputs pass with 0.000225 and its output fails with 0.31\n"
         "                outtensor0: relative Euclidean distance 0.31 exceeds 0.01\n"
         "                largest error at [3, 17]: golden 1.25, mine 2.49\n"
         "                relative error: 0.0002254 inherited from its inputs, 0.31 introduced"
     ) in shown
+
+
+def test_the_process_of_an_origin_is_told_where_there_are_several() -> None:
+    value = decoder_report()
+    several = replace(value, mine=replace(value.mine, processes=("0_42", "1_43")))
+    assert "SelfAttentionOperation_3_0_2 (id 3_0_2, token 0, process 0_42)" in text(several)
+    assert "(atb, 2 processes, token 0)" in text(several)
 
 
 def test_the_worst_are_the_largest_errors_of_outputs_and_the_rest_is_counted() -> None:
