@@ -116,26 +116,33 @@ class KnownStatistics:
         if size < _WORTH_KNOWING or tensor.is_inference():
             return _cells(reduce())
         version, dtype = tensor._version, tensor.dtype
-        mark = kernels.sample(address, size)
+        mark: int | None = None
         known = self._objects.get(id(tensor))
         if (
             known is not None
             and known[0]() is tensor
-            and known[1:6] == (version, address, count, dtype, mark)
+            and known[1:5] == (version, address, count, dtype)
         ):
-            return known.cells
+            mark = kernels.sample(address, size)
+            if mark == known.mark:
+                return known.cells
         storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch
         key = (storage.cdata, address, size, dtype)
         same = self._memory.get(key)
+        cells = None
         if (
             same is not None
             and not same.storage.expired()  # type: ignore[no-untyped-call]  # torch
-            and (same.version, same.mark) == (version, mark)
+            and same.version == version
         ):
-            cells = same.cells
-        else:
+            mark = kernels.sample(address, size) if mark is None else mark
+            cells = same.cells if mark == same.mark else None
+        if cells is None:
             cells = _cells(reduce())
+            # Now that the memory is in the cache; nothing changes it in between.
+            mark = kernels.sample(address, size)
             self._memory[key] = _Known(storage, version, mark, cells)
+        assert mark is not None
         self._objects[id(tensor)] = _KnownObject(
             weakref.ref(tensor), version, address, count, dtype, mark, cells
         )

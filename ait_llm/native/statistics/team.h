@@ -10,15 +10,14 @@ namespace ait {
 // Pieces below which waking threads costs more than it saves.
 constexpr uint64_t WORTH_SHARING = 4;
 
-// True if ShareWork can use more than the calling thread.
-bool HasTeam();
-// Runs body(context) on every thread of the team, and returns when all have returned.
-void ShareWork(void (*body)(void *), void *context);
+// Runs step(context) on every thread of the team until it returns false, and returns when all have
+// ended. Only the calling thread runs it where there is no team, or where the team was late lately.
+void ShareWork(bool (*step)(void *), void *context);
 
 // Calls action(k) once for each k below `pieces`, on one or more threads.
 template <typename Action> void ForPieces(uint64_t pieces, Action action)
 {
-    if (pieces < WORTH_SHARING || !HasTeam()) {
+    if (pieces < WORTH_SHARING) {
         for (uint64_t k = 0; k < pieces; ++k) {
             action(k);
         }
@@ -32,9 +31,12 @@ template <typename Action> void ForPieces(uint64_t pieces, Action action)
     ShareWork(
         [](void *context) {
             auto &shared = *static_cast<Loop *>(context);
-            for (uint64_t k; (k = shared.next.fetch_add(1)) < shared.pieces;) {
-                shared.action(k);
+            const uint64_t k = shared.next.fetch_add(1);
+            if (k >= shared.pieces) {
+                return false;
             }
+            shared.action(k);
+            return true;
         },
         &loop);
 }

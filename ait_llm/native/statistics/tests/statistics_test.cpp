@@ -206,6 +206,11 @@ int main()
 {
     CheckKernels(ait::PortableKernels());
     CheckKernels(ait::BestKernels());
+#ifdef AIT_X86
+    if (&ait::BestKernels() != &ait::PortableKernels()) {
+        CheckKernels(ait::Avx2Kernels());
+    }
+#endif
     CheckSample();
     return g_failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
