@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ait_llm.match.atb_torch.fuse import Share, share
+from ait_llm.match.atb_torch.fuse import Share, same_family, share
 from ait_llm.match.atb_torch.roles import Role, is_rms
 from ait_llm.match.atb_torch.side import Side, Unit
 
@@ -54,16 +54,13 @@ def _reads_same(side: Side, earlier: Unit, unit: Unit, *, is_last: bool) -> bool
         return False
     if earlier.source is not None and earlier.source is unit.source:
         return True
-    # Without values to tell: neighbours of one module that take the same width.
-    unknown = all(u.source is None or len(u.source.uses) == 1 for u in (earlier, unit))
-    same_parent = side.flow.parents[earlier.op] == side.flow.parents[unit.op]
-    return (
-        unknown
-        and is_last
-        and same_parent
-        and earlier.fan_in == unit.fan_in
-        and earlier.fan_out != unit.fan_in
-    )
+    # Without values to tell: neighbours that take the same width, for one purpose by their names.
+    known = any(u.source is not None and len(u.source.uses) > 1 for u in (earlier, unit))
+    if known or not is_last or earlier.fan_in != unit.fan_in:
+        return False
+    if side.is_atb:
+        return unit.op == earlier.op + 1
+    return same_family(side.operations[earlier.op].name, side.operations[unit.op].name)
 
 
 class Aligner:

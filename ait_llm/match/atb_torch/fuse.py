@@ -225,5 +225,11 @@ def _torch_columns(side: Side, unit: Unit) -> list[Column]:
     return [Column(unit, 0, unit.fan_out, purpose or _named(side.operations[unit.op].name))]
 
 
+def same_family(first: str, second: str) -> bool:
+    """True if two modules are, by their names, projections that are computed as one elsewhere."""
+    families = ({"query", "key", "value"}, {"gate", "up"})
+    return any({_named(first), _named(second)} <= family for family in families)
+
+
 def _named(path: str) -> str:
     return next((purpose for purpose, name in _NAMES if re.search(name, path)), "")

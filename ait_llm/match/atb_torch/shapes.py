@@ -110,10 +110,11 @@ def _atb_spaces(
         spaces.append(((), every))
     elif shape[0] == len(tokens.last):
         spaces.append(((), tokens.last))
-    elif shape[0] == 1 and len(shape) > 1 and shape[1] == tokens.count:
-        spaces.append(((), every))
-    elif shape[0] % tokens.count == 0:  # heads among the rows: norms of queries and keys
-        spaces.append(((), every))
+    else:
+        # one batch of all tokens, or heads among the rows, as norms of queries and keys see them
+        is_batch = shape[0] == 1 and shape[1:2] == (tokens.count,)
+        if is_batch or shape[0] % tokens.count == 0:
+            spaces.append(((), every))
     return spaces
 
 
