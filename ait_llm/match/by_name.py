@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ait_llm.dumps.model import Tensor
-from ait_llm.match.model import Match, MatchOptions, Run, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, Run, SideName, Unmatched, matchers
 from ait_llm.match.names import NamePair, pair_names
 from ait_llm.match.operators import Finding, Placed, output_shapes, placed
 from ait_llm.match.shapes import align, batch_ratio
@@ -17,13 +17,14 @@ def by_name(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | U
     """Calls of equal names and numbers, and their tensors of equal arguments."""
     first, second = _by_name(golden), _by_name(mine)
     names = pair_names(
-        {name: calls[0].operation.type for name, calls in first.items()},
-        {name: calls[0].operation.type for name, calls in second.items()},
+        {name: next(iter(calls.values())).operation.type for name, calls in first.items()},
+        {name: next(iter(calls.values())).operation.type for name, calls in second.items()},
     )
     pairs: list[tuple[NamePair, Placed, Placed]] = []
     for pair in names:
         golden_calls, my_calls = first[pair.golden], second[pair.mine]
-        pairs += [(pair, *calls) for calls in zip(golden_calls, my_calls, strict=False)]
+        common = golden_calls.keys() & my_calls.keys()
+        pairs += [(pair, golden_calls[number], my_calls[number]) for number in common]
         yield from _surplus(golden_calls, my_calls)
     pairs.sort(key=lambda each: each[2].order)
     ratio = batch_ratio(output_shapes((one, other) for _, one, other in pairs))
@@ -32,23 +33,28 @@ def by_name(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | U
         yield from _tensors(one, other, finding)
 
 
-def _by_name(run: Run) -> dict[str, list[Placed]]:
-    calls: dict[str, list[Placed]] = defaultdict(list)
+Calls = dict[int, Placed]
+
+
+def _by_name(run: Run) -> dict[str, Calls]:
+    """Calls of each module by their number, or by their order where the dump counts none."""
+    found: dict[str, Calls] = defaultdict(dict)
     for each in placed(run):
-        calls[each.operation.name].append(each)
-    return calls
+        calls = found[each.operation.name]
+        number = getattr(each.operation, "call", len(calls))
+        calls[len(calls) if number in calls else number] = each
+    return found
 
 
-def _surplus(golden: Sequence[Placed], mine: Sequence[Placed]) -> Iterator[Unmatched]:
-    """Calls that only one side made."""
-    reason = "called {} times, on the other side {} times"
-    counts = len(golden), len(mine)
-    for each in golden[len(mine) :]:
-        for tensor in each.tensors:
-            yield each.unmatched("golden", tensor, reason.format(*counts))
-    for each in mine[len(golden) :]:
-        for tensor in each.tensors:
-            yield each.unmatched("mine", tensor, reason.format(*reversed(counts)))
+def _surplus(golden: Calls, mine: Calls) -> Iterator[Unmatched]:
+    """Calls that only one side has."""
+    sides: tuple[tuple[SideName, Calls, Calls], ...]
+    sides = (("golden", golden, mine), ("mine", mine, golden))
+    for side, calls, others in sides:
+        for number in calls.keys() - others.keys():
+            reason = f"call {number} is one of {len(calls)}, the other side has {len(others)}"
+            for tensor in calls[number].tensors:
+                yield calls[number].unmatched(side, tensor, reason)
 
 
 def _tensors(golden: Placed, mine: Placed, finding: Finding) -> Iterator[Match | Unmatched]:

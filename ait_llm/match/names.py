@@ -37,21 +37,26 @@ def pair_names(golden: Mapping[str, Hashable], mine: Mapping[str, Hashable]) -> 
     """Pair names: equal ones, then those equal without wrappers, then with one prefix exchanged.
 
     Args:
-        golden, mine: names of each side to what must agree for the last of these (a type), or to
-            None where nothing is known.
+        golden, mine: names of each side to their types, or to None where nothing is known. Names
+            of equal types come first; a prefix is exchanged only where types agree.
 
     Returns:
         Pairs in my order; a name occurs once at most.
     """
-    pairs = {name: NamePair(name, name, 1.0, "same name") for name in mine if name in golden}
+    pairs = {
+        name: NamePair(name, name, 1.0, "same name")
+        for name, kind in mine.items()
+        if name in golden and _may_be(golden[name], kind)
+    }
     left = [name for name in golden if name not in pairs]
     right = [name for name in mine if name not in pairs]
     if left and right:
         plain = _unique(left, golden), _unique(right, mine)
         for key, name in plain[1].items():
             if key in plain[0]:
-                reason = "same name without wrappers"
-                pairs[name] = NamePair(plain[0][key], name, 0.98, reason)
+                same = plain[0][key] == name
+                reason = "same name" if same else "same name without wrappers"
+                pairs[name] = NamePair(plain[0][key], name, 1.0 if same else 0.98, reason)
         used = {pair.golden for pair in pairs.values()}
         left = [name for name in left if name not in used]
         right = [name for name in right if name not in pairs]

@@ -1,0 +1,184 @@
+"""Files and weights by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from ait_llm.core import DType, TensorDesc
+from ait_llm.errors import FormatError
+from ait_llm.formats import write_tensor
+from ait_llm.match.choose import match_runs
+from ait_llm.match.model import Match, MatchOptions, Unmatched
+from ait_llm.match.pairing import pair_runs
+from ait_llm.match.scenario import find_scenario
+from ait_llm.match.views import apply
+
+VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def _found(golden: Path, mine: Path, *, weights: bool = False) -> list[Match | Unmatched]:
+    (pair,) = pair_runs(find_scenario(golden, mine, weights=weights)).pairs
+    return match_runs(pair.golden, pair.mine, MatchOptions())
+
+
+def _write(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match path.suffix:
+        case ".npy":
+            np.save(path, VALUES)
+        case ".bin":
+            write_tensor(path, VALUES, TensorDesc(DType.FLOAT32, VALUES.shape))
+        case ".safetensors":
+            save_file({"x": VALUES}, path)
+        case _:
+            torch.save(torch.from_numpy(VALUES), path)
+    return path
+
+
+@pytest.mark.parametrize("golden", [".npy", ".bin", ".pth", ".pt", ".safetensors"])
+def test_a_file_of_any_type_answers_one_of_any_other(tmp_path: Path, golden: str) -> None:
+    for mine in (".npy", ".bin", ".pth", ".safetensors"):
+        paths = _write(tmp_path / f"golden{golden}"), _write(tmp_path / f"mine{mine}")
+        (match,) = _found(*paths)
+        assert isinstance(match, Match)
+        assert match.mine.record.role == "file"
+        assert match.mine.record.op == f"mine{mine}"
+        assert (match.mine.record.dtype, match.mine.record.shape) == (DType.FLOAT32, (2, 3))
+        for source in (match.golden, match.mine):
+            np.testing.assert_array_equal(source.tensor.nd(), VALUES)
+            np.testing.assert_array_equal(source.tensor.torch().numpy(), VALUES)
+
+
+def test_tensors_of_containers_pair_by_name(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(2), "b": [torch.zeros(3)]}, tmp_path / "g.pth")
+    save_file({"b.0": np.zeros(3), "c": np.zeros(1)}, tmp_path / "m.safetensors")
+    found = _found(tmp_path / "g.pth", tmp_path / "m.safetensors")
+    assert [m.mine.record.name for m in found if isinstance(m, Match)] == ["b.0"]
+    alone = {(u.side, u.record.name): u.reason for u in found if isinstance(u, Unmatched)}
+    assert set(alone) == {("golden", "a"), ("mine", "c")}
+    assert alone["golden", "a"] == "my file m.safetensors holds no tensor of that name"
+
+
+def test_a_damaged_file_is_still_a_pair_whose_reading_says_why(tmp_path: Path) -> None:
+    (tmp_path / "bad.npy").write_bytes(b"not numpy")
+    (match,) = _found(_write(tmp_path / "good.npy"), tmp_path / "bad.npy")
+    assert isinstance(match, Match)
+    assert match.mine.record.dtype is None
+    with pytest.raises(FormatError, match="is not an npy file"):
+        match.mine.tensor.nd()
+
+
+def test_folders_pair_by_path_then_by_path_without_suffix(tmp_path: Path) -> None:
+    for name in ("a/x.npy", "a/y.npy", "only_golden.npy"):
+        _write(tmp_path / "golden" / name)
+    for name in ("a/x.npy", "a/y.bin", "b/x.npy"):
+        _write(tmp_path / "mine" / name)
+    found = _found(tmp_path / "golden", tmp_path / "mine")
+    matches = {(m.golden.record.op, m.mine.record.op) for m in found if isinstance(m, Match)}
+    assert matches == {("a/x.npy", "a/x.npy"), ("a/y.npy", "a/y.bin")}
+    alone = {(u.side, u.record.op) for u in found if isinstance(u, Unmatched)}
+    assert alone == {("golden", "only_golden.npy"), ("mine", "b/x.npy")}
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    _write(tmp_path / "secret.npy")
+    (tmp_path / "golden").mkdir()
+    (tmp_path / "golden" / "x.npy").symlink_to(tmp_path / "secret.npy")
+    _write(tmp_path / "mine" / "x.npy")
+    with pytest.raises(FormatError, match="lies outside of"):
+        _found(tmp_path / "golden", tmp_path / "mine")
+
+
+def _checkpoints(tmp_path: Path) -> tuple[Path, Path]:
+    """A float checkpoint, and the same weights in int8, sharded otherwise."""
+    generator = np.random.default_rng(0)
+    golden, mine = tmp_path / "float", tmp_path / "w8a8"
+    golden.mkdir()
+    mine.mkdir()
+    names = [f"model.layers.{i}.mlp.up_proj" for i in (0, 1, 10)]
+    real, quantised = {}, {}
+    for name in names:
+        scale = generator.uniform(0.01, 0.1, (4, 1)).astype(np.float32)
+        offset = generator.integers(-3, 3, (4, 1)).astype(np.float32)
+        integers = generator.integers(-128, 128, (4, 8)).astype(np.int8)
+        real[f"{name}.weight"] = (integers - offset) * scale
+        quantised |= {
+            f"{name}.weight": integers,
+            f"{name}.weight_scale": scale,
+            f"{name}.weight_offset": offset,
+        }
+    real["model.norm.weight"] = quantised["model.norm.weight"] = np.ones(8, np.float32)
+    save_file(real, golden / "model.safetensors")
+    items = list(quantised.items())
+    for shard, part in enumerate((items[:3], items[3:6], items[6:])):
+        save_file(dict(part), mine / f"model-{shard}.safetensors")
+    return golden, mine
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_int8_weights_of_all_shards_are_dequantised(tmp_path: Path, swapped: bool) -> None:
+    paths = _checkpoints(tmp_path)
+    found = _found(*(paths[::-1] if swapped else paths))
+    matches = [each for each in found if isinstance(each, Match)]
+    assert [m.mine.record.title for m in matches] == [
+        "model.layers.0.mlp.up_proj.weight",
+        "model.layers.1.mlp.up_proj.weight",
+        "model.layers.10.mlp.up_proj.weight",
+        "model.norm.weight",
+    ]
+    for match in matches:
+        golden = apply(match.golden.tensor.nd(), match.golden.views)
+        mine = apply(match.mine.tensor.nd(), match.mine.views)
+        np.testing.assert_allclose(mine, golden, rtol=1e-6)
+        assert match.mine.record.role == "weight"
+    alone = {each.record.op: each.reason for each in found if isinstance(each, Unmatched)}
+    assert alone["model.layers.0.mlp.up_proj.weight_scale"] == (
+        "belongs to the quantised model.layers.0.mlp.up_proj.weight, "
+        "the other side is not quantised"
+    )
+
+
+def test_a_quantised_weight_without_scale_is_unmatched(tmp_path: Path) -> None:
+    save_file({"a.weight": np.ones((2, 2), np.float32)}, tmp_path / "g.safetensors")
+    save_file({"a.weight": np.ones((2, 2), np.int8)}, tmp_path / "m.safetensors")
+    found = _found(tmp_path / "g.safetensors", tmp_path / "m.safetensors", weights=True)
+    assert {each.reason for each in found if isinstance(each, Unmatched)} == {
+        "a.weight is quantised, its scale a.weight_scale is not there"
+    }
+
+
+def test_pickled_shards_are_weights_whose_values_are_mapped(tmp_path: Path) -> None:
+    for side in ("golden", "mine"):
+        (tmp_path / side).mkdir()
+        for shard in range(2):
+            tensors = {f"w{shard}": torch.full((3,), float(shard)), f"b{shard}": torch.zeros(1)}
+            torch.save(tensors, tmp_path / side / f"pytorch_model-{shard}.bin")
+    found = _found(tmp_path / "golden", tmp_path / "mine")
+    assert [m.mine.record.op for m in found if isinstance(m, Match)] == ["b0", "b1", "w0", "w1"]
+
+
+def test_two_shards_with_one_weight_are_refused(tmp_path: Path) -> None:
+    for shard in ("a", "b"):
+        save_file({"w": np.ones(1)}, tmp_path / f"{shard}.safetensors")
+    with pytest.raises(FormatError, match="holds the weight 'w', and so does"):
+        _found(tmp_path, tmp_path)
+
+
+def test_weights_that_a_torch_capture_saved_answer_a_checkpoint(tmp_path: Path) -> None:
+    from ait_llm import DumpConfig, register_hook
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    with register_hook(model, DumpConfig(str(tmp_path / "dump"), weights=True)):
+        model(torch.ones(1, 2))
+    state = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
+    save_file(state, tmp_path / "model.safetensors")
+    found = _found(tmp_path / "model.safetensors", tmp_path / "dump", weights=True)
+    matches = [each for each in found if isinstance(each, Match)]
+    assert len(found) == len(matches) == 2
+    for match in matches:
+        np.testing.assert_array_equal(match.mine.tensor.nd(), match.golden.tensor.nd())
