@@ -15,7 +15,7 @@ from ait_llm.formats.pth_pickle import StoredTensor, UnexpectedPickleError, read
 
 _MAX_PICKLE_BYTES = 16 << 20
 _MAX_DEPTH = 32
-_MAX_VALUES = 1 << 20  # a small pickle can describe a tree of any size by repeating its parts
+_MAX_VALUES = 1 << 18  # a small pickle can describe a tree of any size by repeating its parts
 _LITTLE = (6, zlib.crc32(b"little"))
 
 

@@ -129,7 +129,8 @@ class _Interpreter:
             elif 0x85 <= code <= 0x87:  # TUPLE1 to TUPLE3
                 stack.append(tuple(self._pop(code - 0x84)))
             elif code == 0x2E:  # STOP
-                return stack[-1]
+                [result] = stack
+                return result
             else:
                 self._less_frequent(code)
 
