@@ -11,7 +11,7 @@ namespace ait {
 // looked at again, and for sums in float: a lane adds up 64 terms at most with AVX-512.
 constexpr size_t PAIR_BLOCK = 1024;
 // The loops below take multiples of this.
-constexpr size_t PAIR_STEP = 32;
+constexpr size_t PAIR_STEP = 64;
 
 struct PairLimits {
     float rtol;
@@ -41,11 +41,18 @@ struct PairSums {
 using PairLoop = void (*)(const void *golden, const void *mine, size_t count,
                           const PairLimits &limits, PairSums &sums);
 
-struct PairKernels {
-    // Right where abs(m - g) <= NEAR_LIMIT everywhere; ULPs in the type of the elements.
-    PairLoop nearHalves, nearBrains, nearFloats;
+// For one element type; ULPs are counted in that type.
+struct PairLoops {
+    // Where abs(m - g) <= NEAR_LIMIT everywhere and no g is more than WEIGHT_RANGE below R.
+    PairLoop near;
+    // The same for any g.
+    PairLoop wide;
     // For any differences; no m above S + 80, S at most 80 above R.
-    PairLoop farHalves, farBrains, farFloats;
+    PairLoop far;
+};
+
+struct PairKernels {
+    PairLoops halves, brains, floats;
     void (*decodeHalves)(const uint16_t *values, size_t count, float *out);
     void (*decodeBrains)(const uint16_t *values, size_t count, float *out);
     // Rounds to nearest even; what is too large becomes infinite.
@@ -58,6 +65,7 @@ struct PairKernels {
 
 // Up to here exp(d) - 1 - d is d * d * (1 / 2 + d / 6) but for 8e-5 of itself.
 constexpr float NEAR_LIMIT = 1.0f / 32;
+constexpr float WEIGHT_RANGE = 80;
 
 const PairKernels &PortablePairKernels();
 // Only for processors with AVX2, FMA and F16C, or AVX-512 F, BW, DQ and VL; x86-64 only.

@@ -117,7 +117,8 @@ void Pass::Block(const unsigned char *golden, const unsigned char *mine, size_t 
     if (chunk_.count == AIT_PAIR_CHUNK) {
         Join(total_, chunk_);
         chunk_ = NoTotals();
-        reference_ = 0;
+        reference_ = myReference_ = 0;
+        far_ = false;
     }
 }
 
@@ -197,47 +198,47 @@ bool Pass::Vector(const float *golden, const float *mine, const uint16_t *places
                   const unsigned char *rawGolden, const unsigned char *rawMine)
 {
     const bool raw = golden == nullptr;
-    PairLoop near = kernels_.nearFloats;
-    PairLoop far = kernels_.farFloats;
-    if (raw && settings_.golden_type == AIT_PAIR_FLOAT16) {
-        near = kernels_.nearHalves;
-        far = kernels_.farHalves;
-    } else if (raw && settings_.golden_type == AIT_PAIR_BFLOAT16) {
-        near = kernels_.nearBrains;
-        far = kernels_.farBrains;
-    }
+    const PairLoops &loops = !raw                                           ? kernels_.floats
+                             : settings_.golden_type == AIT_PAIR_FLOAT16  ? kernels_.halves
+                             : settings_.golden_type == AIT_PAIR_BFLOAT16 ? kernels_.brains
+                                                                          : kernels_.floats;
     const void *g = raw ? static_cast<const void *>(rawGolden) : golden;
     const void *m = raw ? static_cast<const void *>(rawMine) : mine;
     PairLimits limits = {static_cast<float>(settings_.rtol), static_cast<float>(settings_.atol),
-                         reference_, reference_,
+                         reference_, myReference_,
                          static_cast<uint32_t>(std::min<uint64_t>(settings_.ulp_limit, UINT32_MAX))};
+    // Neighbouring blocks mostly resemble each other: what the last one took is tried first.
+    bool far = far_;
     PairSums sums;
-    near(g, m, count, limits, sums);
+    (far ? loops.far : loops.near)(g, m, count, limits, sums);
     const double largestGolden = Largest(sums.highGolden, sums.lowGolden);
     const double largestMine = Largest(sums.highMine, sums.lowMine);
     if (!std::isfinite(largestGolden) || !std::isfinite(largestMine) ||
         !SquaresFit(largestGolden) || !SquaresFit(largestMine) || !SquaresFit(sums.maxAbsolute)) {
         return false;
     }
-    // Neighbouring blocks mostly share a reference; the next one starts from it.
-    const bool moved = std::abs(sums.highGolden - static_cast<double>(reference_)) > REFERENCE_RANGE;
+    bool moved = std::abs(sums.highGolden - static_cast<double>(reference_)) > REFERENCE_RANGE;
     if (moved) {
-        reference_ = static_cast<float>(sums.highGolden);
-        limits.reference = limits.myReference = reference_;
+        limits.reference = reference_ = static_cast<float>(sums.highGolden);
     }
-    const bool isFar = !(sums.maxAbsolute <= static_cast<double>(NEAR_LIMIT)) ||
-                       sums.squares > 0.25 * std::min(sums.squaresGolden, sums.squaresMine);
-    if (isFar) {
-        const double apart = sums.highMine - static_cast<double>(reference_);
-        if (apart > 2 * REFERENCE_RANGE) {
+    far_ = !(sums.maxAbsolute <= static_cast<double>(NEAR_LIMIT)) ||
+           sums.squares > 0.25 * std::min(sums.squaresGolden, sums.squaresMine);
+    if (far_ || far) {
+        if (std::abs(sums.highMine - static_cast<double>(myReference_)) > REFERENCE_RANGE) {
+            limits.myReference = myReference_ = static_cast<float>(sums.highMine);
+            moved = true;
+        }
+        if (myReference_ - reference_ > WEIGHT_RANGE) {
             return false;
         }
-        if (std::abs(apart) > REFERENCE_RANGE) {
-            limits.myReference = static_cast<float>(sums.highMine);
+        if (moved || !far) {
+            far = true;
+            loops.far(g, m, count, limits, sums);
         }
-        far(g, m, count, limits, sums);
+    } else if (sums.lowGolden < static_cast<double>(reference_ - WEIGHT_RANGE)) {
+        loops.wide(g, m, count, limits, sums);
     } else if (moved) {
-        near(g, m, count, limits, sums);
+        loops.near(g, m, count, limits, sums);
     }
     if (!raw && settings_.ulp_bits >= 0 && settings_.ulp_bits != 23) {
         if (settings_.ulp_bits != 10 && settings_.ulp_bits != 7) {
@@ -268,7 +269,7 @@ bool Pass::Vector(const float *golden, const float *mine, const uint16_t *places
             }
         }
     }
-    AddSums(sums, count, isFar);
+    AddSums(sums, count, far);
     return true;
 }
 
@@ -307,11 +308,11 @@ void Pass::AddSums(const PairSums &sums, size_t count, bool far)
     block.beyond_ulp = sums.beyondUlp;
     block.passed = sums.passed;
     block.kl_reference = sums.reference;
-    block.kl_my_reference = sums.myReference;
+    // Near sides have the same weights but for exp(d): those of mine refer to R as well.
+    block.kl_my_reference = far ? sums.myReference : sums.reference;
     block.kl_weights = sums.weights;
     block.kl_linear = sums.linear;
     block.kl_excess = sums.excess;
-    // exp(m - R) = w + w d + w (exp(d) - 1 - d)
     block.kl_my_weights = far ? sums.myWeights : sums.weights + sums.linear + sums.excess;
     Join(chunk_, block);
 }

@@ -49,7 +49,10 @@ private:
     bool direct_; // both sides of one type that the loops read, ULPs counted in that type
     AitPairTotals total_;
     AitPairTotals chunk_;
-    float reference_ = 0; // of the weights of the last block
+    // What the last block took: references of the weights and the loop.
+    float reference_ = 0;
+    float myReference_ = 0;
+    bool far_ = false;
     size_t held_ = 0; // elements that wait for a whole block
     alignas(64) unsigned char heldGolden_[PAIR_BLOCK * 8];
     alignas(64) unsigned char heldMine_[PAIR_BLOCK * 8];
