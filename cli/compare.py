@@ -215,8 +215,8 @@ def compare(
     click.echo("\n".join(lines), err=as_json)
     if as_json:
         click.echo(json.dumps(as_dict(report, files, next_command, allow_skip)))
-    for error in refused:
-        click.echo(f"ait: error: {error}", err=True)
+    for refusal in refused:
+        click.echo(f"ait: error: {refusal}", err=True)
     code = report.exit_code(allow_skip=allow_skip)
     ctx.exit(code or (refused[0].exit_code if refused else 0))
 
@@ -227,6 +227,7 @@ def _compare(journal: Path, golden: Path, mine: Path, **settings: Any) -> Report
     Ctrl-C and SIGTERM end it early with a partial report.
     """
     writer: JsonlWriter | None = None
+    written = 0
 
     def start(report: Report) -> None:
         nonlocal writer
@@ -234,8 +235,10 @@ def _compare(journal: Path, golden: Path, mine: Path, **settings: Any) -> Report
         click.echo(started(report), err=True)
 
     def add(index: int, item: Comparison) -> None:
+        nonlocal written
         assert writer is not None  # the comparison starts before its first result
         writer.add(index, item)
+        written += 1
 
     with stop_on_signals() as stop, ProgressLine() as progress:
         try:
@@ -251,6 +254,8 @@ def _compare(journal: Path, golden: Path, mine: Path, **settings: Any) -> Report
         finally:
             if writer is not None:
                 writer.close()
+                if not written:  # nothing to resume from
+                    journal.unlink(missing_ok=True)
 
 
 def _coloured(*, err: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ait_llm.core.comparison import Comparison, Report, TensorRecord, Verdict
@@ -39,7 +39,7 @@ def called_operations(report: Report) -> list[CalledOperation]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, item in enumerate(report.comparisons):
         groups.setdefault(_call(item), []).append(index)
-    names = _top_level_names(item.mine for item in report.comparisons if item.mine)
+    names = _layer_names(item.record for item in report.comparisons)
     result = []
     for indices in groups.values():
         first = report.comparisons[indices[0]]
@@ -62,13 +62,13 @@ def verdict_of(items: Sequence[Comparison]) -> Verdict:
     return next(verdict for verdict in _LOUDEST_FIRST if verdict in found)
 
 
-def layer_of(record: TensorRecord, names: dict[str, str] | None = None) -> str:
+def layer_of(record: TensorRecord, names: Mapping[str, str]) -> str:
     """The layer that a tensor belongs to.
 
     Torch modules: the path down to its first number (``root.model.layers.3``), or the whole path.
     ATB operations: the top-level operation (``2``), with its type where ``names`` has it.
     """
-    if "." in record.op:
+    if "." in record.op or record.op in names:
         parts = record.op.split(".")
         for place, part in enumerate(parts):
             if part.isdecimal():
@@ -76,7 +76,7 @@ def layer_of(record: TensorRecord, names: dict[str, str] | None = None) -> str:
         return record.op
     if record.op_id:
         top = record.op_id.partition("_")[0]
-        return (names or {}).get(top, top)
+        return names.get(top, top)
     return record.op
 
 
@@ -133,10 +133,12 @@ def _call(item: Comparison) -> tuple[object, ...]:
     )
 
 
-def _top_level_names(records: Iterable[TensorRecord]) -> dict[str, str]:
-    """``{"2": "2 Prefill_layer"}`` for top-level operations, as far as the records name them."""
+def _layer_names(records: Iterable[TensorRecord]) -> dict[str, str]:
+    """``{"2": "2 Prefill_layer"}`` for top-level ATB operations, and ``root`` of torch modules."""
     names: dict[str, str] = {}
     for record in records:
-        if record.op_id.isdecimal():
+        if "." in record.op:
+            names.setdefault(record.op.partition(".")[0], "")
+        elif record.op_id.isdecimal():
             names.setdefault(record.op_id, f"{record.op_id} {record.op_type}".strip())
     return names

@@ -3,7 +3,7 @@
 const MAX_DOTS = 3000, MAX_LINES = 60;
 
 function curvePoints(kind) {
-  const measured = operations.filter((operation) => operation.mine && inStep(operation) && (kind === "layer" || inLayer(operation)));
+  const measured = operations.filter((operation) => (kind === "layer" ? operation.mine && inStep(operation) && isLayer.has(operation.layer) : isDrawn(operation) && inLayer(operation)));
   const names = kind === "layer" ? LAYERS : distinct(measured.map((o) => `${o.op}\n${o.call}`));
   const places = new Map(names.map((name, place) => [name, place]));
   const lines = new Map();

@@ -48,9 +48,14 @@ for (const origin of source.origins) {
 }
 
 const distinct = (values) => [...new Set(values)];
-const LAYERS = distinct(operations.filter((o) => o.mine).map((o) => o.layer));
+const allLayers = distinct(operations.filter((o) => o.mine).map((o) => o.layer));
+// A module that holds the layers is none itself: its output is that of the last one.
+const holders = new Set(allLayers.flatMap((layer) => layer.split(".").slice(0, -1).map((_, place, parts) => parts.slice(0, place + 1).join("."))));
+const LAYERS = allLayers.filter((layer) => !holders.has(layer));
+const isLayer = new Set(LAYERS);
+const roots = new Set(operations.filter((o) => o.op.includes(".")).map((o) => o.op.split(".")[0]));
+const isModule = (operation) => operation.op.includes(".") || roots.has(operation.op);
 const STEPS = distinct(operations.map((o) => o.step)).sort((a, b) => a - b);
-const layerPlace = new Map(LAYERS.map((layer, place) => [layer, place]));
 
 // Where more is better, the distance from 1 is the error.
 const counted = (name) => /cosine|similarity|pass_rate/.test(name);

@@ -17,7 +17,7 @@ let heat = null; // what is drawn, for the keyboard
 
 function heatCells(kind) {
   const [, rowOf, columnOf] = HEAT_KINDS[kind];
-  const shown = operations.filter((operation) => operation.mine && inStep(operation) && (kind === "layer-token" || inLayer(operation)));
+  const shown = operations.filter((operation) => (kind === "layer-token" ? operation.mine && inStep(operation) && isLayer.has(operation.layer) : isDrawn(operation) && inLayer(operation)));
   const cells = new Map();
   const names = distinct(shown.map(rowOf)).slice(0, MAX_HEAT_ROWS);
   const all = distinct(shown.map(rowOf)).length;

@@ -4,7 +4,7 @@ function topology() {
   const root = { key: "", children: new Map(), operations: [] };
   for (const operation of operations) {
     if (!operation.mine) continue;
-    const dotted = operation.op.includes(".");
+    const dotted = isModule(operation);
     const parts = dotted ? operation.op.split(".") : operation.id ? operation.id.split("_") : [operation.op];
     let node = root;
     parts.forEach((part, depth) => {
@@ -21,7 +21,13 @@ const nodeOf = new Map();
 (function index(node) {
   for (const operation of node.operations) nodeOf.set(operation, node);
   for (const child of node.children.values()) index(child);
+  node.measured = [...node.children.values()].some((child) => child.measured || child.operations.some(isMeasured));
 })(tree);
+function isMeasured(operation) {
+  return operation.rows.some((row) => row.role !== "in" && row.values.some((value) => value !== null));
+}
+// What is drawn in execution order: a graph only where nothing in it was measured.
+const isDrawn = (operation) => operation.mine && inStep(operation) && !nodeOf.get(operation).measured;
 const expanded = new Set();
 
 function judge(node) {
@@ -45,8 +51,8 @@ function drawNode(node, depth) {
   const first = node.operations[0];
   const open = expanded.has(node), leaf = !node.children.size;
   const chosen = state.operation && nodeOf.get(state.operation) === node;
-  const name = first && !first.op.includes(".") ? first.type || first.op : node.part;
-  const aside = first ? (first.op.includes(".") ? first.type : node.key) : "";
+  const name = first && !isModule(first) ? first.type || first.op : node.part;
+  const aside = first ? (isModule(first) ? first.type : node.key) : "";
   const item = h("li", { role: "none" }, h("div", {
     class: `node${chosen ? " chosen" : ""}`, role: "treeitem", "aria-expanded": leaf ? null : String(open), "aria-level": depth, "aria-selected": String(Boolean(chosen)),
     tabindex: chosen ? 0 : -1, "data-key": node.key, onclick: () => activate(node), onkeydown: (event) => treeKey(event, node),
