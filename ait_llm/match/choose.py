@@ -118,7 +118,7 @@ def _keys(run: Run) -> set[Key]:
 
 
 def _key(record: TensorRecord) -> Key:
-    return record.path, record.op, record.name, record.order
+    return record.order, record.name
 
 
 def _my_place(each: Match | Unmatched) -> tuple[int, bool, int]:

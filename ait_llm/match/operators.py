@@ -13,7 +13,7 @@ from ait_llm.match.model import Match, Run, SideName, Source, Unmatched, record_
 from ait_llm.match.shapes import Aligned, align
 from ait_llm.match.views import View
 
-Key = tuple[str, str, str, int]  # path, operation, tensor, rank
+Key = tuple[int, str]  # rank of the operation, name of the tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,7 @@ def match_by_index(golden: Placed, mine: Placed, finding: Finding) -> Iterator[M
 
 def key_of(placed: Placed, tensor: Tensor) -> Key:
     """What tells the tensors of one run apart."""
-    return (
-        str(tensor.path),
-        placed.operation.name,
-        tensor_name(placed.operation, tensor),
-        placed.order,
-    )
+    return placed.order, tensor_name(placed.operation, tensor)
 
 
 def remaining(run: Run, answered: Set[Key]) -> Run:
