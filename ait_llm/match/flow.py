@@ -9,19 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
-
-import numpy as np
 
 from ait_llm.dumps.model import Operation, Role, Tensor
-from ait_llm.errors import AitError
+from ait_llm.match.digests import digest
 from ait_llm.match.model import Run
 from ait_llm.topology import Node
-
-# Elements that a fingerprint looks at in a larger tensor. Two activations that agree at so many
-# places, and in type and number of elements, are the same.
-_SAMPLE = 1024
-_WHOLE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +143,7 @@ class _Tracer:
             value = self._named.get(name) if name else None
             mark = None
             if value is None:
-                mark = fingerprint(tensor)
+                mark = digest(tensor)
                 value = self._printed.get(mark) if mark else None
             if value is None:
                 value = self._new()
@@ -162,7 +154,7 @@ class _Tracer:
         for tensor in operation.outputs:
             name = self._name(op, tensor)
             value = self._named.get(name) if name and is_graph else None
-            mark = fingerprint(tensor) if not name or self._is_boundary(op) else None
+            mark = digest(tensor) if not name or self._is_boundary(op) else None
             if value is None and mark:
                 value = self._printed.get(mark)
                 # A leaf that returns what it received passes a value on, as dropout does; whatever
@@ -213,40 +205,3 @@ def _nodes(run: Run) -> dict[str, tuple[str, Node]]:
     if run.model is not None:
         found.update({node.name: ("model", node) for node, _ in run.model.root.walk()})
     return found
-
-
-def fingerprint(tensor: Tensor) -> bytes | None:
-    """A few bytes that tensors of equal numbers share, whatever their shapes and element types.
-
-    Float16 that was widened to float32 is still the same value.
-
-    Returns:
-        None where equal values prove nothing: no values, fewer than two elements, or all alike.
-    """
-    try:
-        if not tensor.has_data:
-            return _recorded(tensor)
-        array = tensor.numpy()
-    except AitError:
-        return None  # who compares the tensor tells what is wrong with it
-    flat = array.reshape(-1)
-    if flat.size < 2:
-        return None
-    if flat.size > _WHOLE:
-        flat = flat[np.linspace(0, flat.size - 1, _SAMPLE).astype(np.int64)]
-    if flat.dtype.kind not in "iub":
-        flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
-    elif flat.dtype.kind in "iu":
-        flat = flat.astype(np.int64)
-    data = flat.tobytes()
-    if data[: flat.itemsize] * flat.size == data:
-        return None
-    return blake2b(data, digest_size=16, key=f"{flat.dtype} {array.size}".encode()).digest()
-
-
-def _recorded(tensor: Tensor) -> bytes | None:
-    statistics = tensor.statistics
-    if statistics is None:
-        return None
-    text = f"{tensor.dtype.label} {np.prod(tensor.shape)} {statistics}"
-    return blake2b(text.encode(), digest_size=16).digest()

@@ -16,7 +16,8 @@ from ait_llm.match.atb_torch.reasons import reason_for_atb, reason_for_torch
 from ait_llm.match.atb_torch.shapes import Views, make_views
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
-from ait_llm.match.flow import Use, fingerprint
+from ait_llm.match.digests import digest
+from ait_llm.match.flow import Use
 from ait_llm.match.model import (
     Match,
     MatchOptions,
@@ -143,7 +144,7 @@ class _Matching:
         writes = value.writes if value is not None else []
         if not writes:
             return False
-        before, now = fingerprint(writes[0].tensor), fingerprint(tensor)
+        before, now = digest(writes[0].tensor), digest(tensor)
         return before is not None and now is not None and before != now
 
     def _match(self, atb: Use, torch: Use, link: Link) -> Match | None:

@@ -1,0 +1,88 @@
+"""A few bytes that tensors of equal numbers share; enough to know a value again within a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from math import prod
+
+import numpy as np
+
+from ait_llm.dumps.model import Tensor
+from ait_llm.errors import AitError
+from ait_llm.formats.elements import Array, decode
+from ait_llm.formats.opening import open_unbuffered
+from ait_llm.formats.payload import Payload
+
+# Of larger tensors, stretches of neighbours are read: few pages, and two activations that agree in
+# so many places, in type and in number of elements are the same.
+_WHOLE = 1 << 14
+_STRETCHES, _LENGTH = 32, 64
+
+
+def digest(tensor: Tensor) -> bytes | None:
+    """A digest of a tensor's numbers, whatever their shape and element type.
+
+    Float16 that was widened to float32 is still the same value. A capture without values has the
+    digest of its recorded statistics.
+
+    Returns:
+        None where equal values prove nothing: no values, fewer than two elements, or all alike.
+    """
+    try:
+        if not tensor.has_data:
+            return _of_statistics(tensor)
+        flat, size = _elements(tensor)
+    except (AitError, OSError, ValueError):
+        return None  # who compares the tensor tells what is wrong with it
+    if flat.size < 2:
+        return None
+    if flat.dtype.kind in "iu":
+        flat = flat.astype(np.int64)
+    elif flat.dtype.kind != "b":
+        flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
+    data = flat.tobytes()
+    if data[: flat.itemsize] * flat.size == data:
+        return None
+    return blake2b(data, digest_size=16, key=f"{flat.dtype} {size}".encode()).digest()
+
+
+def _of_statistics(tensor: Tensor) -> bytes | None:
+    statistics = tensor.statistics
+    if statistics is None:
+        return None
+    text = f"{tensor.dtype.label} {prod(tensor.shape)} {statistics}"
+    return blake2b(text.encode(), digest_size=16).digest()
+
+
+def _elements(tensor: Tensor) -> tuple[Array, int]:
+    """All elements of a small tensor, stretches of a large one; and how many it has."""
+    find: Callable[[], Payload | None] | None = getattr(tensor, "payload", None)
+    payload = find() if find is not None else None
+    if payload is not None and payload.strides is None and payload.dtype.bits % 8 == 0:
+        return _from_file(payload), payload.elements
+    flat = tensor.numpy().reshape(-1)
+    if flat.size <= _WHOLE:
+        return flat, flat.size
+    return np.concatenate(
+        [flat[start : start + _LENGTH] for start in _starts(flat.size)]
+    ), flat.size
+
+
+def _from_file(payload: Payload) -> Array:
+    item = payload.dtype.bits // 8
+    size = payload.elements
+    with open_unbuffered(payload.path) as file:
+
+        def read(start: int, count: int) -> Array:
+            file.seek(payload.offset + start * item)
+            raw = file.read(count * item)
+            return decode(np.frombuffer(raw, np.uint8), payload.dtype, count)
+
+        if size <= _WHOLE:
+            return read(0, size)
+        return np.concatenate([read(start, _LENGTH) for start in _starts(size)])
+
+
+def _starts(size: int) -> list[int]:
+    return [int(start) for start in np.linspace(0, size - _LENGTH, _STRETCHES)]
