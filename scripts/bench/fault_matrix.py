@@ -32,7 +32,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         golden = matrix.dump_golden(Path(folder, "golden"))
         requests = ["", *(case.request for case in cases)]
-        runs = matrix.dump_faulty(Path(folder, "mine"), golden, requests)
+        runs = matrix.dump_faulty_llamas(Path(folder, "mine"), golden, requests)
         start = time.process_time()
         clean = matrix.compare(golden, runs[""], deep=given.deep, jobs=1)
         print(f"{'no fault':50} {clean.verdict.name} blamed: {matrix.named(clean) or 'nobody'}")

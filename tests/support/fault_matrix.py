@@ -18,7 +18,7 @@ LAYERS = 3
 TOKENS = 2
 # Ids of the first layers: two embeddings come before each row of layers, norm and head after it.
 PREFILL, DECODE = 2, LAYERS + 6
-_PROGRAM = Path(__file__).with_name("faulty_llamas.py")
+_PROGRAM = Path(__file__).with_name("faulty_demos.py")
 
 # Where the operators of a layer are, by a name of our own.
 PLACES = {
@@ -144,16 +144,30 @@ def dump_golden(folder: Path) -> Path:
     return dump_demo("llama_torch", folder, *sizes, "--save-outputs", "tokens.safetensors")
 
 
-def dump_faulty(folder: Path, golden: Path, requests: Iterable[str]) -> dict[str, Path]:
+def dump_faulty_llamas(folder: Path, golden: Path, requests: Sequence[str]) -> dict[str, Path]:
     """The Llama demo once per request, all following the golden tokens; the dump of each."""
     tokens = golden.parent / "tokens.safetensors"
-    command = [sys.executable, str(_PROGRAM), str(tokens), str(LAYERS), *requests]
+    return _dump_faulty(folder, ["llama", str(tokens), str(LAYERS)], requests)
+
+
+def dump_faulty_berts(folder: Path, requests: Sequence[str]) -> dict[str, Path]:
+    """The BERT demo with random weights once per request; the dump of each."""
+    return _dump_faulty(folder, ["bert"], requests)
+
+
+def _dump_faulty(
+    folder: Path, arguments: Sequence[str], requests: Sequence[str]
+) -> dict[str, Path]:
+    command = [sys.executable, str(_PROGRAM), *arguments, *requests]
     printed = dump(command, folder, "--type", "tensor", "layer", "model")
-    runs = (line.partition(" ") for line in printed.splitlines())
-    return {
-        request: next((folder / "ait_dump" / "tensors").glob(f"*_{pid}"))
-        for pid, _, request in runs
-    }
+    lines = (line.partition(" ") for line in printed.splitlines())
+    pids = {request: pid for pid, _, request in lines}
+    tensors = folder / "ait_dump" / "tensors"
+    found = {request: list(tensors.glob(f"*_{pids.get(request)}")) for request in requests}
+    lost = [request for request, paths in found.items() if not paths]
+    if lost:
+        raise RuntimeError(f"no dump of {lost}; the program printed {printed!r}")
+    return {request: paths[0] for request, paths in found.items()}
 
 
 def named(report: Report) -> str:
