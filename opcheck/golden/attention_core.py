@@ -15,11 +15,11 @@ from torch import Tensor
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.quantise import INT8_MAX
 
-# Bounds on one block of scores (all heads) and on the part of it that a per-head mask takes.
+# Bound on one block of scores, and rows of one that is masked: few, to touch few hidden keys.
 _BLOCK_SCORES = 2**24
-_LONGEST_BLOCK = 512
-# A key with less than this added has probability zero beside any other.
-_HIDDEN = -1e30
+_MASKED_ROWS = 256
+# exp of less than this is zero: float32 ends at exp(-104), float64 at exp(-746).
+_VANISHED = {torch.float32: -128.0, torch.float64: -768.0}
 _NO_MASK = Mask()
 
 
@@ -52,17 +52,28 @@ def attend(
     heads, kv_heads = query.shape[1], key.shape[1]
     keys, values = key.transpose(0, 1), value.transpose(0, 1)
     fused = clamp is None and key.shape[2] == value.shape[2] and query.shape[0] > 1
+    reach = None
+    if clamp is None and mask.bias is not None and query.shape[0] > 1:
+        reach = _reach(query, key, value, scale)
+    if fused and _is_causal(mask, query.shape[0], key.shape[0], reach, query.dtype):
+        count = query.shape[0]
+        block = query.reshape(count, kv_heads, -1, query.shape[2]).permute(1, 2, 0, 3)
+        result = _fused(block, keys[:, :count], values[:, :count], scale, None, causal=True)
+        return result.flatten(0, 1).transpose(0, 1)
+    part = _fused if fused else _plain
     output = query.new_zeros(query.shape[0], heads, value.shape[2])
-    for rows in _row_blocks(query.shape[0], heads * key.shape[0]):
+    unmasked = mask.bias is None and mask.diagonal is None
+    longest = query.shape[0] if unmasked and fused else _MASKED_ROWS
+    limit = None if unmasked and fused else heads * key.shape[0]
+    for rows in _row_blocks(query.shape[0], limit, longest):
         seen = mask.keys_seen(*rows, key.shape[0])
         if seen[0] == seen[1]:
             continue
         block = query[slice(*rows)].reshape(rows[1] - rows[0], kv_heads, -1, query.shape[2])
         block = block.permute(1, 2, 0, 3)
         added = mask.additive(rows, seen, query.dtype)
-        if added is not None:
-            seen, added = _trimmed(seen, added)
-        part = _fused if fused else _plain
+        if added is not None and reach is not None:
+            seen, added = _trimmed(seen, added, reach)
         result = part(block, keys[:, slice(*seen)], values[:, slice(*seen)], scale, added, clamp)
         result = result.flatten(0, 1)
         if added is not None:
@@ -110,19 +121,61 @@ def attend_with_lse(
     return output, sums
 
 
-def _row_blocks(rows: int, scores_per_row: int) -> list[tuple[int, int]]:
-    step = max(1, min(_LONGEST_BLOCK, _BLOCK_SCORES // max(scores_per_row, 1)))
+def _row_blocks(
+    rows: int, scores_per_row: int | None, longest: int = _MASKED_ROWS
+) -> list[tuple[int, int]]:
+    """Ranges of rows with a bounded number of scores, or without bound if those are not stored."""
+    step = longest
+    if scores_per_row is not None:
+        step = min(longest, _BLOCK_SCORES // max(scores_per_row, 1))
+    step = max(1, step)
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
-def _trimmed(seen: tuple[int, int], added: Tensor) -> tuple[tuple[int, int], Tensor]:
+def _reach(query: Tensor, key: Tensor, value: Tensor, scale: float) -> float | None:
+    """How much less must be added to a key than to another so that its probability is zero.
+
+    Scores differ by at most twice the largest product of norms. None if any entry is not finite:
+    a hidden value that is Inf or NaN makes the result NaN all the same.
+    """
+    if not query.numel() or not key.numel():
+        return None
+    largest = query.square().sum(-1).max().sqrt() * key.square().sum(-1).max().sqrt()
+    bound = 2 * abs(scale) * float(largest) - _VANISHED[query.dtype]
+    return bound if math.isfinite(bound) and bool(value.isfinite().all()) else None
+
+
+def _is_causal(mask: Mask, rows: int, keys: int, reach: float | None, dtype: torch.dtype) -> bool:
+    """Whether row i sees the keys up to i, with nothing added to them.
+
+    A mask tensor counts as hiding what becomes zero exactly.
+    """
+    if mask.bias is None:
+        return mask.diagonal == 0 and mask.window is None and keys >= rows
+    if reach is None or rows != keys or mask.window is not None or mask.diagonal not in (None, 0):
+        return False
+    corner = mask.bias(0, 1, 0, min(2, keys)).to(dtype)
+    if corner.shape[0] != 1 or float(corner[0, 0, 0]) != 0 or float(corner[0, 0, -1]) > -reach:
+        return keys == 1 and corner.shape[0] == 1 and float(corner[0, 0, 0]) == 0
+    for first, last in _row_blocks(rows, None):
+        added = mask.bias(first, last, 0, keys)
+        if added.shape[0] != 1 or added.shape[1] != last - first:
+            return False
+        if bool((added[0, :, :first] != 0).any()) or bool((added[0, :, last:] > -reach).any()):
+            return False
+        square = added[0, :, first:last].to(dtype)
+        above = torch.ones_like(square, dtype=torch.bool).triu(1)
+        if bool((square > -reach)[above].any()) or bool((square != 0)[~above].any()):
+            return False
+    return True
+
+
+def _trimmed(seen: tuple[int, int], added: Tensor, reach: float) -> tuple[tuple[int, int], Tensor]:
     """Drop the last keys that every row of the block hides, if no row hides all keys.
 
     Their probability is exactly zero, so this changes no result.
     """
-    shown = added > _HIDDEN
-    if not bool(shown.any(dim=2).all()):
-        return seen, added
+    shown = added >= added.amax(dim=2, keepdim=True) - reach
     length = int(shown.flatten(0, 1).any(dim=0).nonzero()[-1]) + 1
     return (seen[0], seen[0] + length), added[:, :, :length]
 
@@ -141,7 +194,9 @@ def _fused(
     value: Tensor,
     scale: float,
     added: Tensor | None,
-    clamp: tuple[float, float] | None,
+    clamp: tuple[float, float] | None = None,
+    *,
+    causal: bool = False,
 ) -> Tensor:
     """torch's own kernel, which never stores the scores. ``query`` is ``[Hk, G, rows, D]``."""
     groups = query.shape[1]
@@ -150,6 +205,7 @@ def _fused(
         key.unsqueeze(1).expand(-1, groups, -1, -1),
         value.unsqueeze(1).expand(-1, groups, -1, -1),
         attn_mask=_grouped(added, query.shape[0]),
+        is_causal=causal,
         scale=scale,
     )
 
