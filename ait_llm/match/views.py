@@ -189,7 +189,10 @@ def apply(array: Array, views: Sequence[View]) -> Array:
         ValueError: a view does not fit the array.
     """
     for view in views:
-        array = view.apply(array)
+        try:
+            array = view.apply(array)
+        except IndexError:  # an axis that the array does not have
+            raise ValueError(f"{view} does not fit shape {list(array.shape)}") from None
     return array
 
 

@@ -1,0 +1,93 @@
+"""What is done to a tensor before it is compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ait_llm.match.views import (
+    Dequantise,
+    FirstUse,
+    Part,
+    Reorder,
+    Repeat,
+    Reshape,
+    Rows,
+    Shift,
+    View,
+    apply,
+    describe,
+    shape_after,
+)
+
+ARRAY = np.arange(24).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (Part(1, 1, 3), ARRAY[:, 1:3]),
+        (Rows(2, (3, 0)), ARRAY[..., [3, 0]]),
+        (Reshape((6, 4)), ARRAY.reshape(6, 4)),
+        (Reorder((2, 0, 1)), ARRAY.transpose(2, 0, 1)),
+        (Repeat(0, 3), np.concatenate([ARRAY] * 3)),
+        (Shift(0, 2, 100), ARRAY + np.array([0, 100]).reshape(2, 1, 1)),
+        (FirstUse(), ARRAY),
+        (Dequantise((0.5,), (1.0,)), (ARRAY - 1) * 0.5),
+        (Dequantise((1, 2, 3, 4)), ARRAY * [1, 2, 3, 4]),
+        (Dequantise((1, 2, 3), (1, 0, 0), -2), (ARRAY - [[1], [0], [0]]) * [[1], [2], [3]]),
+    ],
+)
+def test_a_view_and_the_shape_it_gives(view: View, expected: np.ndarray) -> None:
+    result = apply(ARRAY, [view])
+    np.testing.assert_array_equal(result, expected)
+    assert shape_after(ARRAY.shape, [view]) == result.shape
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        Part(1, 1, 4),
+        Part(3, 0, 1),
+        Rows(0, (2,)),
+        Reshape((5, 5)),
+        Reorder((0, 1)),
+        Shift(1, 2, 1),
+        Dequantise((1, 2), axis=-1),
+    ],
+)
+def test_a_view_that_does_not_fit_is_refused_with_and_without_an_array(view: View) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        apply(ARRAY, [view])
+    with pytest.raises(ValueError, match="does not fit shape"):
+        shape_after(ARRAY.shape, [view])
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.permutations(range(10)))
+def test_the_order_of_first_use_survives_any_renaming_of_places(
+    addresses: list[int], places: list[int]
+) -> None:
+    moved = np.array([places[address] for address in addresses])
+    np.testing.assert_array_equal(FirstUse().apply(moved), FirstUse().apply(np.array(addresses)))
+
+
+def test_a_slot_used_twice_shows_in_the_order_of_first_use() -> None:
+    assert FirstUse().apply(np.array([7, 7, 3])).tolist() == [0, 0, 1]
+
+
+def test_dequantised_values_are_float32_of_their_own() -> None:
+    stored = np.array([[-128, 127]], np.int8)
+    result = Dequantise((0.25,), (-3.0,)).apply(stored)
+    assert result.dtype == np.float32
+    assert result.tolist() == [[-31.25, 32.5]]
+    assert stored.tolist() == [[-128, 127]]
+
+
+def test_views_in_words() -> None:
+    views = [Repeat(0, 4), Shift(0, 4, 7), FirstUse(), Dequantise((0.5,)), Dequantise((1, 2))]
+    assert describe(views) == (
+        "4 times along axis 0, addresses moved by 7 per repetition, by first use, "
+        "dequantised with scale 0.5, dequantised by channel"
+    )
