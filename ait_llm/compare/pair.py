@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ait_llm.compare.alignment import Aligned, ShapeMismatchError, align, mismatch, same_dims
+from ait_llm.compare.histogram import error_histogram
 from ait_llm.compare.measuring import measure_aligned
 from ait_llm.compare.progress import Stopped
 from ait_llm.compare.statistics import StatisticsResult, compare_statistics, summary
@@ -103,6 +104,10 @@ def compare_opened(
     shape = align(golden, mine)
     measurement = measure_aligned(golden, mine, settings)
     judgement = judge(measurement, golden.dtype, mine.dtype, settings.tolerance)
+    histogram = None
+    if judgement.verdict is Verdict.FAIL:
+        bad = measurement.first_bad is not None
+        histogram = error_histogram(golden, mine, measurement.worst_values, bad)
     return Comparison(
         golden=None,
         mine=None,
@@ -117,6 +122,7 @@ def compare_opened(
         worst=_unravel(measurement.worst, shape),
         worst_values=measurement.worst_values,
         first_bad=_unravel(measurement.first_bad, shape),
+        histogram=histogram,
         stamp=None if first.stamp is None or second.stamp is None else first.stamp + second.stamp,
     )
 

@@ -44,7 +44,14 @@ function histogram(row) {
         s("title", {}, `${names[place]}: ${plural(count, "element")}, ${(100 * count / total).toPrecision(3)} %`))),
       s("line", { class: "axis", x1: 0, x2: width, y1: base, y2: base }),
       [[0, "0"], [4, "1e-8"], [8, "1e-4"], [12, "1"], [15, "Inf"]].map(([place, text]) => s("text", { x: place * bar + (place === 15 || place === 0 ? bar / 2 : 0), y: base + 14, "text-anchor": "middle" }, text))),
-    h("p", { class: "muted" }, `${plural(total, "element")}; bars grow with the logarithm of their number`));
+    h("p", { class: "muted" }, `${sampled(row, total) ? "A sample of " : ""}${plural(total, "element")}; bars grow with the logarithm of their number`));
+}
+
+// Large tensors are counted in a sample; shapes are texts such as [11, 64].
+function sampled(row, total) {
+  const side = sideOf(row.goldenRaw);
+  const size = side ? side.shape.slice(1, -1).split(",").filter((part) => part.trim()).reduce((a, b) => a * Number(b), 1) : 0;
+  return total < size && size > 65536;
 }
 
 function tensorCard(row) {
