@@ -55,6 +55,8 @@ class Introduced:
         mine, right: its values.
         overflow: the right result is finite and outside the output's data type.
         errors: ``error`` of each output by its index.
+        amplification: by what factor a relative error of the inputs becomes one of an output; the
+            largest of all outputs.
     """
 
     error: float
@@ -67,6 +69,7 @@ class Introduced:
     right: float
     overflow: bool = False
     errors: Mapping[int, float] = field(default_factory=dict)
+    amplification: float = 1.0
 
     @property
     def is_wrong(self) -> bool:
@@ -182,7 +185,11 @@ def _measure(operation: Operation, golden: GoldenOp, in_place: bool) -> Introduc
     if not found:
         return Unknown("its outputs are empty")
     worst = max(found, key=lambda one: (one.excess, one.strict_excess))
-    return replace(worst, errors={one.output: one.error for one in found})
+    return replace(
+        worst,
+        errors={one.output: one.error for one in found},
+        amplification=max(one.amplification for one in found),
+    )
 
 
 def right_outputs(operation: Operation) -> list[Array] | None:
@@ -268,6 +275,7 @@ def _introduced(
         mine=float(got.flatten()[place]),
         right=float(exact.flatten()[place]),
         overflow=overflow,
+        amplification=numbers.amplification,
     )
 
 

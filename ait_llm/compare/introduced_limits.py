@@ -43,6 +43,7 @@ class Excess:
         error: Euclidean norm of the error over that of the exact result.
         permitted: what the loose limit lets ``error`` be.
         worst: flat index of the element that is furthest beyond its limit.
+        amplification: by what factor a relative error of the inputs becomes one of the output.
     """
 
     strict: float
@@ -50,6 +51,7 @@ class Excess:
     error: float
     permitted: float
     worst: int
+    amplification: float = 1.0
 
 
 def spacing(exact: Tensor, dtype: torch.dtype) -> Tensor:
@@ -104,6 +106,7 @@ def excess(
         error=_ratio(distance, size),
         permitted=_ratio(float(loose_norm), size),
         worst=int(loose.argmax()),
+        amplification=_ratio(float(sensitivity.norm()), size),
     )
 
 

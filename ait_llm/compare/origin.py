@@ -18,7 +18,7 @@ from ait_llm.compare.origin_inherited import inherited_error
 from ait_llm.compare.origin_search import Finding, Search
 from ait_llm.compare.origin_values import RunValues, record_key
 from ait_llm.core.comparison import Comparison, Origin, Verdict
-from ait_llm.errors import MissingDependencyError
+from ait_llm.errors import AitError, MissingDependencyError
 from ait_llm.match.model import Match, Run
 
 
@@ -73,11 +73,8 @@ def find_origins(
             that stay within the tolerances, such as sums in 16 bits.
     """
     by_run = _by_run(comparisons, runs)
-    origins: list[Origin] = []
-    shares: dict[int, Shares] = {}
-    failures: dict[int, str] = {}
+    collected = _Collected(comparisons, matches or {})
     searches: dict[tuple[int, int], list[Search]] = {}
-    started: dict[tuple[int, int], set[tuple[str, int]]] = {}
     for place in sorted(by_run, key=lambda at: (runs[at].device, runs[at].pid, runs[at].step)):
         run, indices = runs[place], by_run[place]
         earlier = searches.setdefault((run.device, run.pid), [])
@@ -87,21 +84,50 @@ def find_origins(
         failed = any(comparisons[index].verdict is Verdict.FAIL for index in indices)
         if deep or failed or grown:
             try:
-                found = search.find(grown)
+                collected.add(search, search.find(grown), failed=failed)
             except MissingDependencyError as error:
-                return Findings(tuple(origins), shares, failures, str(error))
-            shares |= _shares(search, comparisons, matches or {})
-            known = started.setdefault((run.device, run.pid), set())
-            if found is not None and (not known or found.own):
-                # Else a consequence of what an earlier step left in the caches, or of its tokens.
-                key = (found.origin.op, found.origin.step)
-                if key not in known:
-                    origins.append(_with_shares(found, shares))
-                    if not failed and found.origin.index is not None:
-                        failures[found.origin.index] = found.origin.evidence
-                known.add(key)
+                collected.problem = str(error)
+                break
+            except AitError as error:
+                collected.problem = f"step {run.step}: where the error started is unknown: {error}"
         earlier.append(search)
-    return Findings(tuple(origins), shares, failures)
+    return collected.findings()
+
+
+class _Collected:
+    """Findings of the runs, the earliest first."""
+
+    def __init__(self, comparisons: Sequence[Comparison], matches: Mapping[int, Match]) -> None:
+        self.problem = ""
+        self._comparisons = comparisons
+        self._matches = matches
+        self._origins: list[Origin] = []
+        self._shares: dict[int, Shares] = {}
+        self._failures: dict[int, str] = {}
+        self._known: dict[tuple[int, int], set[tuple[str, int]]] = {}
+
+    def add(self, search: Search, found: Finding | None, *, failed: bool) -> None:
+        """Take over what a search found, unless it follows from what an earlier one found."""
+        shares = _shares(search, self._comparisons, self._matches)
+        if found is not None and found.defined_otherwise and found.origin.index is not None:
+            shares.pop(found.origin.index, None)  # nothing was inherited, nothing added
+        self._shares |= shares
+        if found is None:
+            return
+        origin = found.origin
+        known = self._known.setdefault((origin.device, origin.pid), set())
+        key = (origin.op, origin.step)
+        # A later step may suffer from what an earlier one left in the caches, or from its tokens.
+        if (known and not found.own) or key in known:
+            return
+        known.add(key)
+        self._origins.append(_with_shares(found, self._shares))
+        if not failed and origin.index is not None:
+            self._failures[origin.index] = origin.evidence
+
+    def findings(self) -> Findings:
+        """All of it."""
+        return Findings(tuple(self._origins), self._shares, self._failures, self.problem)
 
 
 def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> list[Comparison]:

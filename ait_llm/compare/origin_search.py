@@ -12,6 +12,7 @@ from ait_llm.compare.origin_values import RunValues, Upstream
 from ait_llm.compare.origin_words import (
     after_all_cleared,
     by_comparison,
+    by_definition,
     by_differing_input,
     by_elimination,
     by_recomputation,
@@ -23,6 +24,8 @@ from ait_llm.core.comparison import Comparison, Origin
 # Operations that are recomputed per failing run unless the user wants all.
 _BUDGET = 16
 _LOOKS = 4  # places of sudden growth that are looked at in a run without failure
+# Errors that go in are amplified like a random change of all inputs; structure may add to that.
+_BEYOND_AMPLIFICATION = 3.0
 # The error of a pair that agrees to the last bit still counts as this much, so that a first
 # rounding is no infinite growth.
 _FLOOR = 2.0**-13
@@ -36,11 +39,13 @@ class Finding:
         origin: where it started.
         op: index of the operation in the run.
         own: the operation itself was seen to go wrong; else a former run may have caused it.
+        defined_otherwise: it computes rightly, but not what golden does.
     """
 
     origin: Origin
     op: int
     own: bool
+    defined_otherwise: bool = False
 
 
 class Search:
@@ -89,7 +94,7 @@ class Search:
         if far.differing:
             return self._differing(far.differing[0])
         found = self._upstream(far, near, failed) or self._in_caches(far, failed)
-        return found if found is not None else self._unexplained(failed, near)
+        return found or self._defined_otherwise(failed, near) or self._unexplained(failed, near)
 
     def introduced(self, op: int) -> Introduced | Unknown:
         """The error that an operation adds, computed once."""
@@ -225,6 +230,31 @@ class Search:
         ends = self.values.upstream(value).agreeing
         return [error for number in ends if (error := self.values.error(number)) is not None]
 
+    def _defined_otherwise(self, failed: int, near: Upstream) -> Finding | None:
+        """Operations that compute rightly, but not what golden computes.
+
+        What goes in agrees with golden. If what comes out is further away than the operations can
+        have amplified that, their parameters or weights differ.
+        """
+        results = [self.examined.get(op) for op in near.operations]
+        measured = [each for each in results if isinstance(each, Introduced)]
+        error = self.values.error(failed)
+        before = [each for n in near.agreeing if (each := self.values.error(n)) is not None]
+        if error is None or not before or len(measured) < len(results):
+            return None
+        factor = math.prod(max(1.0, each.amplification) for each in measured)
+        rounding = max(each.permitted for each in measured)
+        if not math.isfinite(factor) or error <= _BEYOND_AMPLIFICATION * factor * max(
+            *before, rounding
+        ):
+            return None
+        op = self.values.producer(failed)
+        assert op is not None
+        text = by_definition(self.values, op, failed, max(before), factor, len(results))
+        others = [candidate for candidate in near.operations if candidate != op]
+        found = self._finding(op, text, not others, others)
+        return replace(found, own=not others, defined_otherwise=True)
+
     def _unexplained(self, failed: int, near: Upstream) -> Finding:
         op = self.values.producer(failed)
         assert op is not None
@@ -271,10 +301,24 @@ class Search:
         found = self._finding(op, text, True, ())
         return Finding(replace(found.origin, index=min(known.failed)), op, own=False)
 
+    def _own_outputs(self, op: int) -> set[int | None]:
+        """Comparisons of tensors that were dumped as outputs of the operation itself."""
+        name = self.values.run.operations[op].name
+        known = [self.values.evidence.get(value.number) for value in self.values.outputs(op)]
+        return {
+            index
+            for each in known
+            if each is not None
+            for index in (*each.failed, *each.passed)
+            if (mine := self._comparisons[index].mine) and mine.role == "out" and mine.op == name
+        }
+
     def _finding(self, op: int, evidence: str, certain: bool, others: Iterable[int]) -> Finding:
         operation = self.values.run.operations[op]
         index = self.values.comparison_of(op)
-        golden = self._comparisons[index].golden if index is not None else None
+        shown = self._comparisons[index] if index is not None else None
+        golden = shown.golden if shown is not None and shown.golden is not None else None
+        answers = golden is not None and golden.role == "out" and index in self._own_outputs(op)
         measured = self.examined.get(op)
         own = isinstance(measured, Introduced) and measured.is_suspect
         return Finding(
@@ -285,7 +329,7 @@ class Search:
                 step=operation.step,
                 device=operation.device,
                 pid=operation.pid,
-                golden_op=golden.op if golden is not None else "",
+                golden_op=golden.op if golden is not None and answers else "",
                 index=index,
                 evidence=evidence,
                 certain=certain,

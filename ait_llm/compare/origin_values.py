@@ -251,6 +251,16 @@ class RunValues:
         ]
         return max(found, default=None)
 
+    def trouble(self, value: int) -> str:
+        """How a value that fails is off, in a few words; empty if it is not known."""
+        known = self.evidence.get(value)
+        for index in known.failed if known is not None else ():
+            item = self._comparisons[index]
+            if item.first_bad is not None and item.my_summary is not None:
+                return f"{item.my_summary.nan} NaN, {item.my_summary.inf} Inf"
+        error = self.error(value)
+        return f"{error:.2g} relative error" if error is not None else ""
+
     def comparison_of(self, op: int) -> int | None:
         """Index of the comparison that shows an operation's outputs best: a failed one if any."""
         known = [self.evidence[v.number] for v in self.outputs(op) if v.number in self.evidence]

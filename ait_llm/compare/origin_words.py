@@ -28,8 +28,8 @@ def _title(values: RunValues, value: int) -> str:
 
 def _off(values: RunValues, value: int) -> str:
     """How far the first failure is off."""
-    error = values.error(value)
-    return f" ({_number(error)} relative error)" if error is not None else ""
+    trouble = values.trouble(value)
+    return f" ({trouble})" if trouble else ""
 
 
 def _measured(result: Introduced) -> str:
@@ -112,6 +112,18 @@ def by_elimination(
     if len(unknown) == 1:
         return text + f"this one could not be: {reason}"
     return text + f"{len(unknown)} could not be recomputed, such as this one: {reason}"
+
+
+def by_definition(
+    values: RunValues, op: int, failed: int, before: float, factor: float, count: int
+) -> str:
+    """The operation does what its parameters say, and golden does something else."""
+    what = "it computes" if count == 1 else f"{count} operations compute"
+    return (
+        f"{what} rightly with its own weights and parameters, so these are not those of golden: "
+        f"its inputs agree ({_number(before)} relative error at most), would be amplified "
+        f"{factor:.2g} times, and {_title(values, failed)} is off{_off(values, failed)}"
+    )
 
 
 def by_differing_input(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from fault_matrix import (
     LAYERS,
+    PLACES,
     Case,
     dump_demo,
     dump_faulty_berts,
@@ -50,6 +51,7 @@ CASES = [
     Case("inf_at_step", LAST, "post norm"),
     IN_CACHE,
 ]
+WRONG_PARAMETER = "rms_norm_eps=0.01"
 UNSEEN = [case for case in short_matrix() if case.fault == WITHIN_ROUNDING]
 
 
@@ -71,7 +73,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Dumps:
         pytest.skip("needs the compiled libraries")
     folder = tmp_path_factory.mktemp("faults")
     golden = dump_golden(folder / "golden")
-    requests = ["", *(case.request for case in (*CASES, *UNSEEN))]
+    requests = ["", WRONG_PARAMETER, *(case.request for case in (*CASES, *UNSEEN))]
     return Dumps(golden, dump_faulty_llamas(folder / "mine", golden, requests))
 
 
@@ -125,6 +127,13 @@ def test_the_error_of_a_guilty_operation_is_its_own(llama: Dumps) -> None:
     shown = report.comparisons[origin.index]
     assert shown.verdict is Verdict.FAIL
     assert (shown.inherited, shown.introduced) == (origin.inherited, origin.introduced)
+
+
+def test_an_operation_with_another_parameter_is_named(llama: Dumps) -> None:
+    origin = llama.report(WRONG_PARAMETER).origins[0]
+    assert origin.op_id == f"2_{PLACES['input norm']}"
+    assert origin.certain
+    assert "weights and parameters, so these are not those of golden" in origin.evidence
 
 
 def test_other_tokens_are_told_as_such(llama: Dumps, tmp_path: Path) -> None:
