@@ -265,6 +265,22 @@ def test_tables_charts_and_trees_answer_to_mouse_and_keyboard(
 
 
 @needs_browser
+def test_modules_that_hold_the_layers_are_drawn_in_the_tree_only(tmp_path: Path) -> None:
+    paths = ("root", "root.model", *(f"root.model.layers.{n}.mlp.up" for n in range(3)))
+    items = (
+        comparison(mine=record(path, op_id=f"0_{n}", op_type="Linear"))
+        for n, path in enumerate(paths)
+    )
+    document, console = shown(report(*items), tmp_path)
+    assert console == []
+    curve = document.partition('id="curve-svg"')[2].partition("</svg>")[0]
+    assert "<title>root.model.layers.2</title>" in curve
+    assert "<title>root.model</title>" not in curve
+    tree = document.partition('role="tree"')[2].partition("</section>")[0]
+    assert re.findall(r'data-key="([^"]*)"', tree) == ["root", "root.model"]
+
+
+@needs_browser
 def test_hostile_names_are_shown_and_never_run(tmp_path: Path) -> None:
     item = comparison(
         0.5, mine=record(HOSTILE, op_type=HOSTILE, name=HOSTILE, path=HOSTILE), reason=HOSTILE
