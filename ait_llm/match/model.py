@@ -32,6 +32,7 @@ class Run:
         first_order: execution rank of the first operation within the process.
         graphs: topology of top-level operations by operation name, where the run reported it.
         model: topology of the whole model, where the run reported it.
+        weights: parameters and buffers by dotted name, where the run saved them.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Run:
     first_order: int = 0
     graphs: Mapping[str, Graph] = field(default_factory=dict)
     model: Graph | None = None
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,12 @@ def tensor_name(operation: Operation, tensor: Tensor) -> str:
     return "" if getattr(operation, "record_role", None) == "weight" else tensor.name
 
 
+def _path(tensor: Tensor) -> str:
+    """The path as text; the tensor's own text where it has one, for there are many."""
+    file = getattr(tensor, "file", None)
+    return file if isinstance(file, str) else str(tensor.path)
+
+
 def record_of(operation: Operation, tensor: Tensor, order: int) -> TensorRecord:
     """How reports call a tensor; dtype and shape stay None if its header cannot be read."""
     try:
@@ -183,7 +191,7 @@ def record_of(operation: Operation, tensor: Tensor, order: int) -> TensorRecord:
         name=tensor_name(operation, tensor),
         role=getattr(operation, "record_role", tensor.role),  # only files and weights set one
         index=tensor.index,
-        path=str(tensor.path),
+        path=_path(tensor),
         label=tensor.ir_name or "",
         step=operation.step,
         call=getattr(operation, "call", 0),  # only dumps of torch modules count calls

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ait_llm.dumps.model import Dump, Operation, Process, TopologyFile
+from ait_llm.dumps.torch_modules import TorchDump
 from ait_llm.errors import FormatError
 from ait_llm.match.model import Run
 from ait_llm.topology import Graph, read_topology
@@ -59,8 +60,20 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
     for order, operation in enumerate(operations):
         groups.setdefault(operation.step, []).append(operation)
         first.setdefault(operation.step, order)
+    weights = {}
+    if isinstance(dump, TorchDump):
+        saved = dump.weights(device=process.device, pid=process.pid)
+        weights = {tensor.stem: tensor for tensor in saved}
     return [
-        Run(dump.kind, process.device, process.pid, step, groups[step], first[step])
+        Run(
+            dump.kind,
+            process.device,
+            process.pid,
+            step,
+            groups[step],
+            first[step],
+            weights=weights,
+        )
         for step in sorted(groups)
     ]
 

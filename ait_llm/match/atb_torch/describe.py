@@ -9,12 +9,13 @@ import numpy as np
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.match.shapes import logical_shape
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...] | None:
     """Dims of the values in row-major order; None if the file is damaged."""
     try:
-        return tensor.shape
+        return logical_shape(tensor)
     except AitError:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.model import Tensor
@@ -16,6 +17,7 @@ from ait_llm.match.atb_torch.reasons import reason_for_atb, reason_for_torch
 from ait_llm.match.atb_torch.shapes import Views, make_views
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
+from ait_llm.match.atb_torch.weights import WeightLink, WeightLinks
 from ait_llm.match.digests import digest
 from ait_llm.match.flow import Use
 from ait_llm.match.model import (
@@ -59,6 +61,7 @@ class _Matching:
         self._tokens: Tokens | None = find_tokens(atb, torch)
         self._layouts = Layouts(atb, torch, self._tokens)
         self._links = Links(atb, torch, self._layouts)
+        self._weights = WeightLinks(atb, torch, self._layouts)
         self._align()
         self._counterparts = Counterparts(atb, torch, self._links.units)
         self._mentioned: set[tuple[str, int, str, int]] = set()
@@ -76,6 +79,7 @@ class _Matching:
         for place, pairs in aligned:
             self._links.add_sources(pairs, place.where, place.certainty)
         for place, pairs in aligned:
+            self._weights.add(pairs, place.where, place.certainty)
             self._links.add_choices(pairs, place.where)
         for place, _ in aligned:
             self._links.add_layer(place.atb, place.torch, place.certainty)
@@ -101,6 +105,9 @@ class _Matching:
             if match is not None:
                 found = True
                 yield match
+        for weight in self._weights.of_atb.get(value.number, ()) if value is not None else ():
+            found = True
+            yield self._weight_match(Use(op, tensor), weight)
         if not found:
             yield self._unmatched_atb(op, tensor, links)
 
@@ -165,6 +172,21 @@ class _Matching:
             confidence=confidence,
             reason=reason,
             alternatives=tuple(self._torch.operations[other].name for other in link.alternatives),
+        )
+
+    def _weight_match(self, use: Use, link: WeightLink) -> Match:
+        """The match of a weight with a parameter, which no operation of the torch run shows."""
+        module = self._record(self._torch, Use(link.op, link.tensor))
+        kind = link.name.rpartition(".")[2]
+        parameter = replace(module, name=kind, role="weight", index=0, label=kind)
+        ours = Source(self._record(self._atb, use), use.tensor, link.atb_views)
+        theirs = Source(parameter, link.tensor, link.torch_views)
+        return Match(
+            golden=ours if self._golden_is_atb else theirs,
+            mine=theirs if self._golden_is_atb else ours,
+            rule=RULE,
+            confidence=link.confidence,
+            reason=link.reason,
         )
 
     def _views(self, atb: Tensor, torch: Tensor, link: Link) -> Views | None:

@@ -32,7 +32,7 @@ def reason_for_atb(side: Side, op: int, tensor: Tensor, value: Value | None, oth
         return f"{other} has no operator for the key/value cache"
     if value is not None and not value.writes:
         if _is_weight(side, value):
-            return f"it is a weight, and the modules of {other} hold none"
+            return f"it is a weight, and {other} has no parameter for it; dump it with --weights"
         if Role.CORE in roles and is_float(tensor):
             return f"attention in {other} gets its mask in another form"
         if not is_float(tensor):

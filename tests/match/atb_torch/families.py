@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.match.model import Run
+from ait_llm.match.passes import passes_of
 from ait_llm.topology import read_topology
 from tests.match.atb_torch.atb_program import AtbProgram, float16
 from tests.match.atb_torch.decoder import Decoder, Layer, Linear, Shape, rotary_tables
@@ -81,7 +82,12 @@ def sequences() -> list[Tensor]:
 
 
 def capture_torch(
-    model: nn.Module, folder: Path, *, padding: str = "right", operators: bool = False
+    model: nn.Module,
+    folder: Path,
+    *,
+    padding: str = "right",
+    operators: bool = False,
+    weights: bool = False,
 ) -> Run:
     """A forward pass over the padded batch."""
     prompts = sequences()
@@ -93,10 +99,10 @@ def capture_torch(
         ids[row, place] = prompt
         mask[row, place] = 1
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    with torch.no_grad(), register_hook(model, DumpConfig(str(folder), operators=operators)):
+    config = DumpConfig(str(folder), operators=operators, weights=weights)
+    with torch.no_grad(), register_hook(model, config):
         model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
-    operations = list(open_dump(folder).operations(step=0))
-    return Run("torch", -1, operations[0].pid, 0, operations)
+    return read_torch(folder)
 
 
 def capture_atb(
@@ -124,6 +130,13 @@ def capture_atb(
     return read_atb(folder)
 
 
+def read_torch(folder: Path) -> Run:
+    """The only pass of a dump, with its weights."""
+    dump = open_dump(folder)
+    (run,) = passes_of(dump, dump.processes[0])
+    return run
+
+
 def read_atb(folder: Path) -> Run:
     """The only pass of a dump."""
     dump = open_dump(folder)
@@ -135,7 +148,9 @@ def read_atb(folder: Path) -> Run:
 def capture(family: Family, folder: Path, **options: Any) -> Runs:
     """Both sides of a family."""
     model = random_weights(family.make())
-    theirs = {key: options.pop(key) for key in ("padding", "operators") if key in options}
+    theirs = {
+        key: options.pop(key) for key in ("padding", "operators", "weights") if key in options
+    }
     return Runs(
         capture_torch(model, folder / "golden", **theirs),
         capture_atb(family, model, folder / "mine", **options),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ait_llm.hostatb as torch_atb
-from ait_llm import DumpConfig, open_dump, register_hook
+from ait_llm import DumpConfig, register_hook
 from ait_llm.match.model import Run
 from tests.match.atb_torch.atb_program import AtbProgram
 from tests.match.atb_torch.checking import (
@@ -29,6 +29,7 @@ from tests.match.atb_torch.families import (
     capture_torch,
     random_weights,
     read_atb,
+    read_torch,
 )
 
 
@@ -89,12 +90,7 @@ def _renamed(folder: Path) -> tuple[Run, Run]:
         )
         add = torch_atb.ElewiseParam.ElewiseType.ELEWISE_ADD
         out.append(program.run(torch_atb.ElewiseParam(elewise_type=add), x, z))
-    return _read_torch(folder / "golden"), read_atb(folder / "mine")
-
-
-def _read_torch(folder: Path) -> Run:
-    operations = list(open_dump(folder).operations(step=0))
-    return Run("torch", -1, operations[0].pid, 0, operations)
+    return read_torch(folder / "golden"), read_atb(folder / "mine")
 
 
 def test_twins_that_nothing_tells_apart_are_ambiguous(tmp_path: Path) -> None:
@@ -277,7 +273,7 @@ def test_the_bias_added_by_a_later_operation_belongs_to_the_linear(tmp_path: Pat
     )
     add = torch_atb.ElewiseParam.ElewiseType.ELEWISE_ADD
     program.run(torch_atb.ElewiseParam(elewise_type=add), product, model[1].bias.data)
-    found = matched(_read_torch(tmp_path / "golden"), read_atb(tmp_path / "mine"))
+    found = matched(read_torch(tmp_path / "golden"), read_atb(tmp_path / "mine"))
     assert ("root.1", "ElewiseOperation_2") in outputs(found)
     assert ("root.1", "LinearOperation_1") not in outputs(found)
     assert wrong_numbers(found) == []
