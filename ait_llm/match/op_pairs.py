@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ait_llm.dumps.model import Tensor
 from ait_llm.match.addresses import Addresses
+from ait_llm.match.masks import Masks
 from ait_llm.match.model import Match, Run, Unmatched
 from ait_llm.match.operators import Finding, Placed, key_of, output_shapes, placed
 from ait_llm.match.quantised import Quantised, mixed
-from ait_llm.match.shapes import batch_ratio
+from ait_llm.match.shapes import Aligned, batch_ratio
 from ait_llm.match.wiring import Links, Wiring
 
 
@@ -33,7 +35,11 @@ def match_tensors(golden: Run, mine: Run, pairs: Sequence[OpPair]) -> Iterator[M
     """Tensors of all pairs, with batches repeated, caches put in order and integers made real."""
     operations = [(pair.golden, pair.mine) for pair in pairs]
     ratio = batch_ratio(output_shapes(operations))
-    special = Addresses(operations, ratio).align
+    addresses, masks = Addresses(operations, ratio), Masks(operations)
+
+    def special(golden: tuple[Placed, Tensor], mine: tuple[Placed, Tensor]) -> Aligned | str | None:
+        return addresses.align(golden, mine) or masks.align(golden, mine)
+
     quantised = Quantised(placed(golden), placed(mine))
     links = Links(Wiring(golden), Wiring(mine))
     # members first: they say which inputs of the graphs around them belong together

@@ -36,6 +36,7 @@ from ait_llm.match.shapes import logical_shape
 from ait_llm.match.views import (
     Dequantise,
     FirstUse,
+    Hidden,
     Part,
     Reorder,
     Repeat,
@@ -51,7 +52,7 @@ VERSION = 1
 _KINDS: Mapping[str, type[View]] = MappingProxyType(
     {
         kind.__name__.lower(): kind
-        for kind in (Part, Rows, Reshape, Reorder, Repeat, Shift, FirstUse, Dequantise)
+        for kind in (Part, Rows, Reshape, Reorder, Repeat, Shift, FirstUse, Hidden, Dequantise)
     }
 )
 _WORDS = {kind: word for word, kind in _KINDS.items()}
@@ -272,7 +273,7 @@ def _view(line: Any) -> View:
         raise ValueError(f"unknown view {line['view']!r}")
     for key, value in values.items():
         numbers = value if isinstance(value, list) else [value]
-        real = kind is Dequantise and key != "axis"
+        real = kind in (Dequantise, Hidden) and key != "axis"
         if not all(type(number) is int or (real and type(number) is float) for number in numbers):
             raise ValueError(f"{key!r} of view {line['view']!r} is not numbers")
         if isinstance(value, list):

@@ -147,6 +147,26 @@ class FirstUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Hidden:
+    """The value with which a mask hides a place, as minus infinity.
+
+    Attributes:
+        value: exactly as it reads in float64.
+    """
+
+    value: float
+
+    def apply(self, array: Array) -> Array:
+        """The mask, copied."""
+        hidden = array.astype(np.float64) == self.value
+        masked: Array = np.where(hidden, array.dtype.type(-np.inf), array)
+        return masked
+
+    def __str__(self) -> str:
+        return f"{self.value:g} hides"
+
+
+@dataclass(frozen=True, slots=True)
 class Dequantise:
     """Integers as the real numbers they stand for: ``(q - offset) * scale``, in float32.
 
@@ -179,7 +199,7 @@ class Dequantise:
         return f"dequantised with scale {self.scale[0]:g}" if one else "dequantised by channel"
 
 
-View = Part | Rows | Reshape | Reorder | Repeat | Shift | FirstUse | Dequantise
+View = Part | Rows | Reshape | Reorder | Repeat | Shift | FirstUse | Hidden | Dequantise
 
 
 def apply(array: Array, views: Sequence[View]) -> Array:
@@ -206,9 +226,9 @@ def shape_after(shape: Sequence[int], views: Sequence[View]) -> tuple[int, ...]:
     for view in views:
         axis = getattr(view, "axis", 0)
         refusal = ValueError(f"{view} does not fit shape {list(dims)}")
-        if not isinstance(view, Reshape | Reorder | FirstUse) and not -len(dims) <= axis < len(
+        if not isinstance(view, Reshape | Reorder | FirstUse | Hidden) and not -len(
             dims
-        ):
+        ) <= axis < len(dims):
             if isinstance(view, Dequantise) and len(view.scale) == len(view.offset) == 1:
                 continue
             raise refusal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from ait_llm.match.views import (
     Dequantise,
     FirstUse,
+    Hidden,
     Part,
     Reorder,
     Repeat,
@@ -35,13 +37,15 @@ ARRAY = np.arange(24).reshape(2, 3, 4)
         (Repeat(0, 3), np.concatenate([ARRAY] * 3)),
         (Shift(0, 2, 100), ARRAY + np.array([0, 100]).reshape(2, 1, 1)),
         (FirstUse(), ARRAY),
+        (Hidden(3.0), np.where(ARRAY == 3, -np.inf, ARRAY)),
         (Dequantise((0.5,), (1.0,)), (ARRAY - 1) * 0.5),
         (Dequantise((1, 2, 3, 4)), ARRAY * [1, 2, 3, 4]),
         (Dequantise((1, 2, 3), (1, 0, 0), -2), (ARRAY - [[1], [0], [0]]) * [[1], [2], [3]]),
     ],
 )
 def test_a_view_and_the_shape_it_gives(view: View, expected: np.ndarray) -> None:
-    result = apply(ARRAY, [view])
+    array = ARRAY.astype(np.float64) if isinstance(view, Hidden) else ARRAY
+    result = apply(array, [view])
     np.testing.assert_array_equal(result, expected)
     assert shape_after(ARRAY.shape, [view]) == result.shape
 
@@ -91,3 +95,10 @@ def test_views_in_words() -> None:
         "4 times along axis 0, addresses moved by 7 per repetition, by first use, "
         "dequantised with scale 0.5, dequantised by channel"
     )
+
+
+def test_the_value_that_hides_becomes_minus_infinity_in_any_type() -> None:
+    mask = np.array([0, -65504, -65472], np.float16)
+    assert Hidden(-65504.0).apply(mask).tolist() == [0, -np.inf, -65472]
+    masked = Hidden(1.0).apply(np.array([0, 1, 0.5], ml_dtypes.bfloat16))
+    assert masked.astype(np.float64).tolist() == [0, -np.inf, 0.5]
