@@ -120,7 +120,14 @@ def apply(kind: ActivationType, x: Tensor, *, scale: float, axis: int, mode: Gel
     return _swiglu(x, axis)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _alternatives(params: Params) -> tuple[Params, ...]:
+    """GELU by the error function, where ``geluMode`` is not known."""
+    if _type(params) is not ActivationType.GELU or "geluMode" in params:
+        return ()
+    return ({**params, "geluMode": int(GeluMode.ERF)},)
+
+
+@golden_op(NAME, infer_shape=infer_shape, alternatives=_alternatives)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """One activation function.
 

@@ -31,6 +31,7 @@ def attend(
     scale: float,
     mask: Mask = _NO_MASK,
     clamp: tuple[float, float] | None = None,
+    clamp_last: bool = False,
     row_scale: Tensor | None = None,
 ) -> Tensor:
     """Attention of one sequence.
@@ -41,7 +42,8 @@ def attend(
         value: ``[ks, Hk, Dv]``, same dtype.
         scale: factor of the scores.
         mask: what is added to the scores.
-        clamp: lowest and highest score, before the mask.
+        clamp: lowest and highest score.
+        clamp_last: clamp after the mask is added, not before.
         row_scale: further factor per query row (``[qs]`` or ``[1]``), before the scale.
 
     Returns:
@@ -60,7 +62,6 @@ def attend(
         block = query.reshape(count, kv_heads, -1, query.shape[2]).permute(1, 2, 0, 3)
         result = _fused(block, keys[:, :count], values[:, :count], scale, None, causal=True)
         return result.flatten(0, 1).transpose(0, 1)
-    part = _fused if fused else _plain
     output = query.new_zeros(query.shape[0], heads, value.shape[2])
     unmasked = mask.bias is None and mask.diagonal is None
     longest = query.shape[0] if unmasked and fused else _MASKED_ROWS
@@ -74,7 +75,11 @@ def attend(
         added = mask.additive(rows, seen, query.dtype)
         if added is not None and reach is not None:
             seen, added = _trimmed(seen, added, reach)
-        result = part(block, keys[:, slice(*seen)], values[:, slice(*seen)], scale, added, clamp)
+        shown = keys[:, slice(*seen)], values[:, slice(*seen)]
+        if fused:
+            result = _fused(block, *shown, scale, added)
+        else:
+            result = _plain(block, *shown, scale, added, clamp, clamp_last)
         result = result.flatten(0, 1)
         if added is not None:
             blind = (added == -math.inf).all(dim=2, keepdim=True)
@@ -111,7 +116,7 @@ def attend_with_lse(
         block = query[slice(*rows)].reshape(rows[1] - rows[0], kv_heads, -1, query.shape[2])
         block = block.permute(1, 2, 0, 3)
         scores = torch.bmm(block.flatten(1, 2), keys[:, :, slice(*seen)]) * scale
-        scores = _masked(scores, block.shape[1], mask.additive(rows, seen, query.dtype), None)
+        scores = _masked(scores, block.shape[1], mask.additive(rows, seen, query.dtype))
         total = scores.logsumexp(dim=-1)
         finite = total.masked_fill(total == -math.inf, 0.0)
         weights = torch.exp(scores - finite.unsqueeze(-1))
@@ -194,7 +199,6 @@ def _fused(
     value: Tensor,
     scale: float,
     added: Tensor | None,
-    clamp: tuple[float, float] | None = None,
     *,
     causal: bool = False,
 ) -> Tensor:
@@ -217,19 +221,21 @@ def _plain(
     scale: float,
     added: Tensor | None,
     clamp: tuple[float, float] | None,
+    clamp_last: bool,
 ) -> Tensor:
     """The definition, with the heads of a group as rows of one product."""
     scores = torch.bmm(query.flatten(1, 2), key.transpose(1, 2)) * scale
-    probabilities = _masked(scores, query.shape[1], added, clamp).softmax(dim=-1)
+    if clamp is not None and not clamp_last:
+        scores = scores.clamp(*clamp)
+    scores = _masked(scores, query.shape[1], added)
+    if clamp is not None and clamp_last:
+        scores = scores.clamp(*clamp)
+    probabilities = scores.softmax(dim=-1)
     return torch.bmm(probabilities, value).reshape(*query.shape[:3], -1)
 
 
-def _masked(
-    scores: Tensor, groups: int, added: Tensor | None, clamp: tuple[float, float] | None
-) -> Tensor:
-    """Clamp, then add the mask to scores ``[Hk, G * rows, keys]``."""
-    if clamp is not None:
-        scores = scores.clamp(*clamp)
+def _masked(scores: Tensor, groups: int, added: Tensor | None) -> Tensor:
+    """The mask added to scores ``[Hk, G * rows, keys]``."""
     grouped = _grouped(added, scores.shape[0])
     if grouped is None:
         return scores

@@ -115,12 +115,18 @@ ComputeRanks = Callable[
     [Sequence[Sequence[Tensor | None]], Sequence[Params], Arithmetic], tuple[Result, ...]
 ]
 Recover = Callable[[Sequence[Tensor | None], Sequence[Tensor | None], Params], Params]
+Accepts = Callable[[Sequence[Tensor | None], Sequence[Tensor], Params], bool]
+Alternatives = Callable[[Params], tuple[Params, ...]]
 
 
 def _as_given(
     inputs: Sequence[Tensor | None], outputs: Sequence[Tensor | None], params: Params
 ) -> Params:
     return params
+
+
+def _none(params: Params) -> tuple[Params, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,12 @@ class GoldenOp:
             far as the number, shape and dtype of dumped inputs and outputs tell them; given ones
             stay. Values of outputs are used only where nothing else tells, and where the
             operator's documentation says so.
+        alternatives: other parameters with which the same dump may have been computed, because the
+            library does not print what differs. A checker tries them where the first do not fit,
+            and says which do.
+        accepts: for operators that draw at random or order equal values, whether outputs that are
+            not the golden ones are legal all the same. It looks at all outputs. None where only
+            the golden ones are.
     """
 
     name: str
@@ -147,18 +159,27 @@ class GoldenOp:
     infer_shape: InferShape
     compute_ranks: ComputeRanks | None = None
     recover: Recover = _as_given
+    alternatives: Alternatives = _none
+    accepts: Accepts | None = None
 
 
 golden_ops: Registry[GoldenOp] = Registry("operator")
 
 
 def golden_op(
-    name: str, *aliases: str, infer_shape: InferShape, recover: Recover = _as_given
+    name: str,
+    *aliases: str,
+    infer_shape: InferShape,
+    recover: Recover = _as_given,
+    alternatives: Alternatives = _none,
+    accepts: Accepts | None = None,
 ) -> Callable[[Compute], Compute]:
     """Decorate a compute function to register it as the golden operator ``name``."""
 
     def add(compute: Compute) -> Compute:
-        golden_ops.register(name, *aliases)(GoldenOp(name, compute, infer_shape, recover=recover))
+        golden_ops.register(name, *aliases)(
+            GoldenOp(name, compute, infer_shape, None, recover, alternatives, accepts)
+        )
         return compute
 
     return add

@@ -204,7 +204,19 @@ def _with_residual(
     return rounded, _post_quant(y, scale, offset, arithmetic.int8_min)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _recover(
+    inputs: Sequence[Tensor | None], outputs: Sequence[Tensor | None], params: Params
+) -> Params:
+    """``dynamicQuantType`` is never printed: two outputs mean symmetric, three asymmetric."""
+    layer = enum_param(NAME, params, "layerType", LayerType, 0)
+    own = nested_params(NAME, params, LAYER_PARAMS[layer])
+    dynamic = {2: DynamicQuantType.SYMMETRIC, 3: DynamicQuantType.ASYMMETRIC}.get(len(outputs))
+    if layer is not LayerType.NORM or dynamic is None or "dynamicQuantType" in own:
+        return params
+    return {**params, LAYER_PARAMS[layer]: {**own, "dynamicQuantType": int(dynamic)}}
+
+
+@golden_op(NAME, infer_shape=infer_shape, recover=_recover)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Layer normalisation of x, or of ``x + zoomScaleValue * residual``.
 

@@ -3,6 +3,7 @@ parallelism needs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -326,7 +327,26 @@ def _needs_peers(params: Params) -> bool:
     return not pure and bool(params.get("rankSize", 0) > 1)
 
 
-@collective_op(NAME, infer_shape=infer_shape, needs_peers=_needs_peers)
+def _recover(
+    inputs: Sequence[Tensor | None], outputs: Sequence[Tensor | None], params: Params
+) -> Params:
+    """``twoDimTPInfo`` is never printed: output rows are input rows times agDim over rsDim.
+
+    That neighbours gather is the default.
+    """
+    x, y = optional_at(inputs, 0), optional_at(outputs, 0)
+    kind = ParallelType.ALL_GATHER_LINEAR_REDUCE_SCATTER
+    if "twoDimTPInfo" in params or params.get("type") != kind or x is None or y is None:
+        return params
+    size = rank_size(NAME, params)
+    gather = math.isqrt(size * len(y) // len(x))
+    if gather < 1 or gather * gather * len(x) != size * len(y) or size % gather:
+        return params
+    info = {"agDim": gather, "rsDim": size // gather, "innerDimIsAg": 1}
+    return {**params, "twoDimTPInfo": info}
+
+
+@collective_op(NAME, infer_shape=infer_shape, recover=_recover, needs_peers=_needs_peers)
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

@@ -31,7 +31,14 @@ from ait_llm.opcheck.golden.paged_attention_config import (
 )
 from ait_llm.opcheck.golden.paged_cache import read_pages
 from ait_llm.opcheck.golden.quantise import scale_from_bits
-from ait_llm.opcheck.golden.support import refused, tensor_at, torch_dtype
+from ait_llm.opcheck.golden.support import (
+    desc_of,
+    int_param,
+    optional_at,
+    refused,
+    tensor_at,
+    torch_dtype,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +175,32 @@ def _razor(config: Config, named: dict[str, Tensor], sequence: _Sequence) -> Bia
     return key_bias(pages.reshape(-1) * factor)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _recover(
+    inputs: Sequence[Tensor | None], outputs: Sequence[Tensor | None], params: Params
+) -> Params:
+    """``outDataType`` and ``inputLayout`` are never printed.
+
+    The first is the output's dtype. The second is told by the shape of the key cache, unless it
+    fits more than one layout; logN is told by the number of inputs.
+    """
+    query, key = tensor_at(NAME, inputs, 0), tensor_at(NAME, inputs, 1)
+    found: dict[str, object] = {}
+    output = optional_at(outputs, 0)
+    if query.dtype == torch.int8 and output is not None:
+        found["outDataType"] = desc_of(output).dtype.code
+    heads = int_param(NAME, params, "kvHeadNum", 0) or int_param(NAME, params, "headNum", 0)
+    size = query.shape[-1]
+    blocked = (
+        key.dim() == 4
+        and key.shape[3] in (16, 32)
+        and key.shape[1] * key.shape[3] == (heads * size)
+    )
+    if key.dim() == 4 and key.shape[1] == heads and key.shape[2] != heads and not blocked:
+        found["inputLayout"] = 1
+    return {**found, **params}
+
+
+@golden_op(NAME, infer_shape=infer_shape, recover=_recover)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention of each sequence's rows over the keys that its block table names.
 

@@ -208,7 +208,14 @@ def _row_scale(
     return factors[: place.rows]
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _alternatives(params: Params) -> tuple[Params, ...]:
+    """Clamping after the mask, as the default kernel does for long keys."""
+    if read_config(params).clamp is None or "clampAfterMask" in params:
+        return ()
+    return ({**params, "clampAfterMask": True},)
+
+
+@golden_op(NAME, infer_shape=infer_shape, alternatives=_alternatives)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention of each sequence's rows over its keys.
 
@@ -279,6 +286,7 @@ def _attend(
         scale=config.scale,
         mask=mask,
         clamp=config.clamp,
+        clamp_last=config.clamp_last,
         row_scale=row_scale,
     )
 

@@ -74,6 +74,7 @@ class Config:
         scale: factor of the scores.
         query_scale: factor of the query, rounded to its dtype; 1 where the kernel ignores it.
         clamp: lowest and highest score; None where off or ignored.
+        clamp_last: clamp after the mask is added; told by ``clampAfterMask``, a parameter of ours.
         high_precision: the high precision kernel.
         triangular: the mask is causal whatever its tensor says.
         window: keys that a sliding window shows.
@@ -92,6 +93,7 @@ class Config:
     scale: float
     query_scale: float
     clamp: tuple[float, float] | None
+    clamp_last: bool
     high_precision: bool
     triangular: bool
     window: int
@@ -191,6 +193,7 @@ def read_config(params: Params) -> Config:
         scale=float_param(NAME, params, "qkScale", 1.0),
         query_scale=float_param(NAME, params, "qScale", 1.0) if cached else 1.0,
         clamp=clamp,
+        clamp_last=bool_param(NAME, params, "clampAfterMask", False),
         high_precision=int_param(NAME, params, "kernelType", 0) == 1,
         triangular=bool(int_param(NAME, params, "isTriuMask", 0)),
         window=window,

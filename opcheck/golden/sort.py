@@ -41,7 +41,22 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return replace(x, shape), replace(x, shape, I32)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _accepts(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: Params) -> bool:
+    """Equal values may come in any order: values are the golden ones, and those at the indices."""
+    x, (values, indices) = tensor_at(NAME, inputs, 0), outputs
+    count = _count(params, x.shape)
+    places = indices.to(torch.int64)
+    if values.shape != places.shape or values.shape != (*x.shape[:-1], count):
+        return False
+    if bool((places < 0).any()) or bool((places >= x.shape[-1]).any()):
+        return False
+    ordered = torch.sort(places, dim=-1).values
+    distinct = not bool((ordered.diff(dim=-1) == 0).any())
+    largest = torch.sort(x, dim=-1, descending=True, stable=True).values[..., :count]
+    return distinct and torch.equal(values, largest) and torch.equal(x.gather(-1, places), values)
+
+
+@golden_op(NAME, infer_shape=infer_shape, accepts=_accepts)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """The ``num`` largest values, descending; of equal ones the first comes first."""
     x = tensor_at(NAME, inputs, 0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import GOLDEN, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.glibc_random import uniform
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -34,6 +34,8 @@ NAME = "TopkToppSamplingOperation"
 # The kernel walks the cumulated probabilities by blocks of this many.
 _BLOCK = 16384
 _LOG_HIDDEN = -9999.0
+# Sums near 1 in float16 are off by this much after rounding.
+_ROUNDING = 2.0**-9
 
 
 class SamplingType(IntEnum):
@@ -154,7 +156,63 @@ def _log_probabilities(ordered: Tensor, cumulated: Tensor, selected: Tensor, siz
     return kept.masked_fill(torch.arange(size) > selected, _LOG_HIDDEN)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _accepts(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: Params) -> bool:
+    """Whether draws that are not the golden ones are as good but for rounding.
+
+    The probability must be that of the index, and the random number fall within the sums before
+    and after the values that equal it, give or take the rounding of a sum. With exponential noise
+    the ratio must be the largest but for rounding. Logarithms must be close to the golden ones.
+    """
+    probs, index = tensor_at(NAME, inputs, 0), outputs[0].to(torch.int64)
+    shaped = index.shape == outputs[1].shape == (len(probs), 1)
+    if not shaped or bool(((index < 0) | (index >= probs.shape[1])).any()):
+        return False
+    value = probs.gather(1, index)
+    if not torch.equal(value, outputs[1]):
+        return False
+    kind = _type(params)
+    golden = compute(inputs, params, GOLDEN).outputs
+    for found, wanted in zip(outputs[2:], golden[2:], strict=True):
+        if found.shape != wanted.shape or not torch.allclose(
+            found, wanted, rtol=_ROUNDING, atol=_ROUNDING
+        ):
+            return False
+    if kind in _EXPONENTIAL:
+        noise = tensor_at(NAME, inputs, 3).float()
+        best = golden[1].float() / noise.gather(1, golden[0].to(torch.int64))
+        return bool((value.float() / noise.gather(1, index) >= best * (1 - _ROUNDING)).all())
+    ordered, cumulated, bound = _drawn(kind, inputs, params)
+    greater = (ordered > value).sum(-1, keepdim=True)
+    equal = (ordered >= value).sum(-1, keepdim=True)
+    if bool((equal == greater).any()):
+        return False
+    lower = cumulated.gather(1, (greater - 1).clamp(min=0)).masked_fill(greater == 0, 0.0)
+    upper = cumulated.gather(1, equal - 1)
+    upper = upper.masked_fill(equal == cumulated.shape[1], float("inf"))
+    return bool(((lower - _ROUNDING <= bound) & (bound <= upper + _ROUNDING)).all())
+
+
+def _drawn(
+    kind: SamplingType, inputs: Sequence[Tensor | None], params: Params
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Kept probabilities in descending order, their sums, and the sum to reach, per row."""
+    probs = tensor_at(NAME, inputs, 0)
+    ordered = torch.sort(probs, dim=-1, descending=True, stable=True).values
+    if kind is SamplingType.SINGLE_TOPK:
+        ordered = ordered[:, : _topk(params, probs.shape[1])]
+        topp = tensor_at(NAME, inputs, 1).float().reshape(-1, 1)
+    else:
+        ordered, _ = _masked_by_topk(ordered, tensor_at(NAME, inputs, 1))
+        topp = tensor_at(NAME, inputs, 2).float()
+    if kind is SamplingType.MULTINOMIAL_LOGPROBS:
+        random = tensor_at(NAME, inputs, 3).float()
+    else:
+        random = _row_random(kind, params, len(probs))
+    cumulated = _cumulated(ordered)
+    return ordered, cumulated, _threshold(cumulated, topp, random, _selected(cumulated, topp))
+
+
+@golden_op(NAME, infer_shape=infer_shape, accepts=_accepts)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Draw one token per row among the top-k values, within the probability top-p.
 

@@ -1,0 +1,154 @@
+"""Parameters that are not printed, draws and ties: recover, alternatives and accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ait_llm.opcheck.golden import DEVICE, GOLDEN, UnverifiableError, golden_ops
+
+SORT, MULTINOMIAL = "SortOperation", "MultinomialOperation"
+SAMPLING = "TopkToppSamplingOperation"
+CLOCK = 2**32 - 1
+
+
+def test_dynamic_quantisation_is_told_by_the_number_of_outputs() -> None:
+    op = golden_ops.get("LayerNormOperation")
+    inputs = [torch.randn(3, 16).half(), torch.ones(16).half(), torch.zeros(16).half()]
+    params = {"layerType": 1, "normParam": {"quantType": 2}}
+    outputs = [torch.zeros(3, 16).to(torch.int8), torch.zeros(3), torch.zeros(3)]
+    asymmetric = op.recover(inputs, outputs, params)
+    assert len(op.compute(inputs, asymmetric, GOLDEN).outputs) == 3
+    assert len(op.compute(inputs, op.recover(inputs, outputs[:2], params), GOLDEN).outputs) == 2
+    assert op.recover(inputs, outputs[:1], params) == params
+
+
+def test_output_dtype_and_layout_of_paged_attention_are_told_by_the_tensors() -> None:
+    recover = golden_ops.get("PagedAttentionOperation").recover
+    query = torch.zeros(1, 4, 24, dtype=torch.int8)
+    by_head, by_token = torch.zeros(3, 2, 8, 24), torch.zeros(3, 8, 2, 24)
+    output = torch.zeros(1, 4, 24).bfloat16()
+    params = {"headNum": 4, "kvHeadNum": 2}
+    found = recover([query, by_head], [output], params)
+    assert found == {**params, "outDataType": 27, "inputLayout": 1}
+    assert "inputLayout" not in recover([query, by_token], [output], params)
+    given_layout = {**params, "inputLayout": 0}
+    assert recover([query, by_head], [output], given_layout)["inputLayout"] == 0
+
+
+@pytest.mark.parametrize(("gather", "scatter"), [(4, 2), (2, 4), (8, 1), (1, 8)])
+def test_the_grid_of_ranks_is_told_by_the_rows(gather: int, scatter: int) -> None:
+    recover = golden_ops.get("LinearParallelOperation").recover
+    params = {"type": 4, "backend": "lcoc", "rankSize": 8}
+    x, y = torch.zeros(16, 4), torch.zeros(16 * gather // scatter, 5)
+    info = recover([x], [y], params)["twoDimTPInfo"]
+    assert (info["agDim"], info["rsDim"]) == (gather, scatter)
+    assert recover([x], [torch.zeros(7, 5)], params) == params
+
+
+def test_gelu_by_the_error_function_is_an_alternative() -> None:
+    op = golden_ops.get("ActivationOperation")
+    (other,) = op.alternatives({"activationType": 2})
+    x = torch.linspace(-4, 4, 50)
+    found = op.compute([x], other, GOLDEN).outputs[0]
+    torch.testing.assert_close(found, torch.nn.functional.gelu(x), rtol=1e-6, atol=1e-6)
+    assert op.alternatives(other) == ()
+    assert op.alternatives({"activationType": 1}) == ()
+
+
+def test_clamping_after_the_mask_is_an_alternative(run: Any) -> None:
+    op = golden_ops.get("SelfAttentionOperation")
+    params = {"headNum": 1, "kvHeadNum": 1, "calcType": 1, "kvcacheCfg": 1, "maskType": 1}
+    params |= {"clampType": 1, "clampMin": -1.0, "clampMax": 1.0}
+    query, caches = torch.randn(3, 16).half(), torch.randn(2, 1, 1, 3, 16).half()
+    mask = torch.full((3, 3), -10000.0).triu(1).half()
+    numbers = [torch.tensor([n], dtype=torch.int32) for n in (3, 3, 0)]
+    inputs = [query, *caches, mask, *numbers]
+    (other,) = op.alternatives(params)
+    found = [run(op.name, inputs, chosen, infer=False).outputs[0] for chosen in (params, other)]
+    key, value = caches[:, 0, 0].double()
+    scores = query.double() @ key.T
+    before = (scores.clamp(-1, 1) + mask.double()).softmax(-1) @ value
+    after = (scores + mask.double()).clamp(-1, 1).softmax(-1) @ value
+    for result, expected in zip(found, (before, after), strict=True):
+        torch.testing.assert_close(result.double(), expected, rtol=2**-10, atol=1e-3)
+
+
+@given(seed=st.integers(0, 999))
+@settings(max_examples=15, deadline=None)
+def test_equal_values_may_be_sorted_in_any_order(seed: int) -> None:
+    op = golden_ops.get(SORT)
+    assert op.accepts is not None
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, 3, (2, 8), generator=generator).half()
+    params = {"num": [4]}
+    values, _ = op.compute([x], params, GOLDEN).outputs
+    flipped = torch.sort(x.flip(-1), dim=-1, descending=True, stable=True)
+    indices = (7 - flipped.indices[:, :4]).int()
+    assert op.accepts([x], (values, indices), params)
+    twice = indices.clone()
+    twice[0, 1] = twice[0, 0]
+    assert not op.accepts([x], (values, twice), params)
+    assert not op.accepts([x], (values + 1, indices), params)
+    assert not op.accepts([x], (values, indices + 8), params)
+
+
+def probabilities(rows: int = 4, count: int = 50) -> Tensor:
+    return torch.rand(rows, count).softmax(-1).half()
+
+
+def test_draws_of_a_known_seed_are_accepted_within_rounding() -> None:
+    op = golden_ops.get(MULTINOMIAL)
+    assert op.accepts is not None
+    probs, params = probabilities(count=2000), {"numSamples": 8, "randSeed": 7}
+    (drawn,) = op.compute([probs], params, GOLDEN).outputs
+    assert op.accepts([probs], [drawn], params)
+    assert op.accepts([probs], [drawn + 1], params)  # 1/2000 is below the rounding of a sum
+    assert not op.accepts([probs], [drawn + 100], params)
+    assert not op.accepts([probs], [drawn[:, :1]], params)
+
+
+def test_draws_seeded_by_the_clock_must_share_their_numbers() -> None:
+    op = golden_ops.get(MULTINOMIAL)
+    assert op.accepts is not None
+    probs, params = probabilities(), {"numSamples": 8, "randSeed": CLOCK}
+    with pytest.raises(UnverifiableError, match="wall clock"):
+        op.compute([probs], params, GOLDEN)
+    (drawn,) = op.compute([probs], params, DEVICE).outputs
+    assert op.accepts([probs], [drawn], params)
+    independent = torch.multinomial(probs.float(), 8, replacement=True).int()
+    assert not op.accepts([probs], [independent], params)
+
+
+def sampling_case(kind: int) -> tuple[list[Tensor], dict[str, Any]]:
+    probs = probabilities(6, 40)
+    params = {"topkToppSamplingType": kind, "randSeed": 3, "randSeeds": list(range(6)), "topk": 20}
+    if kind == 0:
+        return [probs, torch.full((6, 1), 0.6).half()], params
+    extra: list[Tensor] = []
+    if kind in (2, 4):
+        extra = [torch.empty(6, 40).exponential_().half() + 0.01]
+    elif kind == 3:
+        extra = [torch.rand(6, 1)]
+    top = [torch.full((6, 1), 20, dtype=torch.int32), torch.full((6, 1), 0.6).half()]
+    return [probs, *top, *extra], {**params, "logProbsSize": 4}
+
+
+@pytest.mark.parametrize("kind", range(5))
+def test_golden_samples_are_accepted_and_others_are_not(kind: int) -> None:
+    op = golden_ops.get(SAMPLING)
+    assert op.accepts is not None
+    inputs, params = sampling_case(kind)
+    golden = op.compute(inputs, params, GOLDEN).outputs
+    assert op.accepts(inputs, golden, params)
+    worst = inputs[0].argmin(-1, keepdim=True)
+    least = (worst.int(), inputs[0].gather(1, worst), *golden[2:])
+    assert not op.accepts(inputs, least, params)
+    assert not op.accepts(inputs, (golden[0], golden[1] * 2, *golden[2:]), params)
+    if kind > 2:
+        assert not op.accepts(inputs, (*golden[:2], golden[2] + 1), params)
