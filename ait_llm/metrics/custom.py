@@ -51,7 +51,8 @@ class CustomMetric:
         """Value and message for two arrays of any real type and the same shape.
 
         Raises:
-            UsageError: the function returned something else than its contract says.
+            UsageError: the arrays are complex, or the function returned something else than its
+                contract says.
         """
         arguments: list[Any] = [self._argument(side) for side in (golden, mine)]
         result = self.function(*arguments)
@@ -87,6 +88,8 @@ class CustomMetric:
             missing[self.name] = message or f"the metric returned {value!r}"
 
     def _argument(self, array: Array) -> Any:
+        if array.dtype.kind == "c":
+            raise UsageError("custom metrics take real tensors")
         flat: NDArray[np.float32] = np.array(array, dtype=np.float32).reshape(-1)
         if self.takes_numpy:
             return flat
@@ -146,8 +149,8 @@ def _from_file(path: Path, name: str, spec: str) -> Callable[..., Any]:
         module_spec.loader.exec_module(module)
     except Exception as error:  # noqa: BLE001  code of the user
         raise UsageError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from None
-    function = getattr(module, name, None)
-    if not callable(function):
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if function is None or not callable(function):
         offered = [
             key
             for key, value in vars(module).items()
@@ -155,26 +158,21 @@ def _from_file(path: Path, name: str, spec: str) -> Callable[..., Any]:
         ]
         known = f"; it defines {', '.join(sorted(offered))}" if offered else ""
         raise UsageError(f"{path} has no function {name!r}{known}")
-    return callable_of(function)
-
-
-def callable_of(value: Callable[..., Any]) -> Callable[..., Any]:
-    """The value, typed."""
-    return value
+    return function
 
 
 def _from_entry_point(name: str) -> Callable[..., Any]:
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:
             try:
-                function = point.load()
+                function: Callable[..., Any] = point.load()
             except Exception as error:  # noqa: BLE001  code of another package
                 raise UsageError(
                     f"entry point {name} ({point.value}) cannot be loaded: "
                     f"{type(error).__name__}: {error}"
                 ) from None
             if callable(function):
-                return callable_of(function)
+                return function
             raise UsageError(f"entry point {name} ({point.value}) is not a function")
     known = entry_point_names()
     offered = f"installed packages offer {', '.join(known)}" if known else "none is installed"

@@ -233,7 +233,7 @@ def _ulp_settings(dtype: DType | None) -> tuple[int, int, int]:
     bits = SIGNIFICAND_BITS[dtype]
     exponent = int(np.log2(SMALLEST[dtype])) + bits
     largest = ml_dtypes.finfo(dtype.numpy_type).max  # type: ignore[no-untyped-call]
-    beyond = np.array([float(largest)]) * 2
+    beyond = np.array([np.inf]) if bits > 10 else np.array([float(largest)]) * 2
     return bits, exponent, int(ordinals(beyond, dtype)[0])
 
 

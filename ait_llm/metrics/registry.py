@@ -87,7 +87,7 @@ def kl_divergence(t: Totals) -> float:
     """
     linear = t.kl_linear / t.kl_weights
     x = linear + t.kl_excess / t.kl_weights
-    if abs(x) <= 0.5:
+    if abs(x) <= 0.5 and abs(linear) <= 1:  # beyond, x itself has lost its digits
         return max(0.0, t.kl_excess / t.kl_weights - _missing_to_logarithm(x))
     mine = t.kl_my_reference + math.log(t.kl_my_weights)
     golden = t.kl_reference + math.log(t.kl_weights)
