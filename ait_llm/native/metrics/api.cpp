@@ -12,16 +12,27 @@ double FloatErrors(const ait::PairKernels &kernels, const AitPairSettings &setti
                    const unsigned char *golden, const unsigned char *mine, uint64_t count,
                    double rms)
 {
-    float g[PAIR_BLOCK];
-    float m[PAIR_BLOCK];
+    const int types[] = {settings.golden_type, settings.my_type};
+    const size_t sizes[] = {ait::ElementSize(types[0]), ait::ElementSize(types[1])};
+    const ait::PairLoops *loops =
+        types[0] == types[1] ? ait::LoopsOf(kernels, types[0]) : nullptr;
+    const auto limit = static_cast<float>(rms);
     float largest = 0;
-    for (uint64_t i = 0; i < count; i += PAIR_BLOCK) {
-        const auto here = static_cast<size_t>(std::min<uint64_t>(count - i, PAIR_BLOCK));
-        ait::DecodeFloats(kernels, settings.golden_type, settings.golden_table,
-                          golden + i * ait::ElementSize(settings.golden_type), here, g);
-        ait::DecodeFloats(kernels, settings.my_type, settings.my_table,
-                          mine + i * ait::ElementSize(settings.my_type), here, m);
-        largest = std::max(largest, kernels.elementError(g, m, here, static_cast<float>(rms)));
+    uint64_t done = 0;
+    if (loops != nullptr) {
+        done = count - count % ait::PAIR_STEP;
+        largest = loops->elementError(golden, mine, static_cast<size_t>(done), limit);
+    }
+    alignas(64) float g[PAIR_BLOCK];
+    alignas(64) float m[PAIR_BLOCK];
+    for (; done < count; done += PAIR_BLOCK) {
+        const auto here = static_cast<size_t>(std::min<uint64_t>(count - done, PAIR_BLOCK));
+        ait::DecodeFloats(kernels, types[0], settings.golden_table, golden + done * sizes[0], here, g);
+        ait::DecodeFloats(kernels, types[1], settings.my_table, mine + done * sizes[1], here, m);
+        const size_t whole = here + (ait::PAIR_STEP - here % ait::PAIR_STEP) % ait::PAIR_STEP;
+        std::fill(g + here, g + whole, 0.0f);
+        std::fill(m + here, m + whole, 0.0f);
+        largest = std::max(largest, kernels.floats.elementError(g, m, whole, limit));
     }
     return static_cast<double>(largest);
 }

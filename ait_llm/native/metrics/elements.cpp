@@ -85,6 +85,16 @@ bool FitsFloat(int type)
     return type == AIT_PAIR_FLOAT32 || ElementSize(type) <= 2;
 }
 
+const PairLoops *LoopsOf(const PairKernels &kernels, int type)
+{
+    switch (type) {
+        case AIT_PAIR_FLOAT16: return &kernels.halves;
+        case AIT_PAIR_BFLOAT16: return &kernels.brains;
+        case AIT_PAIR_FLOAT32: return &kernels.floats;
+        default: return nullptr;
+    }
+}
+
 void DecodeFloats(const PairKernels &kernels, int type, const float *table, const void *data,
                   size_t count, float *out)
 {

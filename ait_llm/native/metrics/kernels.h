@@ -49,6 +49,8 @@ struct PairLoops {
     PairLoop wide;
     // For any differences; no m above S + 80, S at most 80 above R.
     PairLoop far;
+    // Largest abs(m - g) / (abs(g) + rms) of places that are finite on both sides.
+    float (*elementError)(const void *golden, const void *mine, size_t count, float rms);
 };
 
 struct PairKernels {
@@ -60,7 +62,6 @@ struct PairKernels {
     void (*encodeBrains)(const float *values, size_t count, uint16_t *out);
     void (*ulpSixteen)(const uint16_t *golden, const uint16_t *mine, size_t count, uint32_t limit,
                        PairSums &sums);
-    float (*elementError)(const float *golden, const float *mine, size_t count, float rms);
 };
 
 // Up to here exp(d) - 1 - d is d * d * (1 / 2 + d / 6) but for 8e-5 of itself.

@@ -131,6 +131,12 @@ void Pass::FloatBlock(const unsigned char *golden, const unsigned char *mine, si
     }
     DecodeFloats(kernels_, settings_.golden_type, settings_.golden_table, golden, count, golden_);
     DecodeFloats(kernels_, settings_.my_type, settings_.my_table, mine, count, mine_);
+    if (!direct_ && count % PAIR_STEP == 0 &&
+        Vector(golden_, mine_, nullptr, count, nullptr, nullptr)) {
+        chunk_.golden.finite += count;
+        chunk_.mine.finite += count;
+        return;
+    }
     const size_t finite = Sort(golden_, mine_, count, places_);
     for (size_t i = 0; i < finite; ++i) {
         golden_[i] = golden_[places_[i]];
@@ -198,10 +204,8 @@ bool Pass::Vector(const float *golden, const float *mine, const uint16_t *places
                   const unsigned char *rawGolden, const unsigned char *rawMine)
 {
     const bool raw = golden == nullptr;
-    const PairLoops &loops = !raw                                           ? kernels_.floats
-                             : settings_.golden_type == AIT_PAIR_FLOAT16  ? kernels_.halves
-                             : settings_.golden_type == AIT_PAIR_BFLOAT16 ? kernels_.brains
-                                                                          : kernels_.floats;
+    const PairLoops &loops =
+        raw ? *LoopsOf(kernels_, settings_.golden_type) : kernels_.floats;
     const void *g = raw ? static_cast<const void *>(rawGolden) : golden;
     const void *m = raw ? static_cast<const void *>(rawMine) : mine;
     PairLimits limits = {static_cast<float>(settings_.rtol), static_cast<float>(settings_.atol),

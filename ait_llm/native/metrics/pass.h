@@ -19,6 +19,9 @@ void DecodeFloats(const PairKernels &kernels, int type, const float *table, cons
 void DecodeDoubles(const PairKernels &kernels, int type, const float *table, const void *data,
                    size_t count, double *out);
 
+// The loops for a type, nullptr if there are none.
+const PairLoops *LoopsOf(const PairKernels &kernels, int type);
+
 AitPairTotals NoTotals();
 void Join(AitPairTotals &into, const AitPairTotals &following);
 
