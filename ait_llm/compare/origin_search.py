@@ -301,24 +301,12 @@ class Search:
         found = self._finding(op, text, True, ())
         return Finding(replace(found.origin, index=min(known.failed)), op, own=False)
 
-    def _own_outputs(self, op: int) -> set[int | None]:
-        """Comparisons of tensors that were dumped as outputs of the operation itself."""
-        name = self.values.run.operations[op].name
-        known = [self.values.evidence.get(value.number) for value in self.values.outputs(op)]
-        return {
-            index
-            for each in known
-            if each is not None
-            for index in (*each.failed, *each.passed)
-            if (mine := self._comparisons[index].mine) and mine.role == "out" and mine.op == name
-        }
-
     def _finding(self, op: int, evidence: str, certain: bool, others: Iterable[int]) -> Finding:
         operation = self.values.run.operations[op]
         index = self.values.comparison_of(op)
-        shown = self._comparisons[index] if index is not None else None
-        golden = shown.golden if shown is not None and shown.golden is not None else None
-        answers = golden is not None and golden.role == "out" and index in self._own_outputs(op)
+        golden = None
+        if index is not None and self.values.is_own_output(op, index):
+            golden = self._comparisons[index].golden
         measured = self.examined.get(op)
         own = isinstance(measured, Introduced) and measured.is_suspect
         return Finding(
@@ -329,7 +317,7 @@ class Search:
                 step=operation.step,
                 device=operation.device,
                 pid=operation.pid,
-                golden_op=golden.op if golden is not None and answers else "",
+                golden_op=golden.op if golden is not None and golden.role == "out" else "",
                 index=index,
                 evidence=evidence,
                 certain=certain,

@@ -262,10 +262,24 @@ class RunValues:
         return f"{error:.2g} relative error" if error is not None else ""
 
     def comparison_of(self, op: int) -> int | None:
-        """Index of the comparison that shows an operation's outputs best: a failed one if any."""
+        """The comparison that shows an operation's outputs best, None if they were not compared.
+
+        One that failed before one that passed; then one of the tensor as this operation wrote it
+        before one of the same value as another operation reads it.
+        """
         known = [self.evidence[v.number] for v in self.outputs(op) if v.number in self.evidence]
-        failed = [index for each in known for index in each.failed]
-        return min(failed or [index for each in known for index in each.passed], default=None)
+        ranked = [
+            (verdict, not self.is_own_output(op, index), index)
+            for each in known
+            for verdict, indices in enumerate((each.failed, each.passed))
+            for index in indices
+        ]
+        return min(ranked)[2] if ranked else None
+
+    def is_own_output(self, op: int, index: int) -> bool:
+        """True for a comparison of a tensor that was dumped as an output of the operation."""
+        mine = self._comparisons[index].mine
+        return mine is not None and mine.role == "out" and self._places.get(record_key(mine)) == op
 
     def is_weight(self, value: int) -> bool:
         """True for a constant of the model, as far as the topology or its type and use tell."""
