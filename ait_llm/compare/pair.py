@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from ait_llm.formats import Statistics
 from ait_llm.match.model import Match, Source, Unmatched
 from ait_llm.match.views import View, describe
 from ait_llm.metrics import CustomMetric, Tolerance, judge, tolerance_for
+
+_Value = TypeVar("_Value", str, float)
+_SHARED: dict[Any, Any] = {}
+_MAX_SHARED = 4096
 
 
 @dataclass(frozen=True)
@@ -116,8 +120,8 @@ def compare_opened(
         golden_summary=measurement.golden,
         my_summary=measurement.mine,
         values=measurement.values,
-        missing=measurement.missing,
-        tolerance=judgement.tolerance,
+        missing=_shared(measurement.missing),
+        tolerance=_shared(judgement.tolerance),
         needed=judgement.needed,
         worst=_unravel(measurement.worst, shape),
         worst_values=measurement.worst_values,
@@ -125,6 +129,14 @@ def compare_opened(
         histogram=histogram,
         stamp=None if first.stamp is None or second.stamp is None else first.stamp + second.stamp,
     )
+
+
+def _shared(mapping: Mapping[str, _Value]) -> Mapping[str, _Value]:
+    """The same object for equal contents: a large report says the same thing many times."""
+    found: Mapping[str, _Value] = _SHARED.setdefault(tuple(mapping.items()), mapping)
+    if len(_SHARED) > _MAX_SHARED:
+        _SHARED.clear()
+    return found
 
 
 def _compare_descriptions(

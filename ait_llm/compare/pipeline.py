@@ -14,7 +14,7 @@ from ait_llm.compare.pair import Settings
 from ait_llm.compare.progress import ProgressCallback
 from ait_llm.compare.resume import EarlierReport
 from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
-from ait_llm.compare.work import MAX_JOBS, Item, default_jobs, measure_all
+from ait_llm.compare.work import MAX_JOBS, Item, default_jobs, measure_all, without_full_collections
 from ait_llm.core.comparison import Comparison, Problem, Report
 from ait_llm.errors import AitError, UsageError
 from ait_llm.match.choose import match_runs
@@ -119,7 +119,8 @@ def compare(
     earlier = EarlierReport(resume, options) if resume is not None else None
     scenario = find_scenario(golden_path, my_path, weights=weights)
     match_options = _match_options(op_mapping_file, mapping, by_value)
-    pairing = pair_runs(scenario, step_map)
+    with without_full_collections():
+        pairing = pair_runs(scenario, step_map)
     report = Report(
         golden=scenario.golden.side(),
         mine=scenario.mine.side(),
@@ -132,16 +133,20 @@ def compare(
     )
     if on_start is not None:
         on_start(report)
-    items, problems = _match(pairing, match_options, on_matches)
-    total = len(items)
-    measured = measure_all(
-        items,
-        settings,
-        jobs=default_jobs() if jobs is None else jobs,
-        earlier=earlier,
-        on_comparison=on_comparison,
-        on_progress=on_progress,
-    )
+    with without_full_collections():
+        items, problems = _match(pairing, match_options, on_matches)
+        total = len(items)
+        for side in (scenario.golden, scenario.mine):
+            if side.dump is not None:
+                side.dump.forget()  # memory for the results
+        measured = measure_all(
+            items,
+            settings,
+            jobs=default_jobs() if jobs is None else jobs,
+            earlier=earlier,
+            on_comparison=on_comparison,
+            on_progress=on_progress,
+        )
     places = [place for place, item in enumerate(measured.comparisons) if item is not None]
     comparisons = [item for item in measured.comparisons if item is not None]
     matches = {

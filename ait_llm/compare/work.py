@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -22,6 +23,24 @@ MAX_JOBS = 64
 _BATCH_BYTES = 16 << 20
 _BATCH_PAIRS = 128
 _POLL_SECONDS = 0.2  # how long a signal waits at most where threads swallow it
+
+
+@contextmanager
+def without_full_collections() -> Iterator[None]:
+    """Keep Python from searching all objects for cycles each time their number has grown.
+
+    Hundreds of thousands of records are made here, none of them in a cycle; looking through them
+    again and again takes a quarter of the time. :func:`measure_all` looks at young ones itself.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
 
 Item = Match | Unmatched
 Results = list[tuple[int, Comparison]]
@@ -109,6 +128,7 @@ def measure_all(
                 done_pairs += sum(_is_pair(comparison) for _, comparison in results)
                 done_bytes += batch.bytes
                 resumed += taken_over
+                gc.collect(0)
                 if on_progress is not None:
                     on_progress(Progress(done_pairs, total_pairs, done_bytes, total_bytes, resumed))
     except KeyboardInterrupt:

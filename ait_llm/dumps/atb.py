@@ -108,6 +108,11 @@ class AtbDump:
             if self._wanted_pid in (None, table.pid) and self._place.step in (None, table.step)
         ]
 
+    def forget(self) -> None:
+        """Let go of remembered folders; they are listed again when they are needed."""
+        self._scans.clear()
+        self._members.clear()
+
     @property
     def _wanted_pid(self) -> int | None:
         return None if self._place.process is None else self._place.process[1]

@@ -311,3 +311,7 @@ class Dump(Protocol):
     ) -> Iterable[Operation]:
         """Operations in execution order, a graph before its members."""
         ...
+
+    def forget(self) -> None:
+        """Let go of what was remembered of the folders; operations handed out stay usable."""
+        ...

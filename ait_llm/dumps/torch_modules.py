@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -92,6 +93,10 @@ class TorchDump:
         for name in self._process_names:
             if device in (None, device_number(name)) and pid in (None, process_id(name)):
                 yield from self._calls(name, step)
+
+    def forget(self) -> None:
+        """Let go of remembered folders; they are listed again when they are needed."""
+        self._folders.clear()
 
     def weights(
         self, *, device: int | None = None, pid: int | None = None
@@ -284,7 +289,7 @@ class TorchDump:
 
 def _stems(folder: Path) -> list[str]:
     return [
-        entry.name.removesuffix(SUFFIX)
+        sys.intern(entry.name.removesuffix(SUFFIX))  # most folders hold the same names
         for entry in _scan(folder)
         if entry.name.endswith(SUFFIX) and not entry.is_dir(follow_symlinks=False)
     ]

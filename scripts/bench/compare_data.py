@@ -30,19 +30,26 @@ class Tensor:
     """One tensor of each side.
 
     Attributes:
-        number: its place; also the seed of its slice.
+        number: its place; also decides its slice of the random numbers.
         elements: how many.
         kind: which of TYPES.
+        per_step: how many tensors one forward pass makes.
     """
 
     number: int
     elements: int
     kind: int
+    per_step: int = 1 << 60
+
+    @property
+    def step(self) -> int:
+        """The forward pass that is said to have made it."""
+        return self.number // self.per_step
 
     @property
     def module(self) -> str:
         """The torch module that is said to have returned it."""
-        return f"root.layers.{self.number}.linear"
+        return f"root.layers.{self.number % self.per_step}.linear"
 
     @property
     def bytes(self) -> int:
@@ -64,8 +71,8 @@ def mixed(total: int) -> list[Tensor]:
 
 
 def small(count: int) -> list[Tensor]:
-    """Tensors of 1024 elements."""
-    return [Tensor(number, 1024, number % 3) for number in range(count)]
+    """Tensors of 1024 elements, a thousand in each forward pass."""
+    return [Tensor(number, 1024, number % 3, per_step=1000) for number in range(count)]
 
 
 def arrays(tensors: list[Tensor]) -> Iterator[tuple[Tensor, np.ndarray, np.ndarray]]:
@@ -87,26 +94,32 @@ def arrays(tensors: list[Tensor]) -> Iterator[tuple[Tensor, np.ndarray, np.ndarr
 def write_torch(folder: Path, tensors: list[Tensor]) -> tuple[Path, Path]:
     """Two dumps of torch modules with those outputs; returns their paths."""
     sides = folder / "golden", folder / "mine"
+    names = dict.fromkeys(tensor.module for tensor in tensors)
+    children = [
+        {
+            "name": name.rpartition(".")[0],
+            "type": "Layer",
+            "children": [{"name": name, "type": "Linear", "children": []}],
+        }
+        for name in names
+    ]
     for side in sides:
         process = side / "ait_dump" / "torch_tensors" / PROCESS
-        (process / "0").mkdir(parents=True)
-        children = [
-            {
-                "name": f"root.layers.{tensor.number}",
-                "type": "Layer",
-                "children": [{"name": tensor.module, "type": "Linear", "children": []}],
-            }
-            for tensor in tensors
-        ]
+        process.mkdir(parents=True)
         tree = {"name": "root", "type": "Model", "children": children}
         (process / "model_tree.json").write_text(json.dumps(tree))
     for tensor, *values in arrays(tensors):
         template = pth_template(TYPES[tensor.kind][0], (tensor.elements // 64, 64))
         for side, array in zip(sides, values, strict=True):
-            path = side / "ait_dump" / "torch_tensors" / PROCESS / "0" / tensor.module
-            path.mkdir()
+            path = _folder(side, tensor)
+            path.mkdir(parents=True)
             write_pth(path / "output.pth", template, memoryview(array.view(np.uint8)))
     return sides
+
+
+def _folder(side: Path, tensor: Tensor) -> Path:
+    process = side / "ait_dump" / "torch_tensors" / PROCESS
+    return process / str(tensor.step) / tensor.module
 
 
 def write_atb(folder: Path, tensors: list[Tensor]) -> tuple[Path, Path]:
@@ -120,7 +133,9 @@ def write_atb(folder: Path, tensors: list[Tensor]) -> tuple[Path, Path]:
             f"dims={tensor.elements // 64},64\n$Object.data=0,{tensor.bytes}\n$End=1\n"
         ).encode()
         for side, array in zip(sides, values, strict=True):
-            path = side / f"ait_dump/tensors/0_4242/0/{tensor.number}_LinearOperation/after"
+            place = tensor.number % tensor.per_step
+            layer = f"{place // 20}_DecoderLayer/{place % 20}_LinearOperation"
+            path = side / f"ait_dump/tensors/0_4242/{tensor.step}/{layer}/after"
             path.mkdir(parents=True)
             with (path / "outtensor0.bin").open("wb") as file:
                 file.write(head)
@@ -139,8 +154,7 @@ def write_for_peer(sides: tuple[Path, Path], tensors: list[Tensor]) -> tuple[Pat
         for tensor in tensors:
             api = f"Functional.linear.{tensor.number}.forward"
             name = f"{api}.output.0.pt"
-            source = side / "ait_dump" / "torch_tensors" / PROCESS / "0" / tensor.module
-            os.link(source / "output.pth", data / name)
+            os.link(_folder(side, tensor) / "output.pth", data / name)
             records[api] = {
                 "input_args": [],
                 "input_kwargs": {},
