@@ -9,10 +9,17 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import (
+    Arithmetic,
+    Params,
+    Result,
+    UnverifiableError,
+    golden_op,
+)
 from ait_llm.opcheck.golden.quantise import (
     dynamic_quant_asymmetric,
     dynamic_quant_symmetric,
+    float8_quant,
     multiply_quant,
     per_channel_dequant,
     per_channel_quant,
@@ -117,6 +124,9 @@ _CAST_TO = (DType.UNDEFINED, F16, F32, I32, I64, BF16)
 _DYNAMIC_QUANT_ROW = {F16: 26624, BF16: 7552}
 
 
+_EIGHT_BIT_FLOATS = (DType.HIFLOAT8, DType.FLOAT8_E5M2, DType.FLOAT8_E4M3FN)
+
+
 def _type(params: Params) -> ElewiseType:
     return enum_param(NAME, params, "elewiseType", ElewiseType, 0)
 
@@ -141,6 +151,12 @@ def _quant_value(params: Params, key: str) -> float:
     return float_param(NAME, nested if key in nested else params, key, default)
 
 
+def _quant_target(params: Params) -> DType:
+    """int8, or the 8-bit float of Ascend 950 that ``outTensorType`` asks for."""
+    target = dtype_param(NAME, params, "outTensorType")
+    return target if target in _EIGHT_BIT_FLOATS else I8
+
+
 def _asymmetric(params: Params) -> bool:
     nested = nested_params(NAME, params, "quantParam")
     return bool_param(NAME, nested if "asymmetric" in nested else params, "asymmetric", False)
@@ -161,7 +177,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
         return (replace(x, broadcast(NAME, x.shape, descs[1].shape), I8),)
     if kind is ElewiseType.QUANT:
         check_last_dim(NAME, descs, 32)
-        return (replace(x, dtype=I8),)
+        return (replace(x, dtype=_quant_target(params)),)
     if kind in (ElewiseType.QUANT_PER_CHANNEL, ElewiseType.DEQUANT_PER_CHANNEL):
         for channels in descs[1:]:
             if channels.elements and broadcast(NAME, x.shape, channels.shape) != x.shape:
@@ -199,6 +215,11 @@ def _quantise(
     x = tensor_at(NAME, inputs, 0)
     if kind is ElewiseType.QUANT:
         scale, offset = _quant_value(params, "inputScale"), _quant_value(params, "inputOffset")
+        target = _quant_target(params)
+        if target is DType.HIFLOAT8:
+            raise UnverifiableError(f"{NAME}: hifloat8 has no conversion in torch")
+        if target is not I8:
+            return (float8_quant(x, scale, int(offset), torch_dtype(target)),)
         return (multiply_quant(x, scale, int(offset), lowest),)
     if kind is ElewiseType.DYNAMIC_QUANT:
         if _asymmetric(params):

@@ -50,6 +50,18 @@ def multiply_quant(values: Tensor, scale: float, offset: int, lowest: int) -> Te
     return to_int8(scaled + torch.tensor(offset, dtype=half), lowest)
 
 
+def float8_quant(values: Tensor, scale: float, offset: int, dtype: torch.dtype) -> Tensor:
+    """``values * scale + offset``, clipped to the finite range of an 8-bit float and rounded.
+
+    Steps are in float16 for float16 values, else in float32. Source: the operator definition for
+    Ascend 950.
+    """
+    wide = torch.float16 if values.dtype == torch.float16 else torch.float32
+    scaled = values.to(wide) * torch.tensor(scale, dtype=wide) + torch.tensor(offset, dtype=wide)
+    limit = torch.finfo(dtype).max
+    return scaled.float().clamp(-limit, limit).to(dtype)
+
+
 def per_channel_quant(values: Tensor, scale: Tensor, offset: Tensor | None, lowest: int) -> Tensor:
     """``values / scale`` rounded to float16, plus the offset in float16, then int8.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from ait_llm.core import DType
 from ait_llm.opcheck.golden.base import Params
@@ -59,6 +60,7 @@ ALIBI_COMPRESSED = (
     MaskType.ALIBI_COMPRESS_SQRT,
     MaskType.ALIBI_COMPRESS_LEFT_ALIGN,
 )
+_OLD_KEYS = {"isEncoder", "coderType", "isSupportAlibi", "isFp32", "isClamp"}
 SLIDING_WINDOW = (MaskType.SLIDING_WINDOW_NORM, MaskType.SLIDING_WINDOW_COMPRESS)
 
 
@@ -143,6 +145,25 @@ def _names(
     return ("query", *tokens, *caches, *given, *state, *slopes, *factors)
 
 
+def translated(params: Params) -> Params:
+    """The parameters of libraries of 2023 under their present names; others as they are.
+
+    ``coderType`` is the calculation type, ``isEncoder`` the packed encoder, and the switches for
+    ALiBi, float32 and clamping are types now. The mask was always there.
+    """
+    if not _OLD_KEYS & params.keys():
+        return params
+    switch = {key: bool(params.get(key, False)) for key in _OLD_KEYS}
+    found: dict[str, Any] = {
+        "calcType": CalcType.PA_ENCODER if switch["isEncoder"] else params.get("coderType", 0),
+        "kernelType": int(switch["isFp32"]),
+        "clampType": int(switch["isClamp"]),
+        "maskType": MaskType.ALIBI if switch["isSupportAlibi"] else MaskType.NORM,
+    }
+    found = {key: int(value) for key, value in found.items()}
+    return {**found, **params}
+
+
 def read_config(params: Params) -> Config:
     """Read the parameters.
 
@@ -158,6 +179,7 @@ def read_config(params: Params) -> Config:
     Raises:
         OperationError: a parameter has a value that the operator does not take.
     """
+    params = translated(params)
     heads = int_param(NAME, params, "headNum", 0)
     kv_heads = int_param(NAME, params, "kvHeadNum", 0) or heads
     if heads < 1 or kv_heads < 1 or heads % kv_heads:

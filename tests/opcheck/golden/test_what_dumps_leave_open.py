@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ait_llm.opcheck.golden import DEVICE, GOLDEN, UnverifiableError, golden_ops
+from ait_llm.opcheck.golden.support import desc_of
 
 SORT, MULTINOMIAL = "SortOperation", "MultinomialOperation"
 SAMPLING = "TopkToppSamplingOperation"
@@ -152,3 +153,32 @@ def test_golden_samples_are_accepted_and_others_are_not(kind: int) -> None:
     assert not op.accepts(inputs, (golden[0], golden[1] * 2, *golden[2:]), params)
     if kind > 2:
         assert not op.accepts(inputs, (*golden[:2], golden[2] + 1), params)
+
+
+def test_parameters_of_2023_are_taken_under_their_present_names() -> None:
+    op = golden_ops.get("SelfAttentionOperation")
+    query, key, value = (torch.randn(3, 2, 16).half() for _ in range(3))
+    mask = torch.full((3, 3), -10000.0).triu(1).half()
+    inputs = [query, key, value, mask, torch.tensor([3], dtype=torch.int32)]
+    old = {"headNum": 2, "headDim": 16, "qkScale": 0.25, "isEncoder": True}
+    new = {"headNum": 2, "calcType": 3, "maskType": 1, "qkScale": 0.25}
+    found, expected = (op.compute(inputs, params, GOLDEN).outputs[0] for params in (old, new))
+    assert torch.equal(found, expected)
+    assert op.infer_shape([desc_of(tensor) for tensor in inputs], old) == (desc_of(found),)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_quantisation_to_an_8_bit_float_clips_to_its_range(run: Any, dtype: torch.dtype) -> None:
+    x = torch.tensor([[0.3, -1.0, 60000.0, -60000.0] * 8]).half()
+    code = 36 if dtype == torch.float8_e4m3fn else 35
+    params = {"elewiseType": 6, "outTensorType": code, "quantParam": {"inputScale": 2.0}}
+    found = run("ElewiseOperation", [x], params).outputs[0]
+    limit = torch.finfo(dtype).max
+    expected = (x.float() * 2).clamp(-limit, limit).to(dtype)
+    assert torch.equal(found.float(), expected.float())
+
+
+def test_hifloat8_is_unverifiable() -> None:
+    params = {"elewiseType": 6, "outTensorType": 34}
+    with pytest.raises(UnverifiableError, match="hifloat8"):
+        golden_ops.get("ElewiseOperation").compute([torch.zeros(1, 32).half()], params, GOLDEN)
