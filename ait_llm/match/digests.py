@@ -27,7 +27,8 @@ def digest(tensor: Tensor) -> bytes | None:
     digest of its recorded statistics.
 
     Returns:
-        None where equal values prove nothing: no values, fewer than two elements, or all alike.
+        None where equal values prove nothing: no values, all alike, or mostly not finite, as all
+        tensors are after an overflow.
     """
     try:
         if not tensor.has_data:
@@ -35,15 +36,17 @@ def digest(tensor: Tensor) -> bytes | None:
         flat, size = _elements(tensor)
     except (AitError, OSError, ValueError):
         return None  # who compares the tensor tells what is wrong with it
-    if flat.size < 2:
-        return None
     if flat.dtype.kind in "iu":
         flat = flat.astype(np.int64)
     elif flat.dtype.kind != "b":
         flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
-    data = flat.tobytes()
-    if data[: flat.itemsize] * flat.size == data:
+        finite = np.isfinite(flat)
+        if 2 * int(finite.sum()) < flat.size:
+            return None
+        flat = np.where(finite, flat, np.inf)
+    if flat.size < 2 or bool((flat == flat[0]).all()):
         return None
+    data = flat.tobytes()
     return blake2b(data, digest_size=16, key=f"{flat.dtype} {size}".encode()).digest()
 
 

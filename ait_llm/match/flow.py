@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ait_llm.dumps.model import Operation, Role, Tensor
+from ait_llm.errors import AitError
 from ait_llm.match.digests import digest
 from ait_llm.match.model import Run
 from ait_llm.topology import Node
@@ -116,6 +117,7 @@ class _Tracer:
     def __init__(self, run: Run, parents: tuple[int | None, ...]) -> None:
         self._run = run
         self._parents = parents
+        self._last_member = {parent: op for op, parent in enumerate(parents) if parent is not None}
         self._nodes = _nodes(run)
         self._values: list[Value] = []
         self._at: dict[tuple[int, Role, int], Value] = {}
@@ -161,9 +163,26 @@ class _Tracer:
                 # else has the same numbers was computed a second time.
                 if value is not None and not is_graph and not self._passes_on(op, value):
                     value = None
+            if value is None and is_graph and mark is None:
+                value = self._of_last_member(op, tensor)
             if value is None:
                 value = self._new()
             self._record(value, op, tensor, name, mark)
+
+    def _of_last_member(self, op: int, tensor: Tensor) -> Value | None:
+        """The value that the last member of a graph wrote in this place, if it has this shape.
+
+        Without names and numbers (not saved, or NaN throughout), this is all that is left.
+        """
+        graph = self._run.operations[op]
+        last = self._last_member[op]
+        outputs = self._run.operations[last].outputs
+        if len(outputs) != len(graph.outputs):
+            return None
+        twin = next((other for other in outputs if other.index == tensor.index), None)
+        if twin is None or _shape(twin) is None or _shape(twin) != _shape(tensor):
+            return None
+        return self._at.get((last, "out", twin.index))
 
     def _passes_on(self, op: int, value: Value) -> bool:
         return any(use.op == op and use.role == "in" for use in value.uses) or any(
@@ -195,6 +214,13 @@ class _Tracer:
         scope, node = found
         names = node.inputs if tensor.role == "in" else node.outputs
         return f"{scope} {names[tensor.index]}" if tensor.index < len(names) else ""
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...] | None:
+    try:
+        return tensor.shape
+    except AitError:
+        return None
 
 
 def _nodes(run: Run) -> dict[str, tuple[str, Node]]:

@@ -77,6 +77,15 @@ def test_tensors_that_prove_nothing_have_none(tmp_path: Path, tensor: Tensor) ->
     assert digest(found) is None
 
 
+def test_what_is_mostly_not_finite_proves_nothing(tmp_path: Path) -> None:
+    """NaN has many bit patterns; they must not tell tensors apart, nor make them the same."""
+    patterns = np.array([0x7E00, 0xFE00, 0x7E01, 0x3C00], np.uint16).view(np.float16)
+    few = np.array([1, 2, 3, np.nan], np.float16)
+    nans, numbers = _in_torch(tmp_path, torch.from_numpy(patterns), torch.from_numpy(few))
+    assert digest(nans) is None
+    assert digest(numbers) is not None
+
+
 def test_recorded_statistics_stand_for_values_that_were_not_saved(tmp_path: Path) -> None:
     x = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
     model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Identity())

@@ -77,7 +77,17 @@ def test_names_connect_values_of_which_numbers_prove_nothing(tmp_path: Path) -> 
 
 def test_constant_tensors_are_not_connected_by_their_numbers(tmp_path: Path) -> None:
     found = _atb(tmp_path, topology=False, constant=True)
-    assert all(len(value.uses) == 1 for value in found.values)
+    assert all(len(value.reads) <= 1 for value in found.values)
+
+
+def test_a_graph_without_names_and_numbers_writes_what_its_last_member_wrote(
+    tmp_path: Path,
+) -> None:
+    found = _atb(tmp_path, topology=False, constant=True)
+    assert _uses(found, _value(found, "Block_0", "out")) == [
+        "ElewiseOperation_0_1 outtensor0",
+        "Block_0 outtensor0",
+    ]
 
 
 def test_the_tree_of_operations_is_found(tmp_path: Path) -> None:
