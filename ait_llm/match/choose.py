@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from importlib.util import find_spec
 
 from ait_llm.core import TensorRecord
 from ait_llm.match.model import Match, Matcher, MatchOptions, Run, SideName, Unmatched, matchers
@@ -58,7 +57,7 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
         names.append("atb_torch")
     if options.by_value:
         names.append("by_value")
-    return [name for name in names if name in matchers or find_spec(_MODULES[name]) is not None]
+    return names
 
 
 def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Unmatched]:

@@ -96,7 +96,10 @@ def run_of_files(path: Path) -> Run:
     folder = path if path.is_dir() else path.parent
     files = find_files(path) if path.is_dir() else [path]
     operations = [
-        _operation(str(file.relative_to(folder)), _checked(file, folder)) for file in files
+        _operation(
+            str(file.relative_to(folder)), TensorFile(file, folder if path.is_dir() else None)
+        )
+        for file in files
     ]
     return Run("files" if path.is_dir() else "file", -1, -1, 0, operations)
 
@@ -161,7 +164,7 @@ def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Run, Run]], l
             except FormatError as error:
                 problems.append(Problem(side, f"data id {data_id} of token {token}: {error}"))
                 continue
-            operation = _operation(data_id, place, token)
+            operation = _operation(data_id, TensorFile(place), token)
             tokens.setdefault(token, ([], []))[number].append(operation)
     pairs = []
     for token, (golden_operations, my_operations) in sorted(tokens.items()):
@@ -174,18 +177,13 @@ def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Run, Run]], l
     return pairs, problems
 
 
-def _operation(name: str, path: Path, step: int = 0) -> FileOperation:
-    file = TensorFile(path)
+def _operation(name: str, file: TensorFile, step: int = 0) -> FileOperation:
     try:
         keys = file.keys
     except FormatError:
         keys = ("",)  # reading the tensor says what is wrong
     tensors = tuple(file.tensor(key, index) for index, key in enumerate(keys))
-    return FileOperation(name, path, tensors, step=step)
-
-
-def _checked(path: Path, folder: Path) -> Path:
-    return contained(path, folder) if path.is_symlink() else path
+    return FileOperation(name, file.path, tensors, step=step)
 
 
 def _read_metadata(path: Path) -> list[tuple[str, int, tuple[str, str]]]:

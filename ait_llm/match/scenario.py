@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -177,21 +178,24 @@ def _as_weights(path: Path, *, sure: bool = False) -> Input | None:
     for suffix, shards in by_suffix.items():
         if not shards:
             continue
-        marked = suffix == ".safetensors" or indexes or (path / "config.json").is_file()
-        if not sure or marked or all(map(_is_archive, shards)):
+        marked = indexes or (path / "config.json").is_file()
+        if not sure or marked or (suffix in (".safetensors", ".bin") and _are_shards(shards)):
             return Input(path, "weights", shards=shards)
     return None
 
 
-def _is_archive(path: Path) -> bool:
-    """True for a file that holds several tensors, or pickled ones called ``.bin``."""
-    file = TensorFile(path)
-    try:
-        if not file.is_container:
-            return False
-        return path.suffix.lower() == ".bin" or len(file.keys) > 1
-    except FormatError:
-        return False
+def _are_shards(paths: Sequence[Path]) -> bool:
+    """True for files that hold tensors by name, no name twice."""
+    seen: set[str] = set()
+    for path in paths:
+        file = TensorFile(path)
+        try:
+            if not file.is_container or not seen.isdisjoint(file.keys):
+                return False
+            seen.update(file.keys)
+        except FormatError:
+            return path.suffix.lower() == ".safetensors"  # reading it as weights says what is wrong
+    return True
 
 
 def _saved_weights(path: Path, *, sure: bool) -> Input | None:

@@ -21,9 +21,10 @@ from ait_llm.formats.atb_bin import read_header
 from ait_llm.formats.atb_header import MAGIC
 from ait_llm.formats.elements import Array
 from ait_llm.formats.layout import to_nd
+from ait_llm.formats.locate import locate
 from ait_llm.formats.npy import SUFFIX as NPY_SUFFIX
 from ait_llm.formats.npy import read_npy_header
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import open_regular, unlinked
 from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_payload import pth_payloads
 from ait_llm.formats.safetensors_file import SUFFIX as SAFETENSORS_SUFFIX
@@ -43,13 +44,24 @@ class TensorFile:
 
     Args:
         path: the file.
+        root: folder that no link may leave; None for a file that the user named.
 
     Attributes:
         path: the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, root: Path | None = None) -> None:
         self.path = path
+        self._root = root
+
+    @property
+    def place(self) -> Path:
+        """The path to open.
+
+        Raises:
+            FormatError: a link that leaves the folder.
+        """
+        return self.path if self._root is None else unlinked(self.path, self._root)
 
     @cached_property
     def is_container(self) -> bool:
@@ -90,9 +102,9 @@ class TensorFile:
         if suffix == SAFETENSORS_SUFFIX:
             return self._index[key].desc
         if suffix == NPY_SUFFIX:
-            return read_npy_header(self.path)
+            return read_npy_header(self.place)
         if not self.is_container:
-            return read_header(self.path).desc
+            return read_header(self.place).desc
         if self._places is not None:
             return TensorDesc(self._places[key].dtype, self._places[key].shape)
         loaded = self._loaded[key]
@@ -106,26 +118,36 @@ class TensorFile:
             MissingDependencyError: the file type needs a package that is not installed.
         """
         if self.path.suffix.lower() == SAFETENSORS_SUFFIX:
-            return read_entry(self.path, self._index[key], mmap=mmap)
+            return read_entry(self.place, self._index[key], mmap=mmap)
         if self.is_container:
             return self._loaded[key]
-        return load(self.path)
+        return load(self.place)
+
+    def locate(self, key: str) -> Payload | None:
+        """Where the bytes of a tensor lie; None if the file must be read as a whole.
+
+        Raises:
+            FormatError: the file is damaged or holds no values.
+        """
+        if self.is_container and self.path.suffix.lower() != SAFETENSORS_SUFFIX:
+            return None if self._places is None else self._places.get(key)
+        return (locate(self.place) or {}).get(key)
 
     @cached_property
     def _index(self) -> Mapping[str, SafetensorsEntry]:
-        return index_safetensors(self.path)
+        return index_safetensors(self.place)
 
     @cached_property
     def _places(self) -> Mapping[str, Payload] | None:
         """The tensors of a torch file as far as its table tells without torch."""
-        return pth_payloads(self.path)
+        return pth_payloads(self.place)
 
     @property
     def _loaded(self) -> Mapping[str, LoadedTensor]:
         """The tensors of a torch file; those of a mapped one are read when they are used."""
         if self._archive is not None:
             return self._archive
-        tensors = read_torch(self.path, mmap=True)
+        tensors = read_torch(self.place, mmap=True)
         if self._starts_with(_ZIP):
             self._archive = tensors
         return tensors
@@ -133,7 +155,7 @@ class TensorFile:
     _archive: Mapping[str, LoadedTensor] | None = None
 
     def _starts_with(self, magic: bytes) -> bool:
-        with open_regular(self.path) as file:
+        with open_regular(self.place) as file:
             return file.read(len(magic)) == magic
 
 
@@ -195,18 +217,26 @@ class FileTensor:
         """True unless the file is a description only."""
         if self.file.is_container or self.path.suffix.lower() == NPY_SUFFIX:
             return True
-        header = read_header(self.path)
+        header = read_header(self.file.place)
         return header.has_data or header.alias is not None
 
     @property
     def statistics(self) -> Statistics | None:
         """Recorded statistics, else computed from the values; None for complex values."""
         if not self.file.is_container and self.path.suffix.lower() != NPY_SUFFIX:
-            recorded = read_header(self.path).statistics
+            recorded = read_header(self.file.place).statistics
             if recorded is not None or not self.has_data:
                 return recorded
         array = self.numpy()
         return None if array.dtype.kind == "c" else measure(array)
+
+    def payload(self) -> Payload | None:
+        """Where its bytes lie, so that they can be read in blocks; None if they must be loaded.
+
+        Raises:
+            FormatError: the file is damaged or holds no values.
+        """
+        return self.file.locate(self.key)
 
     def numpy(self, *, mmap: bool | None = None) -> Array:
         """The values as stored.

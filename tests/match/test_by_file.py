@@ -85,13 +85,39 @@ def test_folders_pair_by_path_then_by_path_without_suffix(tmp_path: Path) -> Non
     assert alone == {("golden", "only_golden.npy"), ("mine", "b/x.npy")}
 
 
-def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_link_out_of_the_folder_is_refused_and_the_rest_is_compared(tmp_path: Path) -> None:
     _write(tmp_path / "secret.npy")
-    (tmp_path / "golden").mkdir()
+    _write(tmp_path / "golden" / "y.npy")
     (tmp_path / "golden" / "x.npy").symlink_to(tmp_path / "secret.npy")
-    _write(tmp_path / "mine" / "x.npy")
-    with pytest.raises(FormatError, match="lies outside of"):
-        _found(tmp_path / "golden", tmp_path / "mine")
+    for name in ("x.npy", "y.npy"):
+        _write(tmp_path / "mine" / name)
+    matches = {
+        m.mine.record.op: m
+        for m in _found(tmp_path / "golden", tmp_path / "mine")
+        if isinstance(m, Match)
+    }
+    assert set(matches) == {"x.npy", "y.npy"}
+    for read in ("nd", "payload"):
+        with pytest.raises(FormatError, match="lies outside of"):
+            getattr(matches["x.npy"].golden.tensor, read)()
+
+
+def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
+    _write(tmp_path / "store" / "blob.npy")
+    (tmp_path / "x.npy").symlink_to(tmp_path / "store" / "blob.npy")
+    (match,) = _found(tmp_path / "x.npy", tmp_path / "x.npy")
+    assert isinstance(match, Match)
+    np.testing.assert_array_equal(match.mine.tensor.nd(), VALUES)
+
+
+def test_the_place_of_every_tensor_in_its_file_is_known(tmp_path: Path) -> None:
+    for suffix in (".npy", ".bin", ".pth", ".safetensors"):
+        path = _write(tmp_path / f"x{suffix}")
+        (match,) = _found(path, path)
+        assert isinstance(match, Match)
+        payload = match.mine.tensor.payload()  # type: ignore[attr-defined]
+        raw = path.read_bytes()[payload.offset : payload.offset + payload.length]
+        np.testing.assert_array_equal(np.frombuffer(raw, np.float32).reshape(2, 3), VALUES)
 
 
 def _checkpoints(tmp_path: Path) -> tuple[Path, Path]:
@@ -159,7 +185,9 @@ def test_pickled_shards_are_weights_whose_values_are_mapped(tmp_path: Path) -> N
             tensors = {f"w{shard}": torch.full((3,), float(shard)), f"b{shard}": torch.zeros(1)}
             torch.save(tensors, tmp_path / side / f"pytorch_model-{shard}.bin")
     found = _found(tmp_path / "golden", tmp_path / "mine")
-    assert [m.mine.record.op for m in found if isinstance(m, Match)] == ["b0", "b1", "w0", "w1"]
+    matches = [m for m in found if isinstance(m, Match)]
+    assert [m.mine.record.op for m in matches] == ["b0", "b1", "w0", "w1"]
+    assert all(m.mine.tensor.payload() is not None for m in matches)  # type: ignore[attr-defined]
 
 
 def test_two_shards_with_one_weight_are_refused(tmp_path: Path) -> None:

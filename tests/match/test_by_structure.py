@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_runs import MemoryOperation, ones, operation, run
 
@@ -228,6 +228,7 @@ def _operations(row: list[_Sketch], ids: tuple[int, ...] = ()) -> list[MemoryOpe
     return found
 
 
+@settings(max_examples=60)
 @given(_MODELS, st.data())
 def test_operations_inserted_at_random_places_never_make_a_wrong_certain_pair(
     model: list[_Sketch], data: st.DataObject
@@ -244,6 +245,7 @@ def test_operations_inserted_at_random_places_never_make_a_wrong_certain_pair(
             assert found.golden.record.pid == found.mine.record.pid
 
 
+@settings(max_examples=40)
 @given(_MODELS)
 def test_operations_of_kinds_that_the_other_side_lacks_leave_every_pair_certain(
     model: list[_Sketch],

@@ -82,6 +82,14 @@ def test_a_folder_of_pickled_shards_against_one_file_is_weights(tmp_path: Path) 
     assert find_scenario(folder, tmp_path / "all.pth").name == "weights"
 
 
+def test_folders_of_files_that_hold_the_same_names_are_folders_of_files(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    for number in range(2):
+        save_file({"logits": np.ones(2)}, tmp_path / f"prompt_{number}.safetensors")
+    assert find_scenario(tmp_path, tmp_path).name == "files"
+
+
 def test_saved_weights_of_a_torch_dump_are_weights_when_asked_for(tmp_path: Path) -> None:
     dump = _torch_dump(tmp_path / "dump")
     weights = dump / "ait_dump" / "torch_tensors" / "cpu_7" / "weights"
