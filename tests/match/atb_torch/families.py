@@ -7,7 +7,7 @@ side is a :class:`Decoder`. Both dumps are written to disk and read back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +231,18 @@ def _mixtral_layer(state: Mapping[str, Tensor], number: int) -> Layer:
     )
 
 
+def _mixed_layer(state: Mapping[str, Tensor], number: int) -> Layer:
+    """Dense or with experts, as the state dict has it."""
+    if f"model.layers.{number}.mlp.experts.gate_up_proj" not in state:
+        return _llama_layer(state, number)
+    prefix = f"model.layers.{number}.self_attn"
+    return replace(
+        _mixtral_layer(state, number),
+        q_norm=state[f"{prefix}.q_norm.weight"],
+        k_norm=state[f"{prefix}.k_norm.weight"],
+    )
+
+
 def _neox_layer(state: Mapping[str, Tensor], number: int) -> Layer:
     """Torch interleaves q, k and v of each head; engines on ATB take them apart."""
     prefix = f"gpt_neox.layers.{number}"
@@ -278,6 +290,22 @@ FAMILIES: Mapping[str, Family] = {
         _DECODER,
         _mixtral_layer,
     ),
+    "qwen3 with dense and expert layers": Family(
+        _make(
+            "Qwen3Moe",
+            **_GQA,
+            num_hidden_layers=3,
+            head_dim=DIM,
+            num_experts=4,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            moe_intermediate_size=INNER,
+            mlp_only_layers=[0],
+        ),
+        _DECODER,
+        _mixed_layer,
+    ),
+    "one layer": Family(_make("Qwen2", **_GQA, num_hidden_layers=1), _DECODER, _llama_layer),
     "phi3": Family(
         _make(
             "Phi3", **_GQA, rms_norm_eps=1e-6, pad_token_id=0, original_max_position_embeddings=64

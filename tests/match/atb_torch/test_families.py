@@ -82,19 +82,21 @@ _NEOX = {
 }
 _ENDS = {
     "root.model.embed_tokens": "GatherOperation_0_0",
-    "root.model.norm": "RmsNormOperation_4",
-    "root.lm_head": "LinearOperation_5_0",
+    "root.model.norm": "RmsNormOperation_{a}",
+    "root.lm_head": "LinearOperation_{b}_0",
 }
 _NEOX_ENDS = {
     "root.gpt_neox.embed_in": "GatherOperation_0_0",
-    "root.gpt_neox.final_layer_norm": "LayerNormOperation_4",
-    "root.lm_head": "LinearOperation_5_0",
+    "root.gpt_neox.final_layer_norm": "LayerNormOperation_{a}",
+    "root.lm_head": "LinearOperation_{b}_0",
 }
 _LAYERS = {
     "qwen2": _LLAMA_LAYER,
     "qwen3": _QWEN3,
     "qwen3 unpacked": _UNPACKED,
     "mixtral": _MIXTRAL,
+    "qwen3 with dense and expert layers": _QWEN3,
+    "one layer": _LLAMA_LAYER,
     "phi3": _PHI3,
     "glm": _PACKED_MLP,
     "neox": _NEOX,
@@ -106,10 +108,17 @@ def _truth(family: str) -> Mapping[str, str]:
     ends, layers = _ENDS, "root.model.layers"
     if family == "neox":
         ends, layers = _NEOX_ENDS, "root.gpt_neox.layers"
-    table = dict(ends)
-    for number in (0, 1):
+    count = {"one layer": 1, "qwen3 with dense and expert layers": 3}.get(family, 2)
+    table = {name: op.format(a=count + 2, b=count + 3) for name, op in ends.items()}
+    for number in range(count):
         for name, op in _LAYERS[family].items():
             table[f"{layers}.{number}{name}"] = op.format(a=number + 2)
+        if "expert" in family and number > 0:
+            of_layer = [name for name in table if f"layers.{number}.mlp." in name]
+            for name in of_layer:
+                del table[name]
+            for name in (".mlp.gate", ".mlp.experts"):
+                table[f"{layers}.{number}{name}"] = _MIXTRAL[name].format(a=number + 2)
     return table
 
 
@@ -143,7 +152,7 @@ def test_every_module_with_a_counterpart_is_matched(case: Case) -> None:
 
 
 def test_every_match_holds_the_same_numbers(case: Case) -> None:
-    assert len(matches_of(case.found)) > 80
+    assert len(matches_of(case.found)) > 60
     assert wrong_numbers(case.found) == []
 
 
