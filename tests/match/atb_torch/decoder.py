@@ -26,6 +26,7 @@ class Shape:
         heads, kv_heads, dim: of attention.
         norm: ``rms`` or ``layer``.
         parallel: attention and MLP both start from the layer's input.
+        one_norm: and from the same norm of it.
         rope: coefficient; 2 pairs the halves of a head, ``dim`` neighbours.
         last_only: logits of the last token of each sequence.
         eps: of the norms.
@@ -36,6 +37,7 @@ class Shape:
     dim: int
     norm: str = "rms"
     parallel: bool = False
+    one_norm: bool = False
     rope: int = 2
     last_only: bool = False
     eps: float = 1e-5
@@ -92,6 +94,7 @@ class Decoder:
         layers: Sequence[Layer],
         norm: tuple[Tensor, ...],
         head: Tensor,
+        head_bias: Tensor | None = None,
     ) -> Tensor:
         """Logits of all tokens, or of the last of each sequence."""
         run = self._program.run
@@ -116,16 +119,18 @@ class Decoder:
         with self._program.graph("LmHead") as out:
             if self._shape.last_only:
                 x = run(torch_atb.GatherParam(axis=0), x, lengths.cumsum(0) - 1)
-            logits = self._linear(x, (head, None))
+            logits = self._linear(x, (head, head_bias))
             out.append(logits)
         return logits
 
     def _layer(self, layer: Layer, x: Tensor, state: tuple[Tensor, ...]) -> Tensor:
+        normed = self._norm(x, layer.norm1) if self._shape.one_norm else None
         with self._program.graph("Attention") as out:
-            attended = self._attention(layer, self._norm(x, layer.norm1), state)
+            source = self._norm(x, layer.norm1) if normed is None else normed
+            attended = self._attention(layer, source, state)
             out.append(attended)
         if self._shape.parallel:
-            mlp = self._mlp(layer, x)
+            mlp = self._mlp(layer, x, normed)
             return self._add(self._add(x, attended), mlp)
         x = self._add(x, attended)
         return self._add(x, self._mlp(layer, x))
@@ -162,9 +167,9 @@ class Decoder:
         context = self._program.run(param, *heads, mask, lengths)
         return self._linear(view(context, rows, sizes[0]), layer.out)
 
-    def _mlp(self, layer: Layer, x: Tensor) -> Tensor:
+    def _mlp(self, layer: Layer, x: Tensor, normed: Tensor | None = None) -> Tensor:
         with self._program.graph("Mlp") as out:
-            x = self._norm(x, layer.norm2)
+            x = self._norm(x, layer.norm2) if normed is None else normed
             result = self._experts(layer, x) if layer.router is not None else self._plain(layer, x)
             out.append(result)
         return result

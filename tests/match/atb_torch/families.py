@@ -126,6 +126,7 @@ def capture_atb(
         layers,
         _norm(state, norm),
         state[f"{head}.weight"],
+        state.get(f"{head}.bias"),
     )
     return read_atb(folder)
 
@@ -260,6 +261,21 @@ def _neox_layer(state: Mapping[str, Tensor], number: int) -> Layer:
     )
 
 
+def _phi_layer(state: Mapping[str, Tensor], number: int) -> Layer:
+    """Attention and MLP read the same norm."""
+    prefix = f"model.layers.{number}"
+    norm = _norm(state, f"{prefix}.input_layernorm")
+    return Layer(
+        norm1=norm,
+        norm2=norm,
+        attention=[_linear(state, *(f"{prefix}.self_attn.{part}_proj" for part in "qkv"))],
+        out=_linear(state, f"{prefix}.self_attn.dense"),
+        into=[_linear(state, f"{prefix}.mlp.fc1")],
+        down=_linear(state, f"{prefix}.mlp.fc2"),
+        gated=False,
+    )
+
+
 def _make(kind: str, **sizes: Any) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         import transformers
@@ -324,6 +340,12 @@ FAMILIES: Mapping[str, Family] = {
         ),
         Shape(HEADS, KV_HEADS, DIM, rope=DIM, eps=1e-6),
         _glm_layer,
+    ),
+    "phi": Family(
+        _make("Phi", **_GQA, hidden_act="gelu"),
+        Shape(HEADS, KV_HEADS, DIM, norm="layer", parallel=True, one_norm=True),
+        _phi_layer,
+        ("model.embed_tokens", "model.final_layernorm", "lm_head"),
     ),
     "neox": Family(
         _make(

@@ -80,6 +80,19 @@ _NEOX = {
     ".mlp.act": "ActivationOperation_{a}_1_2",
     ".mlp.dense_4h_to_h": "LinearOperation_{a}_1_3",
 }
+_PHI = {
+    "": "Prefill_layer_{a}",
+    ".input_layernorm": "LayerNormOperation_{a}_0",
+    ".self_attn": "Attention_{a}_1",
+    ".self_attn.q_proj": "LinearOperation_{a}_1_0",
+    ".self_attn.k_proj": "LinearOperation_{a}_1_0",
+    ".self_attn.v_proj": "LinearOperation_{a}_1_0",
+    ".self_attn.dense": "LinearOperation_{a}_1_4",
+    ".mlp": "Mlp_{a}_2",
+    ".mlp.fc1": "LinearOperation_{a}_2_0",
+    ".mlp.activation_fn": "ActivationOperation_{a}_2_1",
+    ".mlp.fc2": "LinearOperation_{a}_2_2",
+}
 _ENDS = {
     "root.model.embed_tokens": "GatherOperation_0_0",
     "root.model.norm": "RmsNormOperation_{a}",
@@ -88,6 +101,11 @@ _ENDS = {
 _NEOX_ENDS = {
     "root.gpt_neox.embed_in": "GatherOperation_0_0",
     "root.gpt_neox.final_layer_norm": "LayerNormOperation_{a}",
+    "root.lm_head": "LinearOperation_{b}_0",
+}
+_PHI_ENDS = {
+    "root.model.embed_tokens": "GatherOperation_0_0",
+    "root.model.final_layernorm": "LayerNormOperation_{a}",
     "root.lm_head": "LinearOperation_{b}_0",
 }
 _LAYERS = {
@@ -99,6 +117,7 @@ _LAYERS = {
     "one layer": _LLAMA_LAYER,
     "phi3": _PHI3,
     "glm": _PACKED_MLP,
+    "phi": _PHI,
     "neox": _NEOX,
 }
 
@@ -108,6 +127,8 @@ def _truth(family: str) -> Mapping[str, str]:
     ends, layers = _ENDS, "root.model.layers"
     if family == "neox":
         ends, layers = _NEOX_ENDS, "root.gpt_neox.layers"
+    if family == "phi":
+        ends = _PHI_ENDS
     count = {"one layer": 1, "qwen3 with dense and expert layers": 3}.get(family, 2)
     table = {name: op.format(a=count + 2, b=count + 3) for name, op in ends.items()}
     for number in range(count):
