@@ -9,7 +9,7 @@ import numpy as np
 from ait_llm.core import DType
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
-from ait_llm.match.model import Match, MatchOptions, Run, Source, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, Run, SideName, Source, Unmatched, matchers
 from ait_llm.match.names import pair_names
 from ait_llm.match.operators import Finding, Placed, placed
 from ait_llm.match.shapes import logical_shape
@@ -59,9 +59,8 @@ def _helpers(weights: Mapping[str, Placed]) -> set[str]:
 
 
 def _alone(side: str, each: Placed) -> Iterator[Unmatched]:
-    of = each.operation.name.rpartition("_")[0]
     for tensor in each.tensors:
-        reason = f"belongs to the quantised {of}, the other side is not quantised"
+        reason = "is a scale or an offset of a quantised weight that has no partner"
         yield each.unmatched("mine" if side == "mine" else "golden", tensor, reason)
 
 
@@ -92,8 +91,19 @@ def _match(
         sources = [found.golden, found.mine]
         at = 0 if quantised[0] else 1
         sources[at] = _viewed(sources[at], view)
-        reason = f"{finding.reason}, int8 dequantised"
-        yield Match(sources[0], sources[1], finding.rule, finding.confidence, reason)
+        name = side.operation.name
+        helpers = [
+            weights[name + suffix] for suffix in (_SCALE, _OFFSET) if name + suffix in weights
+        ]
+        where: SideName = "golden" if quantised[0] else "mine"
+        yield Match(
+            sources[0],
+            sources[1],
+            finding.rule,
+            finding.confidence,
+            f"{finding.reason}, int8 dequantised with its scale",
+            uses=tuple((where, each.source(next(each.tensors)).record) for each in helpers),
+        )
 
 
 def _viewed(source: Source, view: View) -> Source:

@@ -87,9 +87,12 @@ def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Un
                 mine_key, golden_key = _key(each.mine.record), _key(each.golden.record)
                 matches.setdefault((mine_key, each.mine.views, golden_key), each)
     ordered: list[Match | Unmatched] = [*matches.values()]
-    ordered += _left("mine", mine, {key for key, _, _ in matches}, reasons)
+    used = {(side, _key(record)) for match in matches.values() for side, record in match.uses}
+    answered = {key for key, _, _ in matches} | {key for side, key in used if side == "mine"}
+    ordered += _left("mine", mine, answered, reasons)
     ordered.sort(key=_my_place)
     answered = {_key(each.golden.record) for each in matches.values()}
+    answered |= {key for side, key in used if side == "golden"}
     return [*ordered, *_left("golden", golden, answered, reasons)]
 
 

@@ -71,6 +71,8 @@ class Match:
         confidence: in [0, 1]; 1 for a rule that cannot be wrong, below 0.5 for ambiguous twins.
         reason: why these two, in a few words.
         alternatives: titles of other golden tensors that fit as well; not empty means ambiguous.
+        uses: tensors that the views take their numbers from, such as scales, with their side; they
+            are looked at with this match and need no partner of their own.
     """
 
     golden: Source
@@ -79,6 +81,7 @@ class Match:
     confidence: float
     reason: str
     alternatives: tuple[str, ...] = ()
+    uses: tuple[tuple[SideName, TensorRecord], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 from ait_llm.core import DType
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
-from ait_llm.match.model import Match, Source, Unmatched
+from ait_llm.match.model import Match, SideName, Source, Unmatched
 from ait_llm.match.op_tree import SAME_WORK
 from ait_llm.match.operators import Finding, Placed, match_by_index
 from ait_llm.match.views import Dequantise, Part, View
@@ -102,11 +102,28 @@ class Quantised:
             yield Unmatched("mine", found.mine.record, reason)
             return
         viewed = _with(source, view)
+        where: SideName = "golden" if is_golden else "mine"
+        side = golden if is_golden else mine
+        uses = tuple(
+            (where, side.source(each).record) for each in _scales_of(operation, source.tensor)
+        )
+        found = replace(found, uses=uses)
         reason = f"{found.reason}, dequantised"
         if is_golden:
             yield replace(found, golden=viewed, reason=reason)
         else:
             yield replace(found, mine=viewed, reason=reason)
+
+
+def _scales_of(operation: Operation, tensor: Tensor) -> list[Tensor]:
+    """Inputs of an operation that say what its quantised tensor stands for."""
+    inputs = roles(operation)
+    if tensor.role == "in":
+        return [inputs[role] for role in ("deqScale", "perTokenScale") if role in inputs]
+    if operation.type in _NORMS:
+        places = sorted(operation.inputs, key=lambda each: each.index)
+        return places[-2:] if len(places) > 3 else []
+    return []
 
 
 def mixed(golden: Operation, mine: Operation) -> bool:

@@ -162,11 +162,12 @@ def test_int8_weights_of_all_shards_are_dequantised(tmp_path: Path, swapped: boo
         mine = apply(match.mine.tensor.nd(), match.mine.views)
         np.testing.assert_allclose(mine, golden, rtol=1e-6)
         assert match.mine.record.role == "weight"
-    alone = {each.record.op: each.reason for each in found if isinstance(each, Unmatched)}
-    assert alone["model.layers.0.mlp.up_proj.weight_scale"] == (
-        "belongs to the quantised model.layers.0.mlp.up_proj.weight, "
-        "the other side is not quantised"
-    )
+    # scales and offsets are looked at with their weights
+    assert len(found) == len(matches)
+    assert [record.op for _, record in matches[0].uses] == [
+        "model.layers.0.mlp.up_proj.weight_scale",
+        "model.layers.0.mlp.up_proj.weight_offset",
+    ]
 
 
 def test_a_quantised_weight_without_scale_is_unmatched(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_two_shards_with_one_weight_are_refused(tmp_path: Path) -> None:
     for shard in ("a", "b"):
         save_file({"w": np.ones(1)}, tmp_path / f"{shard}.safetensors")
     with pytest.raises(FormatError, match="holds the weight 'w', and so does"):
-        _found(tmp_path, tmp_path)
+        _found(tmp_path, tmp_path, weights=True)
 
 
 def test_weights_that_a_torch_capture_saved_answer_a_checkpoint(tmp_path: Path) -> None:
