@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,8 +25,6 @@ from ait_llm.match.views import View, describe
 from ait_llm.metrics import CustomMetric, Tolerance, judge, tolerance_for
 
 _Value = TypeVar("_Value", str, float)
-_SHARED: dict[Any, Any] = {}
-_MAX_SHARED = 4096
 
 
 @dataclass(frozen=True)
@@ -133,10 +132,12 @@ def compare_opened(
 
 def _shared(mapping: Mapping[str, _Value]) -> Mapping[str, _Value]:
     """The same object for equal contents: a large report says the same thing many times."""
-    found: Mapping[str, _Value] = _SHARED.setdefault(tuple(mapping.items()), mapping)
-    if len(_SHARED) > _MAX_SHARED:
-        _SHARED.clear()
-    return found
+    return _mapping(tuple(mapping.items()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _mapping(items: tuple[tuple[str, Any], ...]) -> Mapping[str, Any]:
+    return dict(items)
 
 
 def _compare_descriptions(

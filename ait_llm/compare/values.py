@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
@@ -30,6 +31,10 @@ from ait_llm.formats.payload import Payload
 
 _MAP_FROM = 1 << 20  # bytes; below, page faults cost more than a copy
 _PAGE = mmap.PAGESIZE
+# Large tensors that must be unpacked as a whole lie in memory for one thread at a time. A thread
+# may hold both sides of its pair.
+_UNPACKED_FROM = 32 << 20
+_UNPACKED = threading.RLock()
 
 
 class Values:
@@ -60,6 +65,7 @@ class Values:
         self._mapping = mapping
         self._offset = offset  # of the mapping within the file
         self._path = path
+        self._unpacked = False
 
     @property
     def is_mapped(self) -> bool:
@@ -108,6 +114,9 @@ class Values:
         self._mapping = None
         if self._file is not None:
             self._file.close()
+        if self._unpacked:
+            self._unpacked = False
+            _UNPACKED.release()
 
     def __enter__(self) -> Values:
         return self
@@ -137,7 +146,21 @@ def open_values(tensor: Tensor) -> Values:
     except OSError as error:
         raise FormatError(tensor.path, f"cannot be read: {error.strerror}") from None
     stamp = (status.st_size, status.st_mtime_ns)
-    return Values(tensor.nd(), tensor.dtype, stamp=stamp)
+    return _unpack(status.st_size, lambda: Values(tensor.nd(), tensor.dtype, stamp=stamp))
+
+
+def _unpack(size: int, load_values: Callable[[], Values]) -> Values:
+    """Values that lie in memory; large ones wait for their turn."""
+    if size < _UNPACKED_FROM:
+        return load_values()
+    _UNPACKED.acquire()
+    try:
+        values = load_values()
+    except BaseException:
+        _UNPACKED.release()
+        raise
+    values._unpacked = True
+    return values
 
 
 def open_file(path: Path, name: str | None = None) -> Values:
@@ -175,9 +198,11 @@ def open_payload(payload: Payload) -> Values:
             raise FormatError(path, "became shorter while it was read")
         stamp = (status.st_size, status.st_mtime_ns)
         if payload.length < _MAP_FROM or not _can_be_viewed(payload):
-            raw = _read(file, payload)
-            file.close()
-            return Values(_shaped(raw, payload), dtype, stamp=stamp)
+            with file:
+                return _unpack(
+                    payload.length,
+                    lambda: Values(_shaped(_read(file, payload), payload), dtype, stamp=stamp),
+                )
         start = payload.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         length = payload.offset + payload.length - start
         mapping = mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ, offset=start)
@@ -219,9 +244,10 @@ def _read(file: FileIO, payload: Payload) -> Array:
 
 
 def _can_be_viewed(payload: Payload) -> bool:
-    """True if the stored bytes are the elements, with nothing to unpack."""
+    """True if the stored bytes are the elements in an order that NumPy can look at."""
     dtype = payload.dtype
-    return dtype.numpy_type is not None and dtype.bits >= 8
+    plain = payload.format in PLAIN_FORMATS
+    return plain and dtype.numpy_type is not None and dtype.bits >= 8
 
 
 def _shaped(raw: Array, payload: Payload) -> Array:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
+from ait_llm.compare import values
 from ait_llm.compare.values import open_file
 from ait_llm.core import FORMAT_FRACTAL_NZ, DType, TensorDesc
 from ait_llm.errors import FormatError
@@ -33,13 +36,13 @@ def test_large_values_are_mapped_and_small_ones_read(tmp_path: Path) -> None:
 
 def test_values_stay_readable_after_their_memory_was_given_back(tmp_path: Path) -> None:
     torch.save(torch.from_numpy(LARGE), tmp_path / "large.pth")
-    with open_file(tmp_path / "large.pth") as values:
-        flat = values.array.reshape(-1)
+    with open_file(tmp_path / "large.pth") as opened:
+        flat = opened.array.reshape(-1)
         for start in range(0, flat.size, 100_000):
-            values.release(flat[start : start + 100_000])
-        np.testing.assert_array_equal(values.array, LARGE)
-        values.release_all()
-        np.testing.assert_array_equal(values.array, LARGE)
+            opened.release(flat[start : start + 100_000])
+        np.testing.assert_array_equal(opened.array, LARGE)
+        opened.release_all()
+        np.testing.assert_array_equal(opened.array, LARGE)
 
 
 def test_private_layouts_come_in_row_major_order(tmp_path: Path) -> None:
@@ -52,24 +55,47 @@ def test_private_layouts_come_in_row_major_order(tmp_path: Path) -> None:
             nd_to_nz(part, 16),
             TensorDesc(desc.dtype, part.shape, desc.format),
         )
-        with open_file(tmp_path / "nz.bin") as values:
-            np.testing.assert_array_equal(values.array, part)
+        with open_file(tmp_path / "nz.bin") as opened:
+            np.testing.assert_array_equal(opened.array, part)
 
 
 def test_transposed_torch_tensors_are_mapped(tmp_path: Path) -> None:
     torch.save(torch.from_numpy(LARGE).t(), tmp_path / "x.pth")
-    with open_file(tmp_path / "x.pth") as values:
-        assert values.is_mapped
-        np.testing.assert_array_equal(values.array, LARGE.T)
+    with open_file(tmp_path / "x.pth") as opened:
+        assert opened.is_mapped
+        np.testing.assert_array_equal(opened.array, LARGE.T)
 
 
 def test_a_file_that_became_shorter_is_noticed_before_it_is_read(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", LARGE)
-    with open_file(tmp_path / "x.npy") as values:
-        values.check()
+    with open_file(tmp_path / "x.npy") as opened:
+        opened.check()
         os.truncate(tmp_path / "x.npy", 5000)
         with pytest.raises(FormatError, match="became shorter"):
-            values.check()
+            opened.check()
+
+
+def test_large_tensors_that_must_be_unpacked_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "_UNPACKED_FROM", 1000)
+    array = np.arange(4096, dtype=np.int8) % 8
+    desc = TensorDesc(DType.INT4, array.shape)
+    write_tensor(tmp_path / "x.bin", array.astype(ml_dtypes.int4), desc)
+    opened = threading.Event()
+
+    def open_too() -> None:
+        with open_file(tmp_path / "x.bin") as other:
+            assert other.array.size == 4096
+            opened.set()
+
+    thread = threading.Thread(target=open_too)
+    with open_file(tmp_path / "x.bin"), open_file(tmp_path / "x.bin") as both:
+        np.testing.assert_array_equal(both.array.astype(np.int8), array)
+        thread.start()
+        assert not opened.wait(0.05)
+    assert opened.wait(10)
+    thread.join()
 
 
 @pytest.mark.parametrize("kind", ["npy", "pth"])
