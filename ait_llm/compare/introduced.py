@@ -10,35 +10,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ait_llm.compare.introduced_limits import Excess, excess
 from ait_llm.core.optional import import_optional
-from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.opcheck.cases import (
+    REFUSALS,
+    evaluate,
+    first_line,
+    golden_of,
+    inputs_of,
+    needs_state_before,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from ait_llm.opcheck.golden import GoldenOp
 
-# They overwrite an input with values that only depend on the other inputs, so that doing it once
-# more on the state after changes nothing. All other in-place operators need the state before.
-_IDEMPOTENT = frozenset(
-    {
-        "KvCacheOperation",
-        "ReshapeAndCacheOperation",
-        "ReshapeAndCacheOmniOperation",
-        "ReshapeAndCacheWithStrideOperation",
-        "SelfAttentionOperation",
-    }
-)
 # Their results are drawn, or depend on what they are not told.
 _RANDOM = frozenset({"MultinomialOperation", "ToppsampleOperation", "TopkToppSamplingOperation"})
 _SEED = 20240229
-# Dumped parameters and shapes come from another library, of any version.
-_REFUSALS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,70 +99,35 @@ def introduced_error(operation: Operation, *, in_place: bool = False) -> Introdu
         MissingDependencyError: torch is not installed.
     """
     import_optional("torch", "telling inherited from introduced error")
-    from ait_llm.opcheck.golden import golden_ops
-
-    if operation.type not in golden_ops:
+    golden = golden_of(operation.type)
+    if golden is None:
         return Unknown(f"there is no golden {operation.type}")
     if operation.type in _RANDOM:
         return Unknown(f"{operation.type} draws its result")
-    golden = golden_ops.get(operation.type)
     try:
         return _measure(operation, golden, in_place)
     except AitError as error:
         return Unknown(str(error))
-    except _REFUSALS as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return Unknown(f"the golden {operation.type} refuses its inputs ({first})")
-
-
-def inputs_of(operation: Operation) -> list[torch.Tensor | None]:
-    """An operation's inputs in their order; None for absent optional ones.
-
-    Raises:
-        FormatError: values were not saved, or a file is damaged.
-    """
-    found = {tensor.index: tensor for tensor in operation.inputs}
-    return [
-        _values(found[index]) if index in found else None
-        for index in range(max(found, default=-1) + 1)
-    ]
-
-
-def _values(tensor: Tensor) -> torch.Tensor | None:
-    return None if 0 in tensor.shape or not tensor.shape else tensor.torch()
-
-
-def evaluate(
-    golden: GoldenOp, inputs: Sequence[torch.Tensor | None], params: Mapping[str, Any]
-) -> tuple[torch.Tensor, ...]:
-    """Unrounded outputs of a golden operator."""
-    import torch
-
-    from ait_llm.opcheck.golden import Arithmetic
-
-    with torch.no_grad():
-        return golden.compute(inputs, params, Arithmetic(round_output=False)).outputs
+    except REFUSALS as error:
+        return Unknown(f"the golden {operation.type} refuses its inputs ({first_line(error)})")
 
 
 def _measure(operation: Operation, golden: GoldenOp, in_place: bool) -> Introduced | Unknown:
-    import torch
-
-    from ait_llm.opcheck.golden import GOLDEN
+    from ait_llm.opcheck.golden import Arithmetic
 
     inputs, params = inputs_of(operation), operation.params
-    with torch.no_grad():
-        result = golden.compute(inputs, params, GOLDEN)
-    changed = bool(result.updated_inputs) or in_place
-    if changed and operation.type not in _IDEMPOTENT and "before" not in operation.phases:
+    result = evaluate(golden, inputs, params)
+    if needs_state_before(operation, bool(result.updated_inputs) or in_place):
         return Unknown(
             f"{operation.type} works in place and its inputs were only saved after it ran; "
-            "dump with -time 3"
+            "dump with -time 2"
         )
     mine = {tensor.index: tensor for tensor in operation.outputs}
     if not mine:
         return Unknown("none of its outputs were saved")
-    exact = evaluate(golden, inputs, params)
-    moved = evaluate(golden, [_moved(tensor) for tensor in inputs], params)
+    unrounded = Arithmetic(round_output=False)
+    exact = evaluate(golden, inputs, params, unrounded).outputs
+    moved = evaluate(golden, [_moved(tensor) for tensor in inputs], params, unrounded).outputs
     unit, terms = _unit(inputs), _terms(inputs)
     found: list[Introduced] = []
     for index, tensor in sorted(mine.items()):
@@ -198,14 +158,12 @@ def right_outputs(operation: Operation) -> list[Array] | None:
     Returns:
         None where there is no golden operator of its type or it refuses the inputs.
     """
-    from ait_llm.opcheck.golden import GOLDEN, golden_ops
-
-    if operation.type not in golden_ops:
+    golden = golden_of(operation.type)
+    if golden is None:
         return None
-    golden = golden_ops.get(operation.type)
     try:
-        outputs = golden.compute(inputs_of(operation), operation.params, GOLDEN).outputs
-    except (AitError, *_REFUSALS):
+        outputs = evaluate(golden, inputs_of(operation), operation.params).outputs
+    except (AitError, *REFUSALS):
         return None
     return [output.detach().double().numpy() for output in outputs]
 

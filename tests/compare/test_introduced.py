@@ -193,7 +193,7 @@ def test_an_accumulation_into_its_input_needs_the_state_before() -> None:
 def test_any_operation_in_place_needs_the_state_before() -> None:
     x, weight = _operands(np.float16)
     made = _linear(x, weight, _exact(x, weight).astype(np.float16))
-    assert "dump with -time 3" in _reason(made, in_place=True)
+    assert "dump with -time 2" in _reason(made, in_place=True)
 
 
 def test_a_cache_that_was_saved_after_the_write_can_be_checked() -> None:

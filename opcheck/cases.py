@@ -1,0 +1,102 @@
+"""From one dumped operation to its golden operator: inputs, parameters, and what is unknown.
+
+Everything that evaluates dumped operations starts here, so that the rules about absent inputs,
+in-place operators and phases exist once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ait_llm.dumps.model import Operation, Tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from ait_llm.opcheck.golden import Arithmetic, GoldenOp, Result
+
+# They overwrite an input with values that only depend on the other inputs, so that doing it once
+# more on the state after changes nothing. All other in-place operators need the state before.
+IDEMPOTENT = frozenset(
+    {
+        "KvCacheOperation",
+        "MlaPreprocessOperation",
+        "NormRopeReshapeOperation",
+        "PagedCacheLoadOperation",
+        "ReshapeAndCacheOperation",
+        "ReshapeAndCacheOmniOperation",
+        "ReshapeAndCacheWithStrideOperation",
+        "SelfAttentionOperation",
+        "SetValueOperation",
+    }
+)
+# Dumped parameters and shapes come from another library, of any version.
+REFUSALS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+def golden_of(type_name: str) -> GoldenOp | None:
+    """The golden operator of an operation type, None if there is none."""
+    from ait_llm.opcheck.golden import golden_ops
+
+    return golden_ops.get(type_name) if type_name in golden_ops else None
+
+
+def inputs_of(operation: Operation) -> list[torch.Tensor | None]:
+    """An operation's inputs in their order; None for absent optional ones.
+
+    Raises:
+        FormatError: values were not saved, or a file is damaged.
+    """
+    return values_by_index(operation.inputs)
+
+
+def outputs_of(operation: Operation) -> dict[int, torch.Tensor]:
+    """An operation's outputs by index.
+
+    Raises:
+        FormatError: values were not saved, or a file is damaged.
+    """
+    return {tensor.index: tensor.torch() for tensor in operation.outputs}
+
+
+def values_by_index(tensors: Sequence[Tensor]) -> list[torch.Tensor | None]:
+    """The values of tensors at their places; None where there is no tensor or no element.
+
+    Raises:
+        FormatError: as :func:`inputs_of`.
+    """
+    found = {tensor.index: tensor for tensor in tensors}
+    return [
+        _values(found[index]) if index in found else None
+        for index in range(max(found, default=-1) + 1)
+    ]
+
+
+def _values(tensor: Tensor) -> torch.Tensor | None:
+    return None if 0 in tensor.shape or not tensor.shape else tensor.torch()
+
+
+def evaluate(
+    golden: GoldenOp,
+    inputs: Sequence[torch.Tensor | None],
+    params: Mapping[str, Any],
+    arithmetic: Arithmetic | None = None,
+) -> Result:
+    """What a golden operator makes of inputs, without gradients; ``GOLDEN`` unless given."""
+    import torch
+
+    from ait_llm.opcheck.golden import GOLDEN
+
+    with torch.no_grad():
+        return golden.compute(inputs, params, arithmetic or GOLDEN)
+
+
+def needs_state_before(operation: Operation, changes_inputs: bool) -> bool:
+    """True where the inputs were overwritten before they were saved, and that matters."""
+    return changes_inputs and operation.type not in IDEMPOTENT and "before" not in operation.phases
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says, without what follows its first line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
