@@ -210,12 +210,16 @@ def _batches(items: Sequence[Item]) -> Iterator[_Batch]:
 
 
 def _operations(items: Sequence[Item]) -> Iterator[tuple[int, tuple[Item, ...]]]:
-    """Place of the first and items of each operation of mine; golden ones without one by one."""
+    """Place of the first and items of each operation of mine; others one by one.
+
+    Others are golden ones without a partner, and tensors of files and weights: a single file may
+    hold thousands.
+    """
     first = 0
     while first < len(items):
         last = first + 1
         record = _my_record(items[first])
-        if record is not None:
+        if record is not None and record.role in ("in", "out"):
             key = operation_key(record)
             while last < len(items):
                 following = _my_record(items[last])
