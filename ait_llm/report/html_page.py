@@ -17,8 +17,9 @@ from typing import Any
 
 from ait_llm.core.comparison import Report, Verdict
 from ait_llm.report.files import replacing
+from ait_llm.report.operations import has_operations
 from ait_llm.report.page_data import page_data
-from ait_llm.report.wording import printable
+from ait_llm.report.wording import counted, printable
 from ait_llm.report.writing import writers
 
 SCRIPTS = (
@@ -92,11 +93,11 @@ def _sentence(report: Report) -> str:
         golden = f", which answers {first.golden_op}" if first.golden_op else ""
         return f"{certain} {first.op} (token {first.step}){golden}"
     counts = report.counts
-    if counts[Verdict.FAIL]:
-        return (
-            f"{counts[Verdict.FAIL]:,} tensors fail; no operator was found whose outputs fail "
-            "while its inputs pass"
-        )
+    if failed := counts[Verdict.FAIL]:
+        text = f"{counted(failed, 'tensor')} {'fails' if failed == 1 else 'fail'}"
+        if has_operations(report):
+            text += "; no operator was found whose outputs fail while its inputs pass"
+        return text
     if report.verdict is Verdict.PASS:
         return "Everything was compared and every tensor is within its limits"
     if not report.compared:

@@ -80,6 +80,11 @@ def layer_of(record: TensorRecord, names: Mapping[str, str]) -> str:
     return record.op
 
 
+def has_operations(report: Report) -> bool:
+    """True if what was compared came from operations, not from files of tensors or weights."""
+    return any(item.record.role in ("in", "out") for item in report.comparisons)
+
+
 def severity(item: Comparison, metric: str) -> float:
     """How bad a comparison is: the error by ``metric``, infinite where numbers are no numbers."""
     value = item.values.get(metric)

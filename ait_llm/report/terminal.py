@@ -8,7 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ait_llm.core.comparison import Comparison, Origin, Report, Side, Verdict
-from ait_llm.report.operations import called_operations, not_compared, severity
+from ait_llm.report.operations import (
+    called_operations,
+    has_operations,
+    not_compared,
+    severity,
+)
 from ait_llm.report.wording import (
     counted,
     dtype_text,
@@ -148,7 +153,7 @@ def _because(item: Comparison) -> str:
 
 def _origins(report: Report) -> Iterator[Row]:
     if not report.origins:
-        if report.counts[Verdict.FAIL]:
+        if report.counts[Verdict.FAIL] and has_operations(report):
             yield (
                 "started",
                 "unknown: no operation was found whose outputs fail while its inputs pass",
@@ -217,8 +222,8 @@ def _worst(report: Report) -> Iterator[Row]:
     yield "worst", f"by {metric or 'place'}, of {counted(len(chosen), 'tensor')}"
     for _, item in worst:
         value = item.values.get(metric)
-        text = f"{short(value) if value is not None else '-':<9}  token {item.record.step}  "
-        text += item.record.title
+        step = f"token {item.record.step}  " if item.record.role in ("in", "out") else ""
+        text = f"{short(value) if value is not None else '-':<9}  {step}{item.record.title}"
         if value is None:
             text += f": {why_not(item)}"
         elif item.inherited is not None and item.introduced is not None:

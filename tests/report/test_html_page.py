@@ -117,7 +117,8 @@ def test_the_head_says_verdict_and_origin_without_a_script() -> None:
         (report(), "Nothing could be compared"),
         (report(comparison()), "Everything was compared and every tensor is within its limits"),
         (report(comparison(), unreadable()), "something could not be compared"),
-        (report(comparison(1)), "1 tensors fail; no operator was found"),
+        (report(comparison(1, mine=record(role="file"))), "1 tensor fails</h1>"),
+        (report(comparison(1)), "1 tensor fails; no operator was found"),
     ],
 )
 def test_other_results_have_a_sentence_too(value: Report, sentence: str) -> None:

@@ -116,6 +116,13 @@ def test_a_failure_without_an_origin_says_that_it_is_unknown() -> None:
     assert "started   unknown: no operation was found whose outputs fail" in shown
 
 
+def test_files_of_tensors_have_no_operation_and_no_token() -> None:
+    items = (comparison(error, mine=record("b.safetensors", role="file")) for error in (0, 1))
+    lines = terminal_lines(report(*items))
+    assert not any("started" in line for line in lines)
+    assert "1          b.safetensors outtensor0" in lines[3]
+
+
 def test_an_uncertain_origin_names_the_other_candidates() -> None:
     origin = Origin(
         "b", "1", "Linear", 0, certain=False, candidates=("c", "d"), evidence="it fails first"
