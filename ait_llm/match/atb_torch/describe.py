@@ -1,12 +1,14 @@
-"""Shapes and types of dumped tensors, where a damaged file is no reason to stop."""
+"""Shapes, types and parameters, where a damaged file is no reason to stop."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from ait_llm.dumps.model import Tensor
+from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.shapes import logical_shape
@@ -18,6 +20,14 @@ def shape_of(tensor: Tensor) -> tuple[int, ...] | None:
         return logical_shape(tensor)
     except AitError:
         return None
+
+
+def params_of(operation: Operation) -> Mapping[str, Any]:
+    """The parameters of an operation; none if their file is damaged."""
+    try:
+        return operation.params
+    except AitError:
+        return {}
 
 
 def is_float(tensor: Tensor) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ait_llm.match.atb_torch.describe import params_of, shape_of
 from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.side import Side, Unit
 from ait_llm.match.flow import Value
@@ -168,15 +169,16 @@ def _pieces(side: Side, value: Value) -> list[tuple[Value, int]]:
         operation = side.operations[use.op]
         if side.roles[use.op] is not Role.SPLIT:
             continue
-        shape = use.tensor.shape
-        if operation.params.get("splitDim", -1) not in (-1, len(shape) - 1):
+        shape = shape_of(use.tensor)
+        if not shape or params_of(operation).get("splitDim", -1) not in (-1, len(shape) - 1):
             continue
         pieces = []
         for tensor in operation.outputs:
             written = side.value(use.op, tensor)
-            if written is None or tensor.shape[:-1] != shape[:-1]:
+            piece = shape_of(tensor)
+            if written is None or not piece or piece[:-1] != shape[:-1]:
                 return []
-            pieces.append((written, tensor.shape[-1]))
+            pieces.append((written, piece[-1]))
         return pieces
     return []
 

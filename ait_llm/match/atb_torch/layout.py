@@ -17,7 +17,7 @@ import numpy as np
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.atb_torch.align import Pair
-from ait_llm.match.atb_torch.describe import shape_of
+from ait_llm.match.atb_torch.describe import params_of, shape_of
 from ait_llm.match.atb_torch.fuse import Column, atb_columns
 from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.shapes import Columns, make_views
@@ -135,7 +135,7 @@ class Layouts:
         for op, role in enumerate(self._atb.roles):
             if role is not Role.CORE:
                 continue
-            params = self._atb.operations[op].params
+            params = params_of(self._atb.operations[op])
             for key in ("kvHeadNum", "headNum"):
                 number = params.get(key)
                 if isinstance(number, int) and number > 0:

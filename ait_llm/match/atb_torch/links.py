@@ -2,7 +2,7 @@
 
 A pair of units pairs what they write and what they read. That reaches values that no module makes:
 the residual sum is what the next norm reads, the context is what the output projection reads.
-Splits, rotary tables and the ends of layers add the rest.
+Splits and the ends of layers add the rest.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ait_llm.match.atb_torch.align import Pair
-from ait_llm.match.atb_torch.describe import integers, is_float, shape_of, size_of, width_of
+from ait_llm.match.atb_torch.describe import (
+    integers,
+    is_float,
+    params_of,
+    shape_of,
+    width_of,
+)
 from ait_llm.match.atb_torch.fuse import Share
 from ait_llm.match.atb_torch.layers import Block
 from ait_llm.match.atb_torch.layout import Layouts, Piece
 from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.rotary import table_columns
 from ait_llm.match.atb_torch.shapes import Columns
 from ait_llm.match.atb_torch.side import Side, Unit
-from ait_llm.match.atb_torch.turned import turned
 from ait_llm.match.flow import Value
 
 SURE = 0.95
@@ -84,14 +88,14 @@ class Links:
             limit = min(certainty, AMBIGUOUS if pair.alternatives else LIKELY)
             reason = f"what the {a.role.value} {where} reads"
             source = self._sum_before(a)
-            self._add(source, t.source, limit, reason, alternatives=pair.alternatives)
+            self.add(source, t.source, limit, reason, alternatives=pair.alternatives)
 
     def _link_pieces(self, pair: Pair, pieces: Sequence[Piece], limit: float, where: str) -> None:
         """Link the columns of what torch computes as one."""
         torch = pair.torch[0]
         for piece in pieces:
             self.units.setdefault(piece.unit.op, set()).add(torch.op)
-            self._add(
+            self.add(
                 piece.unit.result,
                 torch.result,
                 min(limit, BY_VALUES),
@@ -120,7 +124,7 @@ class Links:
                 reason += "; only its order tells it from its twins"
             elif item.evidence:
                 limit = min(limit, LIKELY)
-        self._add(
+        self.add(
             a.result,
             t.result,
             limit,
@@ -152,7 +156,7 @@ class Links:
                 if len(fits) == 1:
                     op, mine = fits[0]
                     what = "weights" if is_float(mine) else "numbers"
-                    self._add(
+                    self.add(
                         self._atb.value(op, mine),
                         self._torch.value(t.op, tensor),
                         POSSIBLE,
@@ -179,8 +183,8 @@ class Links:
         left, right = (_hidden(side, op) for side, op in self._both(atb.layer, torch.layer))
         limit = min(certainty, LIKELY)
         reason = f"layer {torch.number}"
-        self._add(left[1], right[1], limit, f"output of {reason}")
-        self._add(left[0], right[0], limit, f"input of {reason}")
+        self.add(left[1], right[1], limit, f"output of {reason}")
+        self.add(left[0], right[0], limit, f"input of {reason}")
 
     def _both(self, a: int, t: int) -> tuple[tuple[Side, int], tuple[Side, int]]:
         return (self._atb, a), (self._torch, t)
@@ -197,7 +201,7 @@ class Links:
             shape = shape_of(operation.inputs[0])
             if whole is None or not shape:
                 continue
-            if operation.params.get("splitDim", -1) not in (-1, len(shape) - 1):
+            if params_of(operation).get("splitDim", -1) not in (-1, len(shape) - 1):
                 continue
             start = 0
             for tensor in operation.outputs:
@@ -223,91 +227,6 @@ class Links:
                     columns = Columns(start // width, 1, total, parts)
                 self._append(replace(link, atb=piece, torch_columns=columns))
 
-    def add_rotary(self) -> None:
-        """Link the tables that ATB's rotary operation reads with what torch's module gives."""
-        tables = self._torch_tables()
-        for op, role in enumerate(self._atb.roles):
-            if role is not Role.ROTARY or not tables:
-                continue
-            inputs = self._atb.operations[op].inputs
-            for index, table in zip((2, 3), tables, strict=True):
-                tensor = next((t for t in inputs if t.index == index), None)
-                if tensor is None or table is None:
-                    continue
-                value = self._atb.value(op, tensor)
-                theirs = table.uses[0].tensor
-                columns = table_columns(tensor, theirs, _coefficient(self._atb, op))
-                if columns is not None:
-                    what = "cosine" if index == 2 else "sine"
-                    self._add(
-                        value,
-                        table,
-                        LIKELY,
-                        f"{what} of the rotary positions",
-                        atb_columns=columns[0],
-                        torch_columns=columns[1],
-                    )
-                    self._add_positions(value)
-
-    def add_turned(self) -> None:
-        """Link what ATB's rotary operation gives with what torch's operators compute."""
-        tables = self._torch_tables()
-        if tables is None or tables[0] is None or Role.OPERATOR not in self._torch.roles:
-            return
-        for op, role in enumerate(self._atb.roles):
-            if role is not Role.ROTARY:
-                continue
-            operation = self._atb.operations[op]
-            inputs = {tensor.index: self._atb.value(op, tensor) for tensor in operation.inputs}
-            for tensor in operation.outputs[:2]:
-                source = inputs.get(tensor.index)
-                if source is None:
-                    continue
-                found = [
-                    self._turned(link, tables[0], size_of(link.torch.uses[0].tensor))
-                    for link in self.of_atb.get(source.number, ())
-                    if link.atb_columns is None and link.torch_columns is None
-                ]
-                what = ("query", "key")[tensor.index]
-                for link, value in filter(None, found):
-                    self._add(
-                        self._atb.value(op, tensor),
-                        value,
-                        min(link.confidence, LIKELY),
-                        f"{what} turned by the rotary positions",
-                        alternatives=link.alternatives,
-                    )
-
-    def _turned(self, link: Link, table: Value, size: int) -> tuple[Link, Value] | None:
-        value = turned(self._torch, link.torch, table, size)
-        return None if value is None else (link, value)
-
-    def _torch_tables(self) -> tuple[Value | None, Value | None] | None:
-        for op, role in enumerate(self._torch.roles):
-            operation = self._torch.operations[op]
-            if role is Role.ROTARY and len(operation.outputs) == 2:
-                first, second = operation.outputs
-                return self._torch.value(op, first), self._torch.value(op, second)
-        return None
-
-    def _add_positions(self, table: Value | None) -> None:
-        """Link the positions by which a table is gathered with those that torch's module reads."""
-        if table is None:
-            return
-        gathered = next((use.op for use in table.writes if use.op in self._atb.unit_of), None)
-        for op, role in enumerate(self._torch.roles):
-            if role is not Role.ROTARY or gathered is None:
-                continue
-            positions = next(
-                (t for t in self._torch.operations[op].inputs if not is_float(t)), None
-            )
-            if positions is not None:
-                source = self._atb.unit_of[gathered].source
-                value = self._torch.value(op, positions)
-                self._add(source, value, LIKELY, "positions of the tokens")
-                self.units.setdefault(gathered, set()).add(op)
-            return
-
     def rows_of(self, value: Value) -> tuple[int, ...] | None:
         """The rows from which a value was gathered; None if it was not."""
         for use in value.writes:
@@ -323,7 +242,7 @@ class Links:
                 return None if indices is None else tuple(int(i) for i in indices.reshape(-1))
         return None
 
-    def _add(
+    def add(
         self,
         atb: Value | None,
         torch: Value | None,
@@ -334,6 +253,7 @@ class Links:
         torch_columns: Columns | None = None,
         alternatives: tuple[int, ...] = (),
     ) -> None:
+        """Link two values; nothing if one of them was not dumped. Arguments as in :class:`Link`."""
         if atb is not None and torch is not None:
             self._append(
                 Link(atb, torch, confidence, reason, atb_columns, torch_columns, alternatives)
@@ -355,11 +275,6 @@ class Links:
             return
         known.append(link)
         self.of_torch.setdefault(link.torch.number, []).append(link)
-
-
-def _coefficient(side: Side, op: int) -> int:
-    number = side.operations[op].params.get("rotaryCoeff")
-    return number if isinstance(number, int) else 0
 
 
 def _hidden(side: Side, op: int) -> tuple[Value | None, Value | None]:

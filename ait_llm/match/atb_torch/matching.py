@@ -14,6 +14,7 @@ from ait_llm.match.atb_torch.layout import Layouts
 from ait_llm.match.atb_torch.links import Link, Links
 from ait_llm.match.atb_torch.plan import Place, plan, same_ids
 from ait_llm.match.atb_torch.reasons import reason_for_atb, reason_for_torch
+from ait_llm.match.atb_torch.rotary import RotaryLinks
 from ait_llm.match.atb_torch.shapes import Views, make_views
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
@@ -84,8 +85,9 @@ class _Matching:
         for place, _ in aligned:
             self._links.add_layer(place.atb, place.torch, place.certainty)
         self._links.add_splits()
-        self._links.add_rotary()
-        self._links.add_turned()
+        rotary = RotaryLinks(self._atb, self._torch, self._links)
+        rotary.add_tables()
+        rotary.add_turned()
 
     def matches(self) -> Iterator[Match | Unmatched]:
         for op, operation in enumerate(self._atb.operations):

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from ait_llm.dumps.model import Operation
+from ait_llm.match.atb_torch.describe import is_float, params_of, shape_of
 
 
 class Role(Enum):
@@ -136,8 +137,8 @@ def atb_role(operation: Operation) -> Role:
     kind = operation.type.removesuffix("Operation")
     if kind == "Elewise":
         which = {_ELEWISE_ADD: Role.ADD, _ELEWISE_MUL: Role.MUL}
-        return which.get(_number(operation.params, "elewiseType"), Role.OTHER)
-    if kind == "Activation" and _number(operation.params, "activationType") == _SWIGLU:
+        return which.get(_number(params_of(operation), "elewiseType"), Role.OTHER)
+    if kind == "Activation" and _number(params_of(operation), "activationType") == _SWIGLU:
         return Role.GATED
     return _ATB.get(kind) or _by_words(kind, _ATB_WORDS) or Role.UNKNOWN
 
@@ -175,11 +176,13 @@ def _by_words(kind: str, table: tuple[tuple[str, Role], ...]) -> Role | None:
 
 
 def _by_shape(operation: Operation) -> Role:
-    inputs = [tensor for tensor in operation.inputs if tensor.dtype.is_floating]
-    outputs = [tensor for tensor in operation.outputs if tensor.dtype.is_floating]
+    inputs = [tensor for tensor in operation.inputs if is_float(tensor)]
+    outputs = [tensor for tensor in operation.outputs if is_float(tensor)]
     if len(inputs) != 1 or len(outputs) != 1:
         return Role.UNKNOWN
-    source, result = inputs[0].shape, outputs[0].shape
+    source, result = shape_of(inputs[0]), shape_of(outputs[0])
+    if not source or not result:
+        return Role.UNKNOWN
     if source[:-1] == result[:-1] and source[-1:] != result[-1:]:
         return Role.LINEAR
     return Role.UNKNOWN

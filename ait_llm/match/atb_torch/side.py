@@ -176,7 +176,9 @@ class Side:
         if len(others) != 1:
             return False
         shape = shape_of(others[0])
-        return shape is not None and size_of(others[0]) == shape[-1] and self._rows(value) > 1
+        if not shape or size_of(others[0]) != shape[-1]:
+            return False
+        return len(shape) == 1 or self._rows(value) > 1  # else it may be another activation
 
     def _rows(self, value: Value) -> int:
         tensor = value.uses[0].tensor

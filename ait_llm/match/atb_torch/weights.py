@@ -12,7 +12,7 @@ from math import prod
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.match.atb_torch.align import Pair
-from ait_llm.match.atb_torch.describe import shape_of
+from ait_llm.match.atb_torch.describe import params_of, shape_of
 from ait_llm.match.atb_torch.layout import Layouts
 from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.shapes import Columns
@@ -141,7 +141,7 @@ class WeightLinks:
         )
 
     def _is_out_first(self, unit: Unit) -> bool:
-        return self._atb.operations[unit.op].params.get("transposeB") is not False
+        return params_of(self._atb.operations[unit.op]).get("transposeB") is not False
 
 
 def _stretch(start: int, width: int, total: int) -> Columns | None:

@@ -243,6 +243,16 @@ def test_a_damaged_file_costs_only_what_depends_on_it(tmp_path: Path) -> None:
     assert all("layers.0.mlp" in module for module, _ in lost)
 
 
+def test_damaged_parameters_cost_no_more_than_what_they_say(tmp_path: Path) -> None:
+    runs = capture(FAMILIES["qwen2"], tmp_path)
+    before = outputs(matched(runs.torch, runs.atb))
+    for path in tmp_path.glob("mine/**/op_param.json"):
+        path.write_text("{")
+    after = matched(runs.torch, read_atb(tmp_path / "mine"))
+    assert wrong_numbers(after) == []
+    assert len(outputs(after)) > 0.8 * len(before)
+
+
 def test_inputs_overwritten_in_place_are_not_compared(tmp_path: Path) -> None:
     runs = capture(FAMILIES["qwen2"], tmp_path, inputs_before=False)
     (path,) = tmp_path.glob("mine/**/2_Prefill_layer/2_Mlp/after/intensor0.bin")
