@@ -143,11 +143,13 @@ def _reach(query: Tensor, key: Tensor, value: Tensor, scale: float) -> float | N
     Scores differ by at most twice the largest product of norms. None if any entry is not finite:
     a hidden value that is Inf or NaN makes the result NaN all the same.
     """
-    if not query.numel() or not key.numel():
+    if not query.numel() or not key.numel() or not value.numel():
         return None
-    largest = query.square().sum(-1).max().sqrt() * key.square().sum(-1).max().sqrt()
-    bound = 2 * abs(scale) * float(largest) - _VANISHED[query.dtype]
-    return bound if math.isfinite(bound) and bool(value.isfinite().all()) else None
+    norms = [float(torch.linalg.vector_norm(x, dim=-1).max()) for x in (query, key)]
+    bound = 2 * abs(scale) * norms[0] * norms[1] - _VANISHED[query.dtype]
+    extremes = torch.aminmax(value)  # NaN if any is
+    finite = math.isfinite(float(extremes.min)) and math.isfinite(float(extremes.max))
+    return bound if math.isfinite(bound) and finite else None
 
 
 def _is_causal(mask: Mask, rows: int, keys: int, reach: float | None, dtype: torch.dtype) -> bool:
