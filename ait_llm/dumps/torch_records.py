@@ -14,13 +14,25 @@ from ait_llm.formats import LoadedTensor, Statistics, load, measure
 from ait_llm.formats.elements import Array
 from ait_llm.formats.opening import contained_file
 from ait_llm.formats.payload import Payload
-from ait_llm.formats.pth_header import read_pth_header
 from ait_llm.formats.pth_payload import pth_payloads
 
 if TYPE_CHECKING:
     import torch
 
 SUFFIX = ".pth"
+
+
+# Size and time of last change of a file; offset, length and strides of the tensor in it.
+_Place = tuple[int, int, int, int, tuple[int, ...] | None]
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Size and time of the last change, in bytes and ns; -1 if it cannot be told."""
+    try:
+        status = path.stat()
+    except OSError:
+        return -1, -1  # opening it says why
+    return status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,7 @@ class TorchTensor:
     _known: tuple[DType, tuple[int, ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
+    _place: _Place | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -120,8 +133,12 @@ class TorchTensor:
         """
         if not self.exists:
             return None
-        payloads = pth_payloads(contained_file(self.path, self.root))
-        return payloads.get("") if payloads is not None and len(payloads) == 1 else None
+        path = contained_file(self.path, self.root)
+        place, known = self._place, self._known
+        if place is not None and known is not None and _state(path) == place[:2]:
+            _, _, offset, length, strides = place
+            return Payload(path, offset, length, *known, strides=strides)
+        return self._locate(path)
 
     def nd(self) -> Array:
         """The values, which are row-major already."""
@@ -144,11 +161,22 @@ class TorchTensor:
         if not self.exists and self.recorded is not None:
             return self.recorded[:2]
         if self.exists:
-            header = read_pth_header(contained_file(self.path, self.root))
-            if header is not None:
-                return header.dtype, header.shape
+            found = self._locate(contained_file(self.path, self.root))
+            if found is not None:
+                return found.dtype, found.shape
         loaded = self._load()
         return loaded.dtype, loaded.array.shape
+
+    def _locate(self, path: Path) -> Payload | None:
+        """Where the values lie, and remember it for as long as the file does not change."""
+        state = _state(path)
+        payloads = pth_payloads(path)
+        found = payloads.get("") if payloads is not None and len(payloads) == 1 else None
+        if found is not None:
+            object.__setattr__(self, "_known", (found.dtype, found.shape))
+            place = (*state, found.offset, found.length, found.strides)
+            object.__setattr__(self, "_place", place)
+        return found
 
     def _load(self) -> LoadedTensor:
         if not self.exists:
