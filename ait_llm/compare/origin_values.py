@@ -13,6 +13,13 @@ from ait_llm.match.flow import Flow, Value, flow
 from ait_llm.match.model import Run
 
 DISTANCE = "relative_euclidean_distance"
+# Inputs that cache operators write into; a topology says so of any operator.
+_CACHES: Mapping[str, frozenset[int]] = {
+    "KvCacheOperation": frozenset({2}),
+    "ReshapeAndCacheOperation": frozenset({2, 3}),
+    "ReshapeAndCacheOmniOperation": frozenset({2, 3}),
+    "ReshapeAndCacheWithStrideOperation": frozenset({2, 3}),
+}
 _Key = tuple[str, int, int]
 
 
@@ -124,7 +131,7 @@ class RunValues:
     def _written_inputs(self, operation: Operation) -> frozenset[int]:
         node = self._nodes.get(operation.name)
         if node is None:
-            return frozenset()
+            return _CACHES.get(operation.type, frozenset())
         inputs, written = node
         return frozenset(index for index, name in enumerate(inputs) if name in written)
 

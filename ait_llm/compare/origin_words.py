@@ -119,10 +119,11 @@ def by_definition(
 ) -> str:
     """The operation does what its parameters say, and golden does something else."""
     what = "it computes" if count == 1 else f"{count} operations compute"
+    whose = "its" if count == 1 else "their"
     return (
-        f"{what} rightly with its own weights and parameters, so these are not those of golden: "
-        f"its inputs agree ({_number(before)} relative error at most), would be amplified "
-        f"{factor:.2g} times, and {_title(values, failed)} is off{_off(values, failed)}"
+        f"{what} rightly with {whose} own weights and parameters, so these are not those of "
+        f"golden: {whose} inputs agree ({_number(before)} relative error at most), would be "
+        f"amplified {factor:.2g} times, and {_title(values, failed)} is off{_off(values, failed)}"
     )
 
 
@@ -153,10 +154,12 @@ def after_all_cleared(values: RunValues, op: int, failed: int, results: Results)
     text = f"{_title(values, failed)} is the first that fails{_off(values, failed)}; "
     if not count:
         return text + "no operation before it could be recomputed"
+    cached = any(values.works_in_place(each) for each in results)
+    cache = "or a cache was wrong before this step, " if cached else ""
     return text + (
         f"{count} operation{'s' if count > 1 else ''} up to it recomputed from their own inputs "
-        "and parameters are right, so the error was inherited and grew, or weights or parameters "
-        "are not those of golden"
+        f"and parameters are right, so the error was inherited and grew, {cache}or weights or "
+        "parameters are not those of golden"
     )
 
 

@@ -351,3 +351,52 @@ def test_comparisons_of_nothing_of_mine_are_left_out() -> None:
     extra = Comparison(stranger, stranger, Verdict.FAIL)
     alone = Comparison(stranger, None, Verdict.SKIPPED, "no counterpart")
     assert _find(chain, [extra, alone, *chain.compare(range(LENGTH))]) == Findings()
+
+
+def _decode(fault: float, *, named: bool) -> tuple[list[Run], list[Comparison]]:
+    """A step that writes a cache, wrongly scaled, and one that writes to it again and reads it."""
+    draw = np.random.default_rng(0)
+    caches = [np.zeros((2, 16, 2, 8), np.float16) for _ in range(2)]
+    runs = []
+    names = ("key", "value", "k_cache", "v_cache", "slots")
+    for step, (slots, factor) in enumerate((([0, 1, 2], fault), ([3, 4, 5], 1.0))):
+        new = [draw.normal(size=(3, 2, 8)).astype(np.float16) for _ in range(2)]
+        caches = [cache.copy() for cache in caches]
+        for cache, values in zip(caches, new, strict=True):
+            cache.reshape(32, 2, 8)[slots] = values * np.float16(factor)
+        inputs = [*new, *caches, np.array(slots, np.int32)]
+        write = operation("ReshapeAndCacheOperation", (step, 0), inputs, caches, step=step)
+        read = operation(
+            "GatherOperation",
+            (step, 1),
+            [caches[0], np.array([0], np.int64)],
+            [caches[0][:1].copy()],
+            params={"axis": 0},
+            step=step,
+        )
+        node = Node(write.name, write.type, OpId((step, 0)), {}, names, names[2:4])
+        graphs = {write.name: Graph("layer", node)} if named else {}
+        runs.append(Run("atb", 0, 1, step, [write, read], graphs=graphs))
+    made = runs[1].operations[1]
+    return runs, [_comparison(made, "out", 0, 0.3)]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_an_earlier_step_left_in_a_cache_is_found_there(named: bool) -> None:
+    runs, comparisons = _decode(1.5, named=named)
+    (origin,) = find_origins([*comparisons, *_of_first(runs)], runs).origins
+    assert (origin.op, origin.step) == ("ReshapeAndCacheOperation_0_0", 0)
+    assert "of step 1 (0.3 relative error), which reads it from a cache" in origin.evidence
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_cache_of_steps_that_were_not_captured_may_have_been_wrong_before(named: bool) -> None:
+    runs, comparisons = _decode(1.5, named=named)
+    (origin,) = find_origins(comparisons, runs[1:]).origins
+    assert not origin.certain
+    assert "or a cache was wrong before this step" in origin.evidence
+
+
+def _of_first(runs: Sequence[Run]) -> list[Comparison]:
+    """A comparison that passes in the first step, so that the step belongs to the report."""
+    return [_comparison(runs[0].operations[0], "in", 0, 0.0)]
