@@ -13,7 +13,7 @@ from ait_llm.compare import Progress
 
 REDRAW_SECONDS = 0.1
 LINE_SECONDS = 10.0
-_BAR = 24
+_BAR = 20  # the line fits into 80 columns
 
 
 class ProgressLine:
@@ -75,16 +75,15 @@ def describe(progress: Progress, seconds: float, *, bar: bool) -> str:
         if progress.total_pairs
         else 1.0
     )
-    texts = [
-        f"compared {progress.pairs:,} of {progress.total_pairs:,} tensors",
-        f"{human_bytes(progress.bytes)} of {human_bytes(progress.total_bytes)}",
-    ]
+    texts = [f"{progress.pairs:,} of {progress.total_pairs:,} tensors"]
+    if not bar:
+        texts.append(f"{human_bytes(progress.bytes)} of {human_bytes(progress.total_bytes)}")
     if seconds > 0 and 0 < share < 1 and not progress.resumed:
         texts.append(f"{human_bytes(int(progress.bytes / seconds))}/s")
         texts.append(f"{_duration(seconds * (1 - share) / share)} left")
     text = ", ".join(texts)
     if not bar:
-        return text
+        return f"compared {text}"
     full = round(share * _BAR)
     return f"[{'#' * full}{'.' * (_BAR - full)}] {share:4.0%}  {text}"
 
