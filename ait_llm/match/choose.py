@@ -22,6 +22,9 @@ _MODULES = {
     "atb_torch": "ait_llm.match.atb_torch",
     "by_value": "ait_llm.match.by_value",
 }
+# A matcher that is asked only where another one has said nothing: two readings of one topology
+# would pair an operation twice.
+_INSTEAD_OF = {"by_structure": "same_topology"}
 _FILES = frozenset({"file", "files", "manual"})
 
 
@@ -76,6 +79,8 @@ def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Un
         earlier = {key for key, _, _ in matches}
         if earlier and _keys(mine) <= earlier:
             break  # every tensor of mine has its answer
+        if any(match.rule == _INSTEAD_OF.get(name) for match in matches.values()):
+            continue
         sides = golden, mine
         if name == "by_value":  # it knows nothing of places and must not see what is settled
             answered = {_key(each.golden.record) for each in matches.values()}

@@ -241,14 +241,22 @@ def _unpaired(
             if id(run) in paired:
                 continue
             if run.step < warm_up:
-                problems.append(Problem(side, f"step {run.step} is a warm-up: {why}", False))
+                problems.append(
+                    Problem(
+                        side,
+                        f"step {run.step} is a warm-up, or not captured on the other side: {why}",
+                        False,
+                    )
+                )
                 continue
             # a folder that was asked for by number may hold another pass, which was not asked for
             decides = not (explicit and pairs)
-            other = "golden" if side == "mine" else "my"
+            other = "the golden" if side == "mine" else "my"
             problems.append(
                 Problem(
-                    side, f"step {run.step} ({_place(run)}) has no {other} counterpart", decides
+                    side,
+                    f"step {run.step} ({_place(run)}) has no counterpart on {other} side",
+                    decides,
                 )
             )
     return problems

@@ -145,16 +145,14 @@ def _offset(golden: dict[Ids, Placed], mine: dict[Ids, Placed], known: int | Non
     two rows must be equal from end to end.
     """
     rows = [sorted({ids[0] for ids in side}) for side in (golden, mine)]
-    kinds = [
-        {ids[0]: each.operation.type for ids, each in side.items() if len(ids) == 1}
-        for side in (golden, mine)
-    ]
 
     def agrees(offset: int) -> bool:
-        common = [top for top in rows[0] if top + offset in set(rows[1])]
-        return bool(common) and all(
-            kinds[0].get(top) == kinds[1].get(top + offset) for top in common
-        )
+        common = [
+            (each.operation.type, mine[moved].operation.type)
+            for ids, each in golden.items()
+            if (moved := (ids[0] + offset, *ids[1:])) in mine
+        ]
+        return bool(common) and all(one == other for one, other in common)
 
     if known is not None:
         return known if agrees(known) else None

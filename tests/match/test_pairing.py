@@ -134,7 +134,7 @@ def test_torch_steps_pair_with_prefill_and_decode_passes(
     pairing = _pairing(golden, captures["one"])
     assert _pairs(pairing) == [(0, 0), (1, 1), (2, 2)]
     assert [(problem.side, problem.text, problem.decides) for problem in pairing.problems] == [
-        ("golden", "step 3 (root.fc) has no my counterpart", True)
+        ("golden", "step 3 (root.fc) has no counterpart on my side", True)
     ]
 
 

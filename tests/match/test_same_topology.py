@@ -101,6 +101,19 @@ def test_the_same_ids_are_the_same_places_where_one_side_captured_less() -> None
     assert pairs == {("Layer_2", "Layer_2"), ("Layer_3", "Layer_3")}
 
 
+def test_members_of_one_layer_belong_to_that_layer() -> None:
+    """A capture of ``-ids 1_0`` has no entry for layer 1 itself."""
+    x = ones(2, 4)
+    full = []
+    for layer in (0, 1):
+        full.append(operation("Layer", (layer,), [x], [x], is_graph=True))
+        full.append(operation("Add", (layer, 0), [x], [x]))
+    for rows in ((full, full[3:]), (full[3:], full)):
+        found = match_runs(run("atb", rows[0]), run("atb", rows[1]), OPTIONS)
+        pairs = {(m.golden.record.op, m.mine.record.op) for m in found if isinstance(m, Match)}
+        assert pairs == {("Add_1_0", "Add_1_0")}
+
+
 def test_shapes_that_no_batch_explains_are_unmatched_with_both_shapes() -> None:
     golden = run("atb", [operation("Add", (0,), [ones(3, 4)], [ones(3, 4)])])
     mine = run("atb", [operation("Add", (0,), [ones(3, 5)], [ones(3, 5)])])
