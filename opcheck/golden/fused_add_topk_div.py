@@ -31,6 +31,8 @@ from ait_llm.opcheck.golden.support import (
 
 NAME = "FusedAddTopkDivOperation"
 _SIGMOID = 8
+# Values that differ by less are in no certain order: kernels compute sigmoids in float32.
+_TIE = 2.0**-18
 
 
 def _sizes(params: Params, experts: int) -> tuple[int, int, int, int]:
@@ -71,7 +73,43 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return replace(descs[0], shape, F32), replace(descs[0], shape, I32)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _competing(x: Tensor, bias: Tensor, params: Params) -> Tensor:
+    """``sigmoid(x) + bias`` of wide x, zero in all but the best groups."""
+    groups, keep, top, _ = _sizes(params, x.shape[1])
+    grouped = (torch.sigmoid(x) + bias).reshape(len(x), groups, x.shape[1] // groups)
+    scores = grouped.topk(top, dim=-1).values.sum(dim=-1)
+    return grouped.masked_fill(~best_groups(scores, keep).unsqueeze(-1), 0).reshape(x.shape)
+
+
+def _weighed(weights: Tensor, picked: Tensor, params: Params) -> Tensor:
+    y = weights.gather(1, picked)
+    if bool_param(NAME, params, "isNorm", True):
+        y = y / y.sum(dim=-1, keepdim=True) * float_param(NAME, params, "scale", 1.0)
+    return y
+
+
+def _accepts(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: Params) -> bool:
+    """Whether other experts were picked only where their values are equal but for rounding.
+
+    Mapped experts are not looked at.
+    """
+    x, bias = tensor_at(NAME, inputs, 0).double(), tensor_at(NAME, inputs, 1).double()
+    weights, picked = outputs[0].double(), outputs[1].long()
+    count = _sizes(params, x.shape[1])[3]
+    if bool_param(NAME, params, "enableExpertMapping", False) or picked.shape != (len(x), count):
+        return False
+    if bool(((picked < 0) | (picked >= x.shape[1])).any()):
+        return False
+    if bool((picked.sort(dim=-1).values.diff(dim=-1) == 0).any()):
+        return False
+    competing = _competing(x, bias, params)
+    best = competing.sort(dim=-1, descending=True).values[:, :count]
+    close = torch.allclose(competing.gather(1, picked), best, rtol=_TIE, atol=_TIE)
+    wanted = _weighed(torch.sigmoid(x), picked, params)
+    return close and torch.allclose(weights, wanted, rtol=_TIE, atol=_TIE)
+
+
+@golden_op(NAME, infer_shape=infer_shape, accepts=_accepts)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Pick experts by ``sigmoid(x) + bias`` and weigh them by ``sigmoid(x)``.
 
@@ -81,20 +119,13 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     which token t takes copy ``t mod copies``.
     """
     x, bias = tensor_at(NAME, inputs, 0), tensor_at(NAME, inputs, 1)
-    tokens, experts = x.shape
-    groups, keep, top, count = _sizes(params, experts)
-    weights = torch.sigmoid(arithmetic.widen(x))
-    biased = weights + arithmetic.widen(bias)
-    grouped = biased.reshape(tokens, groups, experts // groups)
-    scores = grouped.topk(top, dim=-1).values.sum(dim=-1)
-    competing = grouped.masked_fill(~best_groups(scores, keep).unsqueeze(-1), 0)
-    order = torch.sort(competing.reshape(x.shape), dim=-1, descending=True, stable=True)
-    picked = order.indices[:, :count]
-    y = weights.gather(1, picked)
-    if bool_param(NAME, params, "isNorm", True):
-        y = y / y.sum(dim=-1, keepdim=True) * float_param(NAME, params, "scale", 1.0)
+    count = _sizes(params, x.shape[1])[3]
+    wide = arithmetic.widen(x)
+    competing = _competing(wide, arithmetic.widen(bias), params)
+    picked = torch.sort(competing, dim=-1, descending=True, stable=True).indices[:, :count]
+    y = _weighed(torch.sigmoid(wide), picked, params)
     if bool_param(NAME, params, "enableExpertMapping", False):
         copies, table = tensor_at(NAME, inputs, 2).long(), tensor_at(NAME, inputs, 3).long()
-        copy = torch.arange(tokens).unsqueeze(1) % copies[picked].clamp(min=1)
+        copy = torch.arange(len(x)).unsqueeze(1) % copies[picked].clamp(min=1)
         picked = table[picked, copy]
     return Result((arithmetic.round(y, torch.float32), picked.to(torch.int32)))

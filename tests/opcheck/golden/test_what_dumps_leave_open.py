@@ -182,3 +182,16 @@ def test_hifloat8_is_unverifiable() -> None:
     params = {"elewiseType": 6, "outTensorType": 34}
     with pytest.raises(UnverifiableError, match="hifloat8"):
         golden_ops.get("ElewiseOperation").compute([torch.zeros(1, 32).half()], params, GOLDEN)
+
+
+def test_experts_of_equal_value_may_change_places() -> None:
+    op = golden_ops.get("FusedAddTopkDivOperation")
+    assert op.accepts is not None
+    x = torch.tensor([[0.5, 2.0, 0.5, -1.0]])
+    inputs, params = [x, torch.zeros(4)], {"groupNum": 1, "groupTopk": 1, "k": 2, "n": 1}
+    weights, picked = op.compute(inputs, params, GOLDEN).outputs
+    assert picked.tolist() == [[1, 0]]
+    assert op.accepts(inputs, (weights, torch.tensor([[1, 2]])), params)
+    assert not op.accepts(inputs, (weights, torch.tensor([[1, 3]])), params)
+    assert not op.accepts(inputs, (weights, torch.tensor([[0, 2]])), params)
+    assert not op.accepts(inputs, (weights * 2, picked), params)
