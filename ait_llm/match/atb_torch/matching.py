@@ -13,9 +13,9 @@ from ait_llm.match.atb_torch.describe import shape_of
 from ait_llm.match.atb_torch.layout import Layouts
 from ait_llm.match.atb_torch.links import Link, Links
 from ait_llm.match.atb_torch.plan import Place, plan, same_ids
-from ait_llm.match.atb_torch.reasons import reason_for_atb, reason_for_torch
+from ait_llm.match.atb_torch.reasons import WEIGHT, reason_for_atb, reason_for_torch
 from ait_llm.match.atb_torch.rotary import RotaryLinks
-from ait_llm.match.atb_torch.shapes import Views, make_views
+from ait_llm.match.atb_torch.shapes import Columns, Shape, Views, make_views
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
 from ait_llm.match.atb_torch.weights import WeightLink, WeightLinks
@@ -33,6 +33,8 @@ from ait_llm.match.model import (
 )
 
 RULE = "atb_torch"
+# Both shapes, the columns of each side, and the rows that a tensor was gathered from.
+_Sought = tuple[Shape, Shape, Columns | None, Columns | None, tuple[int, ...] | None]
 
 
 @matchers.register(RULE)
@@ -66,6 +68,7 @@ class _Matching:
         self._align()
         self._counterparts = Counterparts(atb, torch, self._links.units)
         self._mentioned: set[tuple[str, int, str, int]] = set()
+        self._known_views: dict[_Sought, Views | None] = {}
 
     def _align(self) -> None:
         aligner = Aligner(self._atb, self._torch, same_ids(self._atb, self._torch, self._tokens))
@@ -142,7 +145,9 @@ class _Matching:
             reason = f"its shape cannot be brought to that of its counterpart at {counterpart}"
         else:
             value = self._atb.value(op, tensor)
-            reason = reason_for_atb(self._atb, op, tensor, value, other)
+            reason = reason_for_atb(self._atb, tensor, value, other)
+            if reason.startswith(WEIGHT) and not self._torch.run.weights:
+                reason += "; dump it with --weights"
         return self._unmatched(self._atb, op, tensor, reason)
 
     def _is_stale(self, op: int, tensor: Tensor) -> bool:
@@ -195,14 +200,11 @@ class _Matching:
         left, right = shape_of(atb), shape_of(torch)
         if left is None or right is None:
             return Views((), ())  # whoever reads it says what is wrong with it
-        return make_views(
-            left,
-            right,
-            self._tokens,
-            link.atb_columns,
-            link.torch_columns,
-            self._links.rows_of(link.atb),
-        )
+        rows = self._links.rows_of(link.atb)
+        key = (left, right, link.atb_columns, link.torch_columns, rows)
+        if key not in self._known_views:
+            self._known_views[key] = make_views(left, right, self._tokens, *key[2:])
+        return self._known_views[key]
 
     @staticmethod
     def _record(side: Side, use: Use) -> TensorRecord:

@@ -8,15 +8,15 @@ from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.flow import Value
 
+WEIGHT = "it is a weight or a table"
 _CACHE_INPUTS = ("kcache", "vcache", "keycache", "valuecache", "slots", "blocktable")
 
 
-def reason_for_atb(side: Side, op: int, tensor: Tensor, value: Value | None, other: str) -> str:
+def reason_for_atb(side: Side, tensor: Tensor, value: Value | None, other: str) -> str:
     """Why an ATB tensor has none.
 
     Args:
         side: the ATB side.
-        op: the operation.
         tensor: its tensor.
         value: what it holds.
         other: how to call the other side, ``the golden dump`` or ``my dump``.
@@ -32,7 +32,7 @@ def reason_for_atb(side: Side, op: int, tensor: Tensor, value: Value | None, oth
         return f"{other} has no operator for the key/value cache"
     if value is not None and not value.writes:
         if _is_weight(side, value):
-            return f"it is a weight, and {other} has no parameter for it; dump it with --weights"
+            return f"{WEIGHT}, and {other} has no parameter for it"
         if Role.CORE in roles and is_float(tensor):
             return f"attention in {other} gets its mask in another form"
         if not is_float(tensor):

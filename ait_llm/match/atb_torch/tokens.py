@@ -72,8 +72,12 @@ def find_tokens(atb: Side, torch: Side) -> Tokens | None:
     for vector in ids:
         for matrix in padded:
             found = _by_ids(vector, matrix, lengths)
-            if found is not None:
+            if found is None:
+                continue
+            if not _counts_up(vector, lengths):
                 return _tokens(batch, seq, found, "by token ids", certain=True)
+            # positions of a padded batch may count the padding, too
+            return _tokens(batch, seq, found, "by their positions", certain=False)
     if max(lengths) > seq:
         return None
     rows = tuple(b * seq + s for b, length in enumerate(lengths) for s in range(length))
@@ -134,6 +138,12 @@ def _by_ids(vector: Array, matrix: Array, lengths: Sequence[int]) -> tuple[int, 
     return tuple(rows)
 
 
+def _counts_up(vector: Array, lengths: Sequence[int]) -> bool:
+    """True if each sequence goes up by one: positions, not token ids."""
+    ends = np.cumsum(lengths)[:-1]
+    return all(bool((np.diff(part) == 1).all()) for part in np.split(vector, ends))
+
+
 def _batch_and_seq(torch: Side) -> tuple[int, int] | None:
     """Of the ids that the embedding reads, else of the most frequent shape of hidden states."""
     for unit in torch.units:
@@ -192,12 +202,14 @@ def _torch_matrices(torch: Side, batch: int, seq: int) -> Iterator[Array]:
 
 def _mask(torch: Side, batch: int, seq: int, count: int) -> Array | None:
     """A mask ``[batch, seq]`` (or one that ends in these positions) with so many real tokens."""
-    for operation in torch.operations:
+    seen: set[int] = set()
+    for op, operation in enumerate(torch.operations):
         for tensor in operation.inputs:
-            shape = shape_of(tensor)
-            if is_float(tensor) or shape is None or len(shape) != 2 or shape[0] != batch:
+            value, shape = torch.value(op, tensor), shape_of(tensor)
+            if value is None or value.number in seen or is_float(tensor):
                 continue
-            if shape[1] < seq:
+            seen.add(value.number)
+            if shape is None or len(shape) != 2 or shape[0] != batch or shape[1] < seq:
                 continue
             array = integers(tensor)
             if array is None or array.size == 0 or array.min() < 0 or array.max() > 1:

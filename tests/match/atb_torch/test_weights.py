@@ -90,5 +90,6 @@ def test_without_saved_parameters_the_reason_says_how_to_get_them(tmp_path: Path
         if item.record.title == "LmHead_5 intensor1"
     }
     assert reasons == {
-        "it is a weight, and the golden dump has no parameter for it; dump it with --weights"
+        "it is a weight or a table, and the golden dump has no parameter for it; "
+        "dump it with --weights"
     }

@@ -1,0 +1,81 @@
+"""Which row of a packed tensor is which place of a padded batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ait_llm.match.atb_torch.side import Side
+from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
+from ait_llm.match.model import Run
+from tests.match.atb_torch.checking import matched, matches_of
+from tests.match.atb_torch.families import FAMILIES, LENGTHS, Runs, capture
+
+_RIGHT = (*range(7), *range(7, 11))
+_LEFT = (*range(7), *range(10, 14))
+
+
+@pytest.fixture(scope="module", params=["left", "right"])
+def padded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Runs]:
+    folder = tmp_path_factory.mktemp(request.param)
+    return request.param, capture(FAMILIES["qwen2"], folder, padding=request.param)
+
+
+def _without(run: Run, *names: str) -> Run:
+    return replace(run, operations=[o for o in run.operations if o.name not in names])
+
+
+def _found(runs: Runs) -> Tokens:
+    tokens = find_tokens(Side(runs.atb), Side(runs.torch))
+    assert tokens is not None
+    return tokens
+
+
+def test_a_mask_shows_the_real_tokens(padded: tuple[str, Runs]) -> None:
+    side, runs = padded
+    tokens = _found(runs)
+    assert tokens.rows == (_RIGHT if side == "right" else _LEFT)
+    assert (tokens.batch, tokens.seq, tokens.count) == (2, 7, sum(LENGTHS))
+    assert tokens.last == (6, 10)
+    assert "mask" in tokens.evidence
+
+
+def test_token_ids_show_them_where_no_mask_was_captured(padded: tuple[str, Runs]) -> None:
+    side, runs = padded
+    tokens = _found(replace(runs, torch=_without(runs.torch, "root", "root.model")))
+    assert tokens.rows == (_RIGHT if side == "right" else _LEFT)
+    assert tokens.evidence == "by token ids"
+    assert tokens.certain
+
+
+def test_positions_and_lengths_make_no_certain_match(padded: tuple[str, Runs]) -> None:
+    side, runs = padded
+    golden = _without(runs.torch, "root", "root.model", "root.model.embed_tokens")
+    kept = [o for o in runs.atb.operations if "WordEmbedding" not in o.name]
+    mine = replace(runs.atb, operations=kept)
+    tokens = _found(Runs(golden, mine))
+    assert tokens.rows == (_RIGHT if side == "right" else _LEFT)
+    assert (tokens.evidence, tokens.certain) == ("by their positions", False)
+    for match in matches_of(matched(golden, mine)):
+        if match.golden.views:
+            assert match.confidence <= 0.6
+
+
+def test_lengths_alone_are_taken_to_be_padded_on_the_right(padded: tuple[str, Runs]) -> None:
+    _, runs = padded
+    golden = _without(runs.torch, "root", "root.model", "root.model.embed_tokens")
+    kept = [o for o in runs.atb.operations if "Embedding" not in o.name and o.op_id.parts[0] > 1]
+    tokens = _found(Runs(golden, replace(runs.atb, operations=kept)))
+    assert tokens.rows == _RIGHT
+    assert "lengths" in tokens.evidence
+    assert not tokens.certain
+
+
+def test_nothing_is_known_without_lengths(padded: tuple[str, Runs]) -> None:
+    _, runs = padded
+    golden = _without(runs.torch, "root", "root.model", "root.model.embed_tokens")
+    mine = [o for o in runs.atb.operations if "Attention" not in o.name]
+    assert find_tokens(Side(replace(runs.atb, operations=mine)), Side(golden)) is None
