@@ -9,6 +9,7 @@ from typing import Any
 
 from ait_llm.core import OpId
 from ait_llm.dumps.model import Kernel, Operation, Phase, Tensor
+from ait_llm.errors import FormatError
 from ait_llm.match.model import Match, Run, SideName, Source, Unmatched, record_of, tensor_name
 from ait_llm.match.shapes import Aligned, align
 from ait_llm.match.views import View
@@ -211,9 +212,7 @@ def output_shapes(
     for golden, mine in pairs:
         outputs: Sequence[Sequence[Tensor]] = (golden.operation.outputs, mine.operation.outputs)
         if all(outputs):
-            records = [
-                record_of(side.operation, tensors[0], side.order)
-                for side, tensors in zip((golden, mine), outputs, strict=True)
-            ]
-            if records[0].shape is not None and records[1].shape is not None:
-                yield records[0].shape, records[1].shape
+            try:
+                yield outputs[0][0].shape, outputs[1][0].shape
+            except FormatError:
+                continue  # reading the values says what is wrong with the file
