@@ -96,7 +96,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     Upwards ``y[p] = x[index[p]] . W_e``; downwards ``y[index[p]] += x[p] . W_e``, summed wide and
     rounded once. Inputs: x; weight ``[E, K, N]`` (transposeB ``[E, N, K]``, NZ too); counts
     ``[E]``; indices ``[positions]``; for int8 the scales per expert and column ``[E, N]`` and per
-    row of x. Positions past the counts are zero.
+    row of x. Positions past the counts are undefined upwards.
     """
     x, weight = tensor_at(NAME, inputs, 0), tensor_at(NAME, inputs, 1)
     counts, indices = (tensor_at(NAME, inputs, index).reshape(-1).long() for index in (2, 3))
@@ -127,4 +127,6 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     else:
         total = y.new_zeros(len(x) // top, y.shape[1]).index_add(0, indices[: len(y)], y)
     out_dtype = dtype_param(NAME, params, "outDataType")
-    return Result((arithmetic.round(total, torch_dtype(out_dtype) if quantised else x.dtype),))
+    output = arithmetic.round(total, torch_dtype(out_dtype) if quantised else x.dtype)
+    beyond = torch.arange(len(output)).unsqueeze(1) >= len(y)
+    return Result((output,), undefined={0: beyond} if up and len(y) < len(output) else {})

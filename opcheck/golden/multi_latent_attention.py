@@ -203,7 +203,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     ``[T, H, 64]``, latent cache ``[nb, bs, 1, 512]`` and rotated cache ``[nb, bs, 1, 64]`` (NZ in
     modes 2 and 3), block tables, key lengths, and where enabled mask, query lengths, scales of
     scores and values ``[H]``, mask status ``[B]``. Prefill: query, rotated query, keys, rotated
-    keys, values, query lengths, key lengths, mask. Rows of sequences without keys are zero.
+    keys, values, query lengths, key lengths, mask. Rows of sequences without keys are undefined.
 
     Int8 probabilities are quantised per row with the row's maximum, ``round(half(P / s))`` with
     ``s = max / 127``; devices do so per block of 512 keys.
@@ -221,6 +221,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     wide = torch.float32 if int8 else arithmetic.widen(query[:0]).dtype
     output = torch.zeros(query.shape, dtype=wide)
     lse = torch.full((*query.shape[:2], 1), -math.inf, dtype=wide)
+    idle = torch.ones(len(query), dtype=torch.bool)
     first_key = 0
     for sequence in _sequences(config, named, len(query)):
         rows = slice(sequence.first, sequence.first + sequence.rows)
@@ -252,9 +253,15 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
                 mask=mask,
             )
         first_key += sequence.keys
-        output[rows], lse[rows] = part, total.unsqueeze(-1)
+        output[rows], lse[rows], idle[rows] = part, total.unsqueeze(-1), False
     result = arithmetic.round(output.reshape(shape), rotated.dtype)
+    undefined = {}
+    if bool(idle.any()):
+        undefined[0] = idle.reshape(-1, *(1,) * (result.dim() - 1))
     if not config.ring:
-        return Result((result,))
+        return Result((result,), undefined=undefined)
+    if undefined:
+        undefined[1] = idle.reshape(-1, 1, 1)
     lse = lse.masked_fill(lse == -math.inf, 0.0)
-    return Result((result, arithmetic.round(lse, torch.float32 if int8 else rotated.dtype)))
+    rounded = arithmetic.round(lse, torch.float32 if int8 else rotated.dtype)
+    return Result((result, rounded), undefined=undefined)

@@ -27,10 +27,11 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Coordinates in row-major order, one column each, and how many there are.
 
-    Columns past the count are zero here and undefined on the device.
+    Columns past the count are undefined.
     """
     x = tensor_at(NAME, inputs, 0)
     found = x.nonzero().t()
     coordinates = torch.zeros(x.dim(), x.numel(), dtype=torch.int64)
     coordinates[:, : found.shape[1]] = found
-    return Result((coordinates, torch.tensor([found.shape[1]])))
+    beyond = torch.arange(x.numel()) >= found.shape[1]
+    return Result((coordinates, torch.tensor([found.shape[1]])), undefined={0: beyond})

@@ -245,7 +245,15 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
                 mask=mask,
                 row_scale=log_n,
             )
-    return Result((_gather(config, named, outputs, query, arithmetic),))
+    output = _gather(config, named, outputs, query, arithmetic)
+    idle = torch.ones(len(query), dtype=torch.bool)
+    for first, last in outputs:
+        idle[first:last] = False
+    if not bool(idle.any()):
+        return Result((output,))
+    # With compression a query row holds several rows of heads.
+    idle = idle.reshape(tokens, -1, 1).repeat_interleave(query.shape[1], dim=1)
+    return Result((output,), undefined={0: idle})
 
 
 def _gather(
@@ -255,7 +263,7 @@ def _gather(
     query: Tensor,
     arithmetic: Arithmetic,
 ) -> Tensor:
-    """All rows in the output's shape and dtype; rows without a sequence are zero."""
+    """All rows in the output's shape and dtype; rows without a sequence are undefined."""
     value_size = config.value_size
     for part in outputs.values():
         value_size = part.shape[2]

@@ -251,7 +251,20 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
         pieces.append(
             (place, _attend(config, named, rows, keys, values, mask, row_scale, arithmetic))
         )
-    return Result((_assemble(config, named, query, pieces, arithmetic),), updated)
+    output = _assemble(config, named, query, pieces, arithmetic)
+    idle = torch.ones(len(query), dtype=torch.bool)
+    for place, _ in pieces:
+        idle[place.first : place.first + place.rows] = False
+    if not bool(idle.any()):
+        return Result((output,), updated)
+    original = named["query"]
+    if original.dim() == 4 and config.head_major:
+        idle = idle.reshape(original.shape[0], 1, original.shape[2], 1)
+    elif original.dim() == 4:
+        idle = idle.reshape(*original.shape[:2], 1)
+    else:
+        idle = idle.reshape(-1, *(1,) * (output.dim() - 1))
+    return Result((output,), updated, {0: idle})
 
 
 def _attend(
@@ -298,7 +311,7 @@ def _assemble(
     pieces: Sequence[tuple[Place, Tensor]],
     arithmetic: Arithmetic,
 ) -> Tensor:
-    """All rows in the output's layout and dtype; rows without a sequence are zero."""
+    """All rows in the output's layout and dtype; rows without a sequence are undefined."""
     original = named["query"]
     value_size = pieces[0][1].shape[2] if pieces else config.value_size or query.shape[2]
     wide = torch.float32 if config.int8 else arithmetic.widen(query[:0]).dtype

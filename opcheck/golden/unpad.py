@@ -39,7 +39,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
 
 @golden_op(NAME, infer_shape=infer_shape)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
-    """Valid ids one after the other; what is past the last token is zero.
+    """Valid ids one after the other; what is past the last token is undefined.
 
     Inputs: ids ``[B, S]``; cumulated padding of each sequence ``[B, 1]``; number of tokens;
     lengths ``[B, 1]``. Outputs: packed ids; padding before each sequence; padding before each
@@ -58,4 +58,6 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     packed[: len(sequence)] = ids[sequence, position]
     offsets = torch.zeros(ids.numel(), dtype=padding.dtype)
     offsets[: len(sequence)] = before[sequence]
-    return Result((packed.unsqueeze(0), before.unsqueeze(1), offsets.unsqueeze(0)))
+    beyond = torch.arange(ids.numel()) >= len(sequence)
+    outputs = (packed.unsqueeze(0), before.unsqueeze(1), offsets.unsqueeze(0))
+    return Result(outputs, undefined={0: beyond, 2: beyond})

@@ -195,3 +195,30 @@ def test_experts_of_equal_value_may_change_places() -> None:
     assert not op.accepts(inputs, (weights, torch.tensor([[1, 3]])), params)
     assert not op.accepts(inputs, (weights, torch.tensor([[0, 2]])), params)
     assert not op.accepts(inputs, (weights * 2, picked), params)
+
+
+def test_elements_that_devices_leave_as_they_are_are_told() -> None:
+    found = golden_ops.get("NonzeroOperation").compute([torch.tensor([[0, 3], [5, 0]])], {}, GOLDEN)
+    assert found.undefined[0].tolist() == [False, False, True, True]
+    ids, padding = torch.ones(2, 3, dtype=torch.int64), torch.tensor([[0], [1]], dtype=torch.int32)
+    inputs = [ids, padding, torch.tensor([[4]]), torch.tensor([[3], [1]], dtype=torch.int32)]
+    found = golden_ops.get("UnpadOperation").compute(inputs, {}, GOLDEN)
+    assert found.undefined[0].tolist() == [False] * 4 + [True] * 2
+    assert set(found.undefined) == {0, 2}
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_rows_of_idle_sequences_are_undefined(compress: bool) -> None:
+    query, cache = torch.randn(2, 4, 16).half(), torch.randn(1, 4, 1 if compress else 2, 16).half()
+    params = {"headNum": 4, "kvHeadNum": 2, "compressType": int(compress)}
+    lengths = torch.tensor([2, 0, 1, 3] if compress else [2, 0], dtype=torch.int32)
+    tables = torch.zeros(len(lengths), 1, dtype=torch.int32)
+    op = golden_ops.get("PagedAttentionOperation")
+    result = op.compute([query, cache, cache, tables, lengths], params, GOLDEN)
+    undefined = result.undefined[0].expand(2, 4, 16)[..., 0]
+    expected = [[False, False, True, True], [False] * 4] if compress else [[False] * 4, [True] * 4]
+    assert undefined.tolist() == expected
+    assert (result.outputs[0][undefined] == 0).all()
+    lengths[1] = 2
+    busy = op.compute([query, cache, cache, tables, lengths], params, GOLDEN)
+    assert busy.undefined == {}
