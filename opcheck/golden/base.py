@@ -145,7 +145,7 @@ class GoldenOp:
         recover: adds to the parameters those that the library computes with but never prints, as
             far as the number, shape and dtype of dumped inputs and outputs tell them; given ones
             stay. Values of outputs are used only where nothing else tells, and where the
-            operator's documentation says so.
+            operator's documentation says so. It raises OperationError as ``compute`` does.
         alternatives: other parameters with which the same dump may have been computed, because the
             library does not print what differs. A checker tries them where the first do not fit,
             and says which do.

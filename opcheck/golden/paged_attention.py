@@ -183,8 +183,10 @@ def _recover(
     The first is the output's dtype. The second is told by the shape of the key cache, unless it
     fits more than one layout; logN is told by the number of inputs.
     """
-    query, key = tensor_at(NAME, inputs, 0), tensor_at(NAME, inputs, 1)
+    query, key = optional_at(inputs, 0), optional_at(inputs, 1)
     found: dict[str, object] = {}
+    if query is None or key is None:
+        return params
     output = optional_at(outputs, 0)
     if query.dtype == torch.int8 and output is not None:
         found["outDataType"] = desc_of(output).dtype.code

@@ -61,20 +61,18 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     """``[T, H, Dv]`` and float32 ``[H, T]``."""
     merge = enum_param(NAME, params, "calcType", CalcType, 0) is CalcType.MERGE
     check_count(NAME, descs, 9 if merge else 7)
-    tail = [(x, F32) if merge else () for x in (F16, BF16)]
-    check_dtypes(
-        NAME,
-        descs,
-        [
-            (*(x,) * 6, length, *rest)
-            for length in (I32, U32)
-            for x, rest in zip((F16, BF16), tail, strict=True)
-        ],
-    )
+    unmasked = not bool_param(NAME, params, "maskType", True) and descs[5].elements == 0
+    rows = []
+    for real in (F16, BF16):
+        for length in (I32, U32):
+            mask = descs[5].dtype if unmasked else real
+            rows.append((*(real,) * 5, mask, length, *((real, F32) if merge else ())))
+    check_dtypes(NAME, descs, rows)
     heads, kv_heads = _heads(params)
     for index in range(5):
         check_rank(NAME, descs, index, 3)
-    check_rank(NAME, descs, 5, 2, 3)
+    if not unmasked:
+        check_rank(NAME, descs, 5, 2, 3)
     check_rank(NAME, descs, 6, 1, 2)
     tokens, keys = descs[0].shape[0], descs[2].shape[0]
     for index, shape in enumerate(

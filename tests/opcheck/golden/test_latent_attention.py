@@ -309,3 +309,10 @@ def test_a_ring_step_without_keys_keeps_the_previous_output(run: Any) -> None:
     output, lse = run(RING, [*inputs, MASK, lengths, *previous], RING_PARAMS).outputs
     assert torch.equal(output, previous[0])
     assert torch.equal(lse, torch.zeros(2, 3))
+
+
+def test_a_ring_step_without_mask_takes_an_empty_one(run: Any) -> None:
+    inputs, lengths = ring_inputs(3, 3), torch.tensor([3], dtype=torch.int32)
+    params = {**RING_PARAMS, "calcType": 1}
+    found = [run(RING, [*inputs, mask, lengths], params).outputs for mask in (MASK, torch.empty(0))]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
