@@ -85,9 +85,19 @@ def has_operations(report: Report) -> bool:
     return any(item.record.role in ("in", "out") for item in report.comparisons)
 
 
+def error_of(item: Comparison, metric: str) -> float | None:
+    """The error by a metric; where it was not asked for, what the judge measured of it."""
+    return item.values.get(metric, item.needed.get(metric))
+
+
 def severity(item: Comparison, metric: str) -> float:
-    """How bad a comparison is: the error by ``metric``, infinite where numbers are no numbers."""
-    value = item.values.get(metric)
+    """How bad a comparison is: the error by ``metric``, infinite where numbers are no numbers.
+
+    Metrics leave out what is not finite, so that a tensor of NaNs may have the smallest error.
+    """
+    if item.verdict is Verdict.FAIL and item.first_bad is not None:
+        return math.inf
+    value = error_of(item, metric)
     if value is None:
         # One side is not finite where the other is: no metric can be worse.
         return math.inf if item.verdict is Verdict.FAIL else -1.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from ait_llm.core.comparison import Comparison, Origin, Report, Side, Verdict
 from ait_llm.report.operations import (
     called_operations,
+    error_of,
     has_operations,
     not_compared,
     severity,
@@ -219,12 +220,12 @@ def _worst(report: Report) -> Iterator[Row]:
     # Outputs only where there are any: an input repeats the output that it is.
     chosen = [(index, item) for index, item in failed if item.record.role != "in"] or failed
     worst = heapq.nsmallest(MANY, chosen, key=lambda pair: (-severity(pair[1], metric), pair[0]))
-    yield "worst", f"by {metric or 'place'}, of {counted(len(chosen), 'tensor')}"
+    yield "worst", f"by {metric}, of {counted(len(chosen), 'tensor')}"
     for _, item in worst:
-        value = item.values.get(metric)
+        value = error_of(item, metric)
         step = f"token {item.record.step}  " if item.record.role in ("in", "out") else ""
         text = f"{short(value) if value is not None else '-':<9}  {step}{item.record.title}"
-        if value is None:
+        if value is None or item.first_bad is not None:
             text += f": {why_not(item)}"
         elif item.inherited is not None and item.introduced is not None:
             text += f" ({short(item.inherited)} inherited)"

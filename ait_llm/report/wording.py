@@ -21,9 +21,9 @@ HEADLINE = (
 
 
 def headline(metrics: Iterable[str]) -> str:
-    """The metric that curves and rankings use; empty if none of them fits."""
+    """The metric that curves and rankings use; the judge's own if none of them was asked for."""
     given = set(metrics)
-    return next((name for name in HEADLINE if name in given), "")
+    return next((name for name in HEADLINE if name in given), HEADLINE[0])
 
 
 def printable(text: str) -> str:

@@ -79,8 +79,13 @@ def test_the_outputs_decide_about_an_operation(
 def test_what_is_no_number_is_the_worst_and_what_has_none_the_least() -> None:
     assert severity(comparison(0.5), METRIC) == 0.5
     assert severity(not_finite(), METRIC) == math.inf
+    assert severity(comparison(0, verdict=Verdict.FAIL, first_bad=(0,)), METRIC) == math.inf
     assert severity(comparison(0.5, values={METRIC: math.nan}), METRIC) == math.inf
     assert severity(unreadable(), METRIC) < 0
+
+
+def test_a_metric_that_was_not_asked_for_is_taken_from_the_judge() -> None:
+    assert severity(comparison(0.5, values={"cosine_similarity": 0.75}), METRIC) == 0.5
 
 
 def test_equal_reasons_are_counted_together_with_an_example() -> None:

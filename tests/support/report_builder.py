@@ -212,6 +212,8 @@ def unreadable() -> Comparison:
         reason="/dump/LinearOperation_0/after/outtensor0.bin: the file ends early",
         values={},
         missing={},
+        tolerance={},
+        needed={},
         worst=None,
         worst_values=None,
         golden_summary=None,
@@ -226,6 +228,7 @@ def not_finite() -> Comparison:
         reason="2 elements are not finite on one side only",
         values={"max_absolute_error": math.inf, "mean_absolute_error": math.nan},
         missing={"cosine_similarity": "my side holds 2 NaN"},
+        needed={"relative_euclidean_distance": math.inf, "max_element_error": math.inf},
         my_summary=SideSummary(2.5, -2.25, 0.125, 9.5, nan=2),
         first_bad=(0, 5),
     )

@@ -61,8 +61,9 @@ const STEPS = distinct(operations.map((o) => o.step)).sort((a, b) => a - b);
 const counted = (name) => /cosine|similarity|pass_rate/.test(name);
 const errorName = (name) => (counted(name) ? `1 - ${name}` : name);
 function errorOf(row, metric) {
+  if (row.firstBad && row.verdict === FAIL) return Infinity; // metrics leave out what is not finite
   const value = row.values[metric];
-  if (value === null) return row.verdict === FAIL ? Infinity : null;
+  if (value === null || value === undefined) return row.verdict === FAIL ? Infinity : null;
   if (Number.isNaN(value)) return Infinity;
   return counted(source.metrics[metric]) ? Math.max(0, 1 - value) : Math.abs(value);
 }
