@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from ait_llm.compare.introduced_limits import Excess, excess
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 # Their results are drawn, or depend on what they are not told.
 _RANDOM = frozenset({"MultinomialOperation", "ToppsampleOperation", "TopkToppSamplingOperation"})
 _SEED = 20240229
+# Larger inputs are not recomputed: they would be widened, and more than once.
+MOST_BYTES = 256 << 20
+# A neighbour is one to two units away, relative to the value.
+_TYPICAL_MOVE = 1.44
+_TIES = 0.01  # share of quantised numbers that may be off by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +121,14 @@ def introduced_error(operation: Operation, *, in_place: bool = False) -> Introdu
 def _measure(operation: Operation, golden: GoldenOp, in_place: bool) -> Introduced | Unknown:
     from ait_llm.opcheck.golden import Arithmetic
 
+    size = sum(tensor.dtype.byte_count(prod(tensor.shape)) for tensor in operation.inputs)
+    if size > MOST_BYTES:
+        return Unknown(
+            f"its inputs take {size >> 20} MiB, and at most {MOST_BYTES >> 20} are recomputed"
+        )
     inputs, params = inputs_of(operation), operation.params
-    result = evaluate(golden, inputs, params)
+    unrounded = Arithmetic(round_output=False)
+    result = evaluate(golden, inputs, params, unrounded)
     if needs_state_before(operation, bool(result.updated_inputs) or in_place):
         return Unknown(
             f"{operation.type} works in place and its inputs were only saved after it ran; "
@@ -125,23 +137,26 @@ def _measure(operation: Operation, golden: GoldenOp, in_place: bool) -> Introduc
     mine = {tensor.index: tensor for tensor in operation.outputs}
     if not mine:
         return Unknown("none of its outputs were saved")
-    unrounded = Arithmetic(round_output=False)
-    exact = evaluate(golden, inputs, params, unrounded).outputs
+    exact = rounded = result.outputs
     moved = evaluate(golden, [_moved(tensor) for tensor in inputs], params, unrounded).outputs
+    if any(not tensor.dtype.is_floating for tensor in mine.values()):
+        rounded = evaluate(golden, inputs, params).outputs
     unit, terms = _unit(inputs), _terms(inputs)
     found: list[Introduced] = []
     for index, tensor in sorted(mine.items()):
         if index >= len(exact):
             return Unknown(f"the golden {operation.type} has {len(exact)} outputs")
-        rounded, values = result.outputs[index], tensor.torch()
-        if values.numel() != rounded.numel():
+        values, right = tensor.torch(), exact[index]
+        if values.numel() != right.numel():
             return Unknown(
-                f"the golden {operation.type} makes {list(rounded.shape)} of its inputs where "
+                f"the golden {operation.type} makes {list(right.shape)} of its inputs where "
                 f"{list(values.shape)} was dumped"
             )
-        if values.numel():
-            wide = (exact[index], moved[index])
-            found.append(_output(index, values.reshape(rounded.shape), rounded, *wide, unit, terms))
+        if values.numel() and values.is_floating_point():
+            got = values.reshape(right.shape)
+            found.append(_floats(index, got, right, moved[index], unit, terms))
+        elif values.numel():
+            found.append(_integers(index, values.reshape(right.shape), rounded[index]))
     if not found:
         return Unknown("its outputs are empty")
     worst = max(found, key=lambda one: (one.excess, one.strict_excess))
@@ -168,10 +183,9 @@ def right_outputs(operation: Operation) -> list[Array] | None:
     return [output.detach().double().numpy() for output in outputs]
 
 
-def _output(
+def _floats(
     index: int,
     mine: torch.Tensor,
-    rounded: torch.Tensor,
     exact: torch.Tensor,
     moved: torch.Tensor,
     unit: float,
@@ -181,29 +195,16 @@ def _output(
     import torch
 
     got, wide = mine.double(), exact.double()
-    fits = rounded.to(mine.dtype).double() if mine.is_floating_point() else wide
+    fits = exact.to(mine.dtype).double()
     finite = torch.isfinite(got) & torch.isfinite(fits) & torch.isfinite(wide)
     same = (got == fits) | (torch.isnan(got) & torch.isnan(fits))
     broken = ~finite & ~same
-    overflow = bool((torch.isfinite(wide) & torch.isinf(fits) & same).any())
     if bool(broken.any()):
         place = int(broken.flatten().to(torch.uint8).argmax())
         endless = float("inf")
-        return _introduced(
-            index, got, wide, place, Excess(endless, endless, endless, 0.0, place), False
-        )
-    if not mine.is_floating_point():
-        wrong = got != wide
-        place = int(wrong.flatten().to(torch.uint8).argmax())
-        # Whole numbers made by rounding may be off by one at a tie.
-        off = float((got - wide).abs().max())
-        share = float(wrong.double().mean())
-        factor = off if off > 1 else 100 * share
-        return _introduced(
-            index, got, wide, place, Excess(factor, factor, share, 0.01, place), False
-        )
+        return _introduced(index, got, wide, Excess(endless, endless, endless, 0.0, place))
     zero = torch.zeros((), dtype=torch.float64)
-    change = (moved.double() - wide).abs() / (2 * unit)
+    change = (moved.double() - wide).abs() / (_TYPICAL_MOVE * unit)
     change = torch.where(torch.isfinite(change) & finite, change, zero)
     numbers = excess(
         torch.where(finite, wide, zero),
@@ -213,12 +214,23 @@ def _output(
         unit,
         terms,
     )
-    return _introduced(index, got, wide, numbers.worst, numbers, overflow)
+    overflow = bool((torch.isfinite(wide) & torch.isinf(fits) & same).any())
+    return replace(_introduced(index, got, wide, numbers), overflow=overflow)
 
 
-def _introduced(
-    index: int, got: torch.Tensor, exact: torch.Tensor, place: int, numbers: Excess, overflow: bool
-) -> Introduced:
+def _integers(index: int, mine: torch.Tensor, right: torch.Tensor) -> Introduced:
+    """One output of whole numbers; quantised ones may be off by one where they are rounded."""
+    got, wide = mine.double(), right.double()
+    distance = (got - wide).abs()
+    off, share = float(distance.max()), float((distance > 0).double().mean())
+    factor = off if off > 1 else share / _TIES
+    return _introduced(
+        index, got, wide, Excess(factor, factor, share, _TIES, int(distance.argmax()))
+    )
+
+
+def _introduced(index: int, got: torch.Tensor, exact: torch.Tensor, numbers: Excess) -> Introduced:
+    place = numbers.worst
     worst, rest = [], place
     for size in reversed(got.shape):
         rest, at = divmod(rest, size)
@@ -232,7 +244,6 @@ def _introduced(
         worst=tuple(reversed(worst)),
         mine=float(got.flatten()[place]),
         right=float(exact.flatten()[place]),
-        overflow=overflow,
         amplification=numbers.amplification,
     )
 
@@ -255,15 +266,19 @@ def _terms(inputs: Sequence[torch.Tensor | None]) -> int:
 
 
 def _moved(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """Floating inputs with each element moved by about one rounding, up or down by chance."""
+    """A floating input with each element replaced by a neighbour, above or below by chance.
+
+    Zeros, the largest values and those that are not finite stay.
+    """
     import torch
 
     if tensor is None or not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
         return tensor
     generator = torch.Generator()
     generator.manual_seed(_SEED + tensor.numel())
-    info = torch.finfo(tensor.dtype)
-    signs = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8)
-    factor = 1 + info.eps * (2.0 * signs.double() - 1)
-    moved = (tensor.double() * factor).clamp(info.min, info.max).to(tensor.dtype)
-    return torch.where(torch.isfinite(tensor), moved, tensor)
+    # Of two bit patterns that differ by one, the larger one has the larger magnitude.
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize]
+    step = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).mul_(2).sub_(1)
+    size = tensor.abs()
+    step[(size == 0) | ~(size < torch.finfo(tensor.dtype).max)] = 0
+    return tensor.contiguous().view(whole).add(step).view(tensor.dtype)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from memory_runs import MemoryOperation, operation
 from numpy.typing import NDArray
 
+from ait_llm.compare import introduced
 from ait_llm.compare.introduced import Introduced, Unknown, introduced_error, right_outputs
 
 Array = NDArray[Any]
@@ -162,6 +163,12 @@ def _reason(made: MemoryOperation, **more: Any) -> str:
     found = introduced_error(made, **more)
     assert isinstance(found, Unknown)
     return found.reason
+
+
+def test_an_operation_that_is_too_large_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(introduced, "MOST_BYTES", 4096)
+    x, weight = _operands(np.float16)
+    assert "and at most 0 are recomputed" in _reason(_linear(x, weight, x))
 
 
 def test_an_unknown_type_is_told() -> None:
