@@ -157,7 +157,7 @@ def compare(
     findings = Findings()
     if len(places) == total:  # who interrupts a comparison does not want to wait for more
         runs = [pair.mine for pair in pairing.pairs]
-        findings = find_origins(comparisons, runs, matches, deep=deep)
+        findings = _origins(comparisons, runs, matches, deep)
     completed = apply_findings(comparisons, findings)
     if on_comparison is not None:
         for place, before, after in zip(places, comparisons, completed, strict=True):
@@ -249,6 +249,16 @@ def _match(
     if on_matches is not None:
         on_matches(found)
     return ours + golden_only, problems
+
+
+def _origins(
+    comparisons: Sequence[Comparison], runs: Sequence[Run], matches: Mapping[int, Match], deep: bool
+) -> Findings:
+    try:
+        return find_origins(comparisons, runs, matches, deep=deep)
+    except Exception as error:  # noqa: BLE001  what was measured must not be lost with it
+        text = f"the origin could not be looked for: {type(error).__name__}: {error}"
+        return Findings(problem=text)
 
 
 def _columns(metrics: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[str, ...]:

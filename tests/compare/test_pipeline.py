@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from compare_dumps import AtbPair, of
 
 import ait_llm
 from ait_llm import compare, compare_data
-from ait_llm.compare import Progress, work
+from ait_llm.compare import Progress, pipeline, work
 from ait_llm.core.comparison import Comparison, Report, Verdict
 from ait_llm.errors import UsageError
 from ait_llm.match.model import Match
@@ -131,6 +132,29 @@ def test_an_unreadable_plug_in_or_a_bug_costs_one_pair(
         "cannot be compared: ZeroDivisionError: a bug"
     )
     assert report.counts[Verdict.PASS] == 11
+
+
+def test_what_was_measured_is_not_lost_with_the_search_for_origins(
+    pair: AtbPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def buggy(*args: Any, **options: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(pipeline, "find_origins", buggy)
+    report = compare(pair.golden, pair.mine)
+    assert report.counts[Verdict.PASS] == 12
+    [problem] = report.problems
+    assert "ZeroDivisionError: a bug" in problem.text
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_left_as_it_was(pair: AtbPair, enabled: bool) -> None:
+    (gc.enable if enabled else gc.disable)()
+    try:
+        compare(pair.golden, pair.mine)
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
 
 
 def test_a_stop_leaves_a_partial_report_of_what_is_finished(
