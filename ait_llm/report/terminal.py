@@ -199,13 +199,16 @@ def _origin(origin: Origin, with_process: bool) -> str:
 
 
 def _worst_element(item: Comparison) -> str:
-    if item.worst is None or item.worst_values is None:
-        return ""
-    golden, mine = item.worst_values
-    text = f"largest error at {index_text(item.worst)}: golden {short(golden)}, mine {short(mine)}"
+    texts = []
     if item.first_bad is not None:
-        text += f"; first element that is not finite on one side: {index_text(item.first_bad)}"
-    return text
+        place = index_text(item.first_bad)
+        texts.append(f"first element that differs where one is not finite: {place}")
+    if item.worst is not None and item.worst_values is not None:
+        golden, mine = item.worst_values
+        if golden != mine or not texts:
+            place = index_text(item.worst)
+            texts.append(f"largest error at {place}: golden {short(golden)}, mine {short(mine)}")
+    return "; ".join(texts)
 
 
 def _worst(report: Report) -> Iterator[Row]:
@@ -224,7 +227,10 @@ def _worst(report: Report) -> Iterator[Row]:
     for _, item in worst:
         value = error_of(item, metric)
         step = f"token {item.record.step}  " if item.record.role in ("in", "out") else ""
-        text = f"{short(value) if value is not None else '-':<9}  {step}{item.record.title}"
+        number = "-" if value is None else short(value)
+        if item.first_bad is not None:  # which metrics leave out
+            number = "NaN, Inf"
+        text = f"{number:<9}  {step}{item.record.title}"
         if value is None or item.first_bad is not None:
             text += f": {why_not(item)}"
         elif item.inherited is not None and item.introduced is not None:

@@ -24,7 +24,7 @@ function metricsTable(row) {
       const limit = row.tolerance[name], needed = row.needed[name];
       const missed = limit !== undefined && needed > limit;
       if (value === null) return h("tr", {}, h("th", { scope: "row" }, name), h("td", { colspan: 3, class: "muted" }, `n/a: ${row.missing[name]}`));
-      return numberRow(name, h("span", { class: missed ? "bad" : null }, short(value)), limit === undefined ? "" : short(limit), needed === undefined ? "" : short(needed));
+      return numberRow(name, h("span", { class: missed ? "bad" : null }, short(value)), limit === undefined ? "" : short(limit), needed === undefined ? "" : needed === Infinity ? "none" : short(needed));
     })));
 }
 
@@ -58,9 +58,10 @@ function tensorCard(row) {
   const golden = sideOf(row.goldenRaw), mine = sideOf(row.mineRaw);
   const index = (place) => `[${place.join(", ")}]`;
   const facts = [];
-  if (row.worst && row.worstValues) facts.push(`Largest absolute error at ${index(row.worst)}: golden ${short(row.worstValues[0])}, mine ${short(row.worstValues[1])}.`);
-  if (row.firstBad) facts.push(`First element that is not finite on one side: ${index(row.firstBad)}.`);
-  if (row.inherited !== null || row.introduced !== null) facts.push(`Relative error: ${short(row.inherited)} inherited from the inputs, ${short(row.introduced)} introduced here.`);
+  if (row.worst && row.worstValues && !(row.firstBad && row.worstValues[0] === row.worstValues[1])) facts.push(`Largest absolute error at ${index(row.worst)}: golden ${short(row.worstValues[0])}, mine ${short(row.worstValues[1])}.`);
+  if (row.firstBad) facts.push(`First element that differs where one is not finite: ${index(row.firstBad)}.`);
+  const shares = [[row.inherited, "inherited from the inputs"], [row.introduced, "introduced here"]].filter(([value]) => value !== null);
+  if (shares.length) facts.push(`Relative error: ${shares.map(([value, text]) => `${short(value)} ${text}`).join(", ")}.`);
   if (row.rule) facts.push(`Matched with ${row.golden} by ${row.rule}, confidence ${short(row.confidence)}${row.why ? `: ${row.why}` : ""}.`);
   const roles = { in: "input", out: "output", weight: "weight", file: "file" };
   return h("div", { class: `tensor${row === state.row ? " chosen" : ""}` },

@@ -72,7 +72,7 @@ function drawHeat() {
       ...box, class: `hit${cell.error === null ? " cell-none" : ""}`, fill: cell.error === null ? null : heatColour(scale.share(cell.error)), onclick: () => select(cell.worst),
     }, s("title", {}, cellText(cell, names, columns, kind))));
     if (cell.failed) parts.push(s("rect", { ...box, class: "cell-fail", "pointer-events": "none" }));
-    if (cell.origin) parts.push(s("text", { class: "strong", x: cx + size / 2, y: cy + tall - 4, "text-anchor": "middle", "pointer-events": "none" }, "\u2605"));
+    if (cell.origin) parts.push(s("text", { class: "star", x: cx + size / 2, y: cy + tall - 4, "text-anchor": "middle", "pointer-events": "none" }, "\u2605"));
   }
   const cursor = s("rect", { class: "cell-cursor", width: size - 1, height: tall - 1, rx: 2, visibility: "hidden", "pointer-events": "none" });
   parts.push(cursor);
