@@ -1,7 +1,7 @@
 """The native kernel, where the library with it is installed.
 
-The library is optional: :mod:`ait_llm.metrics.numpy_pass` computes the same, about a hundred times
-slower. ``AIT_LLM_METRICS`` (``portable``, ``avx2``, ``avx512`` or ``numpy``) chooses another
+The library is optional: :mod:`ait_llm.metrics.numpy_pass` computes the same, several hundred
+times slower. ``AIT_LLM_METRICS`` (``portable``, ``avx2``, ``avx512`` or ``numpy``) chooses another
 implementation than the best for this processor.
 """
 
