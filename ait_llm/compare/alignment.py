@@ -67,7 +67,7 @@ class Aligned:
 
     def whole(self) -> Array:
         """All elements at once; a view where nothing needs to be computed."""
-        if isinstance(self._elements, Contiguous) and self._elements.flat.dtype == self.type:
+        if isinstance(self._elements, Contiguous) and self.dtype is not DType.BOOL:
             self._values.check()
             return self._elements.flat.reshape(self.shape)
         blocks = list(map(self.block, blocks_of(self.shape, flat=self.is_flat)))

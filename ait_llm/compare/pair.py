@@ -213,7 +213,11 @@ def _same_shape(golden: Tensor, mine: Tensor) -> bool:
 def _unravel(index: int | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     if index is None:
         return None
-    return tuple(int(each) for each in np.unravel_index(index, shape))
+    places = []
+    for length in reversed(shape):
+        index, place = divmod(index, length)
+        places.append(place)
+    return tuple(reversed(places))
 
 
 def _comparison(match: Match, verdict: Verdict, reason: str, **fields: Any) -> Comparison:
