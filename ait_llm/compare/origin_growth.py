@@ -1,4 +1,4 @@
-"""Where the error of a run grows suddenly although every comparison passes.
+"""Where the error of a run grows.
 
 The tolerance of a comparison allows for the error of many layers. In the first layers much of it is
 still unused, and an operation may be wrong without exceeding it. Where the error of a tensor is a
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ait_llm.compare.origin_values import DISTANCE, operation_key, record_key
+from ait_llm.compare.origin_values import DISTANCE, RunValues, operation_key, record_key
 from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison
 from ait_llm.match.model import Run
@@ -18,6 +18,9 @@ from ait_llm.match.model import Run
 _FACTOR = 2.0
 _ROUNDING = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8}
 _FLOAT32_SUMS = 2.0**-20
+# The error of a pair that agrees to the last bit still counts as this much, so that a first
+# rounding is no infinite growth.
+_FLOOR = 2.0**-13
 
 
 def sudden_growth(
@@ -47,3 +50,41 @@ def sudden_growth(
         if error > _FACTOR * max(largest, *roundings):
             yield index
         largest = max(largest, error)
+
+
+def growth(values: RunValues, op: int) -> float:
+    """By what factor the relative error grew from the compared values before to those after."""
+    after = [_error_after(values, value.number) for value in values.outputs(op)]
+    before = [
+        error for value in values.inputs(op) for error in _errors_before(values, value.number)
+    ]
+    return max(after, default=0.0) / max([*before, _FLOOR])
+
+
+def _error_after(values: RunValues, value: int) -> float:
+    """Error of a value, or of the first compared values computed from it."""
+    seen, pending = {value}, [value]
+    while pending:
+        errors = [error for each in pending if (error := values.error(each)) is not None]
+        if errors:
+            return max(errors)
+        following = [
+            output.number
+            for each in pending
+            for use in values.flow.values[each].reads
+            if values.is_leaf(use.op)
+            for output in values.outputs(use.op)
+            if output.number not in seen
+        ]
+        seen.update(following)
+        pending = following
+    return 0.0
+
+
+def _errors_before(values: RunValues, value: int) -> list[float]:
+    """Errors of the nearest compared values that a value was computed from."""
+    error = values.error(value)
+    if error is not None:
+        return [error]
+    ends = values.upstream(value).agreeing
+    return [error for each in ends if (error := values.error(each)) is not None]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from ait_llm.compare.introduced import Introduced, Unknown, introduced_error
+from ait_llm.compare.origin_growth import growth
 from ait_llm.compare.origin_values import RunValues, Upstream
 from ait_llm.compare.origin_words import (
     after_all_cleared,
@@ -26,9 +27,6 @@ _BUDGET = 16
 _LOOKS = 4  # places of sudden growth that are looked at in a run without failure
 # Errors that go in are amplified like a random change of all inputs; structure may add to that.
 _BEYOND_AMPLIFICATION = 3.0
-# The error of a pair that agrees to the last bit still counts as this much, so that a first
-# rounding is no infinite growth.
-_FLOOR = 2.0**-13
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ class Search:
     def _upstream(self, far: Upstream, near: Upstream, failed: int) -> Finding | None:
         """Look among operations whose outputs pass, where the error grew most first."""
         left = [op for op in far.operations if op not in near.operations]
-        left.sort(key=self._growth, reverse=True)
+        left.sort(key=lambda op: growth(self.values, op), reverse=True)
         chosen = left if self._deep else left[:_BUDGET]
         results = {op: self.introduced(op) for op in chosen}
         guilty = _guilty(results)
@@ -194,41 +192,6 @@ class Search:
                 origin = replace(found.origin, evidence=f"{found.origin.evidence}; {seen}")
                 return replace(found, origin=origin)
         return None
-
-    def _growth(self, op: int) -> float:
-        """How much the relative error grew from the compared values before to those after."""
-        after = [self._error_after(value.number) for value in self.values.outputs(op)]
-        before = [
-            error for value in self.values.inputs(op) for error in self._errors_before(value.number)
-        ]
-        return max(after, default=0.0) / max([*before, _FLOOR])
-
-    def _error_after(self, value: int) -> float:
-        """Error of a value, or of the first compared values computed from it."""
-        seen, pending = {value}, [value]
-        while pending:
-            errors = [e for number in pending if (e := self.values.error(number)) is not None]
-            if errors:
-                return max(errors)
-            following = [
-                output.number
-                for number in pending
-                for use in self.values.flow.values[number].reads
-                if self.values.is_leaf(use.op)
-                for output in self.values.outputs(use.op)
-                if output.number not in seen
-            ]
-            seen.update(following)
-            pending = following
-        return 0.0
-
-    def _errors_before(self, value: int) -> list[float]:
-        """Errors of the nearest compared values that a value was computed from."""
-        error = self.values.error(value)
-        if error is not None:
-            return [error]
-        ends = self.values.upstream(value).agreeing
-        return [error for number in ends if (error := self.values.error(number)) is not None]
 
     def _defined_otherwise(self, failed: int, near: Upstream) -> Finding | None:
         """Operations that compute rightly, but not what golden computes.

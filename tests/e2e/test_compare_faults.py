@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from fault_matrix import (
     LAYERS,
     PLACES,
+    TARGETS,
     Case,
     dump_demo,
     dump_faulty_berts,
@@ -104,6 +106,13 @@ def test_an_error_of_the_size_of_rounding_is_only_seen_by_recomputing_everything
 ) -> None:
     assert llama.report(case.request).origins == ()
     assert named(llama.report(case.request, deep=True)) == case.op_id
+
+
+def test_the_page_lists_what_is_found() -> None:
+    page = Path(__file__).parents[2] / "docs" / "origins.md"
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (\d of 3) \| (\d of 3) \|$", page.read_text(), re.M)
+    found = {fault: "0 of 3" if fault == WITHIN_ROUNDING else "3 of 3" for fault in TARGETS}
+    assert rows == [(fault, near, "3 of 3") for fault, near in found.items()]
 
 
 def test_nine_of_ten_faults_are_found_without_recomputing_everything() -> None:
