@@ -146,10 +146,14 @@ class Aligner:
         return 10.0 * shared / max(whole, 1)
 
     def _score_of_unknown(self, a: Unit, t: Unit) -> float:
-        roles = {a.role, t.role}
-        if Role.UNKNOWN not in roles or not _same(a.fan_out, t.fan_out):
+        if t.role is not Role.UNKNOWN or a.role in (Role.EMBEDDING, Role.EXPERTS, Role.GATED):
             return _NEVER
-        return 1.0 if _same(a.fan_in, t.fan_in) else _NEVER
+        if not _same(a.fan_out, t.fan_out) or not _same(a.fan_in, t.fan_in):
+            return _NEVER
+        if a.role is not Role.NORM:
+            return 4.0
+        mine, theirs = _width_of_readers(self._atb, a), _width_of_readers(self._torch, t)
+        return 7.0 if mine == theirs else 3.0
 
     @staticmethod
     def _is_rms(side: Side, unit: Unit) -> bool:

@@ -68,7 +68,7 @@ class Links:
     def add_pairs(self, pairs: Sequence[Pair], where: str, certainty: float) -> None:
         """Link results of paired units."""
         for pair in pairs:
-            limit = min(certainty, AMBIGUOUS if pair.alternatives else SURE)
+            limit = min(certainty, _limit(pair, SURE))
             pieces, ordered = self._layouts.pieces(pair)
             if pieces:
                 self._link_pieces(pair, pieces, limit if ordered else AMBIGUOUS, where)
@@ -85,7 +85,7 @@ class Links:
             a, t = pair.atb[0], pair.torch[0]
             if a.role is Role.EXPERTS:  # what it sums comes from the products of single experts
                 continue
-            limit = min(certainty, AMBIGUOUS if pair.alternatives else LIKELY)
+            limit = min(certainty, _limit(pair, LIKELY))
             reason = f"what the {a.role.value} {where} reads"
             source = self._sum_before(a)
             self.add(source, t.source, limit, reason, alternatives=pair.alternatives)
@@ -275,6 +275,15 @@ class Links:
             return
         known.append(link)
         self.of_torch.setdefault(link.torch.number, []).append(link)
+
+
+def _limit(pair: Pair, most: float) -> float:
+    if pair.alternatives:
+        return AMBIGUOUS
+    covered = sum(item.width for item in pair.shares)
+    whole = max(sum(unit.fan_out for unit in group) for group in (pair.atb, pair.torch))
+    is_partial = bool(pair.shares) and covered < whole
+    return POSSIBLE if is_partial or pair.torch[0].role is not pair.atb[0].role else most
 
 
 def _hidden(side: Side, op: int) -> tuple[Value | None, Value | None]:

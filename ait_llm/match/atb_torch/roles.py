@@ -178,6 +178,10 @@ def _by_words(kind: str, table: tuple[tuple[str, Role], ...]) -> Role | None:
 def _by_shape(operation: Operation) -> Role:
     inputs = [tensor for tensor in operation.inputs if is_float(tensor)]
     outputs = [tensor for tensor in operation.outputs if is_float(tensor)]
+    if not inputs and len(operation.inputs) == len(outputs) == 1:
+        ids, rows = shape_of(operation.inputs[0]), shape_of(outputs[0])
+        if ids is not None and rows is not None and rows[:-1] == ids:
+            return Role.EMBEDDING
     if len(inputs) != 1 or len(outputs) != 1:
         return Role.UNKNOWN
     source, result = shape_of(inputs[0]), shape_of(outputs[0])

@@ -7,8 +7,8 @@ itself) is written as an operation on one side and as plain code on the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ait_llm.dumps.model import Operation, Tensor
@@ -98,17 +98,31 @@ class Side:
         for op, role in enumerate(self.roles):
             if op in inner:
                 continue
-            if role in UNIT_ROLES:
+            if role in UNIT_ROLES or (role is Role.UNKNOWN and self._may_be_unit(op)):
                 unit = self._unit(op, role)
                 if unit is not None:
                     units.append(unit)
                     inner.update(self.within(op))
-        return tuple(units)
+        return tuple(self._told_by_siblings(units))
+
+    @staticmethod
+    def _told_by_siblings(units: list[Unit]) -> Iterator[Unit]:
+        """A module of unknown work that reads what projections read is a projection."""
+        read = {id(u.source) for u in units if u.role is Role.LINEAR and u.source is not None}
+        for unit in units:
+            is_sibling = unit.role is Role.UNKNOWN and id(unit.source) in read
+            yield replace(unit, role=Role.LINEAR) if is_sibling else unit
 
     @cached_property
     def unit_of(self) -> dict[int, Unit]:
         """Units by operation."""
         return {unit.op: unit for unit in self.units}
+
+    def _may_be_unit(self, op: int) -> bool:
+        """True for a module of unknown work that makes one activation of another."""
+        operation = self.operations[op]
+        sides = (operation.inputs, operation.outputs)
+        return not self.is_atb and all(sum(map(is_float, tensors)) == 1 for tensors in sides)
 
     def _unit(self, op: int, role: Role) -> Unit | None:
         operation = self.operations[op]

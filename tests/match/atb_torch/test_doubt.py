@@ -110,6 +110,56 @@ def test_a_member_of_another_width_has_no_twin(tmp_path: Path) -> None:
     assert not match.alternatives
 
 
+def _anonymous(model: nn.Module) -> nn.Module:
+    """The same model, whose classes and modules have names that say nothing."""
+    for number, (name, child) in enumerate(list(model.named_children())):
+        _anonymous(child)
+        if isinstance(child, nn.ModuleList):
+            setattr(model, name, _Row(list(child)))
+        elif "rotary" not in name:
+            base = type(child)
+            child.__class__ = type(f"Part{'ABCDEFGHIJ'[number]}", (base,), {})
+    return model
+
+
+class _Row(nn.Module):
+    """Layers that are no list and have no numbers."""
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        super().__init__()
+        for layer, name in zip(layers, ("first", "second"), strict=True):
+            self.add_module(name, layer)
+
+    def __getitem__(self, which: slice) -> list[nn.Module]:
+        return list(self.children())[which]
+
+
+def test_types_and_numbers_in_names_are_not_needed(tmp_path: Path) -> None:
+    family = FAMILIES["qwen2"]
+    model = random_weights(family.make())
+    mine = capture_atb(family, model, tmp_path / "mine")
+    golden = capture_torch(_anonymous(model), tmp_path / "golden")
+    found = matched(golden, mine)
+    assert not any(
+        word in o.type for o in golden.operations for word in ("Norm", "Linear", "Layer")
+    )
+    assert wrong_numbers(found) == []
+    layer = "root.model.layers.second"
+    assert {
+        (layer, "Prefill_layer_3"),
+        (f"{layer}.input_layernorm", "RmsNormOperation_3_0_0"),
+        (f"{layer}.self_attn", "Attention_3_0"),
+        (f"{layer}.self_attn.q_proj", "LinearOperation_3_0_1"),
+        (f"{layer}.self_attn.o_proj", "LinearOperation_3_0_5"),
+        (f"{layer}.mlp.down_proj", "LinearOperation_3_2_3"),
+        ("root.model.embed_tokens", "GatherOperation_0_0"),
+        ("root.model.norm", "RmsNormOperation_4"),
+        ("root.lm_head", "LinearOperation_5_0"),
+    } <= outputs(found)
+    norm = find(found, "root.model.norm", "RmsNormOperation_4")
+    assert norm.confidence < 0.7
+
+
 def test_another_order_of_packing_is_seen_by_the_use_of_the_pieces(tmp_path: Path) -> None:
     """Value, key, query packed into one matrix: names and data flow agree, the order does not."""
     model = random_weights(FAMILIES["qwen2"].make())
