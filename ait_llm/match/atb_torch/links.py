@@ -88,6 +88,10 @@ class Links:
             limit = min(certainty, _limit(pair, LIKELY))
             reason = f"what the {a.role.value} {where} reads"
             source = self._sum_before(a)
+            if a.role is not Role.EMBEDDING and source is not None and t.source is not None:
+                kinds = [is_float(value.uses[0].tensor) for value in (source, t.source)]
+                if kinds == [False, True]:  # quantised for this operation alone
+                    continue
             self.add(source, t.source, limit, reason, alternatives=pair.alternatives)
 
     def _link_pieces(self, pair: Pair, pieces: Sequence[Piece], limit: float, where: str) -> None:

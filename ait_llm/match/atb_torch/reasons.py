@@ -37,6 +37,8 @@ def reason_for_atb(side: Side, tensor: Tensor, value: Value | None, other: str) 
             return f"attention in {other} gets its mask in another form"
         if not is_float(tensor):
             return f"{other} has no counterpart for these indices or lengths"
+    if Role.LINEAR in roles and not is_float(tensor):
+        return f"it is quantised, and {other} is not"
     if Role.ROTARY in writers:
         return (
             f"{other} has no module that returns turned queries and keys; "

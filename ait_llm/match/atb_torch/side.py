@@ -151,9 +151,10 @@ class Side:
         inputs = self.operations[op].inputs
         if role is Role.EMBEDDING:
             return next((t for t in inputs if not is_float(t) and shape_of(t) is not None), None)
-        return next((tensor for tensor in inputs if is_float(tensor)), None) or next(
-            iter(inputs), None
-        )
+        first = next(iter(inputs), None)
+        if self.is_atb:  # which may be quantised; scales that follow are floats
+            return first
+        return next((tensor for tensor in inputs if is_float(tensor)), first)
 
     def readers(self, value: Value, through: set[Role]) -> list[Use]:
         """Who reads a value, also behind operations of these roles."""

@@ -339,3 +339,28 @@ def test_the_bias_added_by_a_later_operation_belongs_to_the_linear(tmp_path: Pat
     assert ("root.1", "ElewiseOperation_2") in outputs(found)
     assert ("root.1", "LinearOperation_1") not in outputs(found)
     assert wrong_numbers(found) == []
+
+
+def test_a_quantised_product_answers_the_linear_but_not_its_input(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 24, bias=False)).half()
+    model.requires_grad_(False)
+    x = torch.randn(5, 16, generator=torch.Generator().manual_seed(0)).half()
+    with register_hook(model, DumpConfig(str(tmp_path / "golden"))):
+        y = model(x)
+    normed, weight = model[0](x).float(), model[1].weight.float()
+    steps = [tensor.abs().max() / 127 for tensor in (normed, weight)]
+    small = [
+        (tensor / step).round().to(torch.int8)
+        for tensor, step in zip((normed, weight), steps, strict=True)
+    ]
+    result = (small[0].float() @ small[1].float().t() * steps[0] * steps[1]).half()
+    program = AtbProgram(tmp_path / "mine")
+    program.plugin("LayerNormOperation", [x, model[0].weight, model[0].bias], [small[0]])
+    bias, scale = torch.zeros(24, dtype=torch.int32), (steps[0] * steps[1]).repeat(24)
+    program.plugin("LinearOperation", [small[0], small[1], bias, scale], [result])
+    found = matched(read_torch(tmp_path / "golden"), read_atb(tmp_path / "mine"))
+    assert torch.allclose(y.float(), result.float(), atol=0.05)
+    assert find(found, "root.1", "LinearOperation_1").confidence > 0.9
+    assert {item.record.title: item.reason for item in unmatched_of(found)}[
+        "LinearOperation_1 intensor0"
+    ] == "it is quantised, and the golden dump is not"
