@@ -48,10 +48,14 @@ def test_the_schema_names_every_field() -> None:
         assert {field.name for field in fields(kind)} <= named
 
 
-def normal(line: str) -> str:
-    """A line without what differs between runs and machines."""
-    line = re.sub(r"/\S*/(golden|mine|report)\b", r"/\1", line)
-    return re.sub(r"report_\d{14}", "report_STAMP", line)
+def normal(text: str) -> list[str]:
+    """Rows without line breaks, and without what differs between runs and machines."""
+    text = re.sub(r"/\S*/(golden|mine|report)\b", r"/\1", text)
+    text = re.sub(r"report_\d{14}", "report_STAMP", text)
+    text = re.sub(r"\n {14,}", " ", text)
+    # Which of many wrong elements is the example is up to the order of the search.
+    text = re.sub(r"\[[\d, ]+\] is \S+ and should be [^\s;]+", "ELEMENT", text)
+    return text.splitlines()
 
 
 @pytest.mark.native
@@ -59,7 +63,7 @@ def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
     if not find_packaged("libatb_probe_abi1.so", os.environ):
         pytest.skip("needs the compiled libraries")
     example, captures = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)[:2]
-    command, *expected = example.splitlines()
+    command, _, expected = example.partition("\n")
     for line in [*captures.splitlines(), command]:
         words = shlex.split(line.removeprefix("$ "))
         words = [word.replace("python ", f"{sys.executable} ") for word in words]
@@ -72,4 +76,4 @@ def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
             text=True,
         )
         assert done.returncode == (1 if line is command else 0), done.stderr
-    assert list(map(normal, done.stdout.splitlines())) == list(map(normal, expected))
+    assert normal(done.stdout) == normal(expected)
