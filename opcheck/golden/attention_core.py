@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ait_llm.opcheck.golden.masks import Mask
-from ait_llm.opcheck.golden.quantise import INT8_MAX
 
 # Bound on one block of scores, and rows of one that is masked: few, to touch few hidden keys.
 _BLOCK_SCORES = 2**24
@@ -66,7 +65,7 @@ def attend(
     unmasked = mask.bias is None and mask.diagonal is None
     longest = query.shape[0] if unmasked and fused else _MASKED_ROWS
     limit = None if unmasked and fused else heads * key.shape[0]
-    for rows in _row_blocks(query.shape[0], limit, longest):
+    for rows in row_blocks(query.shape[0], limit, longest):
         seen = mask.keys_seen(*rows, key.shape[0])
         if seen[0] == seen[1]:
             continue
@@ -109,7 +108,7 @@ def attend_with_lse(
     keys, values = key.permute(1, 2, 0), value.transpose(0, 1)
     output = query.new_zeros(query.shape[0], heads, value.shape[2])
     sums = query.new_full((query.shape[0], heads), -math.inf)
-    for rows in _row_blocks(query.shape[0], heads * key.shape[0]):
+    for rows in row_blocks(query.shape[0], heads * key.shape[0]):
         seen = mask.keys_seen(*rows, key.shape[0])
         if seen[0] == seen[1]:
             continue
@@ -126,7 +125,7 @@ def attend_with_lse(
     return output, sums
 
 
-def _row_blocks(
+def row_blocks(
     rows: int, scores_per_row: int | None, longest: int = _MASKED_ROWS
 ) -> list[tuple[int, int]]:
     """Ranges of rows with a bounded number of scores, or without bound if those are not stored."""
@@ -164,7 +163,7 @@ def _is_causal(mask: Mask, rows: int, keys: int, reach: float | None, dtype: tor
     corner = mask.bias(0, 1, 0, min(2, keys)).to(dtype)
     if corner.shape[0] != 1 or float(corner[0, 0, 0]) != 0 or float(corner[0, 0, -1]) > -reach:
         return keys == 1 and corner.shape[0] == 1 and float(corner[0, 0, 0]) == 0
-    for first, last in _row_blocks(rows, None):
+    for first, last in row_blocks(rows, None):
         added = mask.bias(first, last, 0, keys)
         if added.shape[0] != 1 or added.shape[1] != last - first:
             return False
@@ -243,65 +242,3 @@ def _masked(scores: Tensor, groups: int, added: Tensor | None) -> Tensor:
         return scores
     split = scores.reshape(scores.shape[0], groups, -1, scores.shape[2])
     return (split + grouped).reshape(scores.shape)
-
-
-def attend_int8(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    scale: float,
-    score_scale: Tensor,
-    value_scale: Tensor,
-    probability_scale: Tensor | None,
-    mask: Mask = _NO_MASK,
-    row_scale: Tensor | None = None,
-) -> Tensor:
-    """Attention of int8 tensors with exact integer products.
-
-    Unnormalised probabilities ``exp(S - max)`` are quantised too, with a given scale per head or
-    with their row's maximum over 127.
-
-    Args:
-        query: int8 ``[qs, H, D]``.
-        key: int8 ``[ks, Hk, D]``.
-        value: int8 ``[ks, Hk, Dv]``.
-        scale: factor of the dequantised scores.
-        score_scale: dequantisation of scores, ``[H]``.
-        value_scale: dequantisation of values, ``[H]``.
-        probability_scale: quantisation of probabilities ``[H]``; None takes each row's own.
-        mask: what is added to the scores.
-        row_scale: further factor per query row.
-
-    Returns:
-        float32 ``[qs, H, Dv]``; rows that see no key are zero.
-    """
-    heads, groups = query.shape[1], query.shape[1] // key.shape[1]
-
-    def per_head(vector: Tensor) -> Tensor:
-        return vector.float().reshape(heads, 1, 1)
-
-    keys = key.double().permute(1, 2, 0).repeat_interleave(groups, 0)
-    values = value.double().transpose(0, 1).repeat_interleave(groups, 0)
-    output = torch.zeros(query.shape[0], heads, value.shape[2])
-    for rows in _row_blocks(query.shape[0], heads * key.shape[0]):
-        product = torch.bmm(query[slice(*rows)].double().transpose(0, 1), keys).float()
-        scores = product * per_head(score_scale)
-        if row_scale is not None:
-            factor = row_scale.float().reshape(-1, 1)
-            scores = scores * (factor if len(factor) == 1 else factor[slice(*rows)])
-        scores = scores * scale
-        added = mask.additive(rows, (0, key.shape[0]), scores.dtype)
-        if added is not None:
-            scores = scores + added
-        highest = scores.amax(-1, keepdim=True)
-        powers = torch.exp(scores - highest.masked_fill(highest == -math.inf, 0.0))
-        largest = powers.amax(-1, keepdim=True)
-        step = largest / INT8_MAX if probability_scale is None else per_head(probability_scale)
-        step = step.masked_fill(step == 0, 1.0)
-        quantised = (powers / step).half().double().round().clamp(-128, INT8_MAX)
-        weighted = torch.bmm(quantised, values).float() * per_head(value_scale) * step
-        sums = powers.sum(-1, keepdim=True)
-        result = weighted / sums.masked_fill(sums == 0, 1.0)
-        output[slice(*rows)] = result.transpose(0, 1)
-    return output

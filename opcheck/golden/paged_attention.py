@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import DType
-from ait_llm.opcheck.golden.attention_core import attend, attend_int8
+from ait_llm.opcheck.golden.attention_core import attend
+from ait_llm.opcheck.golden.attention_int8 import attend_int8
 from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.masks import (
     Bias,
