@@ -84,7 +84,11 @@ def _title(report: Report, colour: bool) -> str:
     word = "INCOMPLETE" if verdict is Verdict.SKIPPED else verdict.value
     if colour:
         word = f"{_COLOURS[verdict]}{word}{_RESET}"
-    end = " (interrupted: this is a part of the result)" if report.partial else ""
+    end = ""
+    if verdict is Verdict.SKIPPED and report.compared:
+        end = "; all that could be compared passed"
+    if report.partial:
+        end = " (interrupted: this is a part of the result)"
     return f"ait llm compare: {word}{end}"
 
 
@@ -112,17 +116,22 @@ def _side(side: Side) -> str:
 
 def _compared(report: Report) -> str:
     counts = report.counts
+    total = len(report.comparisons)
     if not report.comparisons:
         return "nothing: neither side offers a tensor that could be compared"
+    if not report.compared:
+        return f"nothing: none of {counted(total, 'tensor')} could be compared"
     parts = [
         f"{counts[verdict]:,} {verdict.value}"
-        for verdict in (Verdict.PASS, Verdict.FAIL, Verdict.SKIPPED, Verdict.ERROR)
+        for verdict in (Verdict.PASS, Verdict.FAIL)
         if counts[verdict]
     ]
-    of = ""
-    if len(report.comparisons) > 1:
-        of = f" of {counted(len(called_operations(report)), 'operation')}"
-    return f"{counted(len(report.comparisons), 'tensor')}{of}: {', '.join(parts)}"
+    what = counted(total, "tensor")
+    if report.compared < total:
+        what = f"{report.compared:,} of {what}"
+    if total > 1:
+        what += f" in {counted(len(called_operations(report)), 'operation')}"
+    return f"{what}: {', '.join(parts)}"
 
 
 def _single(report: Report, item: Comparison) -> Iterator[Row]:
