@@ -1,0 +1,278 @@
+"""One dumped operator against its golden operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ait_llm.core.comparison import Verdict
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.errors import AitError
+from ait_llm.opcheck.cases import (
+    REFUSALS,
+    evaluate,
+    first_line,
+    golden_of,
+    inputs_of,
+    needs_state_before,
+)
+from ait_llm.opcheck.judging import Judged, Produced, failure_verdict, judge
+from ait_llm.opcheck.outcome import Checked, Rerun
+from ait_llm.opcheck.ranks import Ranks, compute_group, needs_ranks
+from ait_llm.opcheck.rerun import Backend
+from ait_llm.opcheck.selection import Target
+from ait_llm.opcheck.standards import Standard, standards
+
+if TYPE_CHECKING:
+    import torch
+
+    from ait_llm.opcheck.golden import Arithmetic, GoldenOp, Result
+
+_BEFORE_ONLY = "the dump has only what was there before it ran; dump with -time 2, or give --rerun"
+OnFailure = Callable[[Target, Sequence["torch.Tensor | None"], Judged], None]
+
+
+@dataclass(frozen=True)
+class Checker:
+    """How operators are checked.
+
+    Attributes:
+        standard: name of the standard.
+        metrics: optional columns.
+        backend: runs each operator again; None to trust the dump alone.
+        ranks: finds the calls of other ranks; None if they are not looked for.
+        on_failure: gets the tensors of each output that failed.
+    """
+
+    standard: str = "classic"
+    metrics: Sequence[str] = ()
+    backend: Backend | None = None
+    ranks: Callable[[], Ranks] | None = None
+    on_failure: OnFailure | None = None
+
+    def check(self, target: Target) -> list[Checked]:
+        """Check one operator; whatever is wrong with it becomes its verdict."""
+        base = self._base(target)
+        golden = golden_of(target.type)
+        if target.missing or target.operation is None:
+            return [replace(base, reason=target.missing or "its tensors are not in the dump")]
+        if golden is None:
+            return [replace(base, reason=f"there is no golden {target.type}")]
+        try:
+            base = replace(base, stamp=stamp_of(target.operation))
+            return self._check(target, target.operation, golden, base)
+        except AitError as error:
+            return [replace(base, verdict=failure_verdict(error), reason=str(error))]
+        except REFUSALS as error:
+            reason = f"the golden {target.type} refuses its inputs ({first_line(error)})"
+            return [replace(base, verdict=Verdict.ERROR, reason=reason)]
+
+    def _base(self, target: Target) -> Checked:
+        operation = target.operation
+        return Checked(
+            op_id=target.op_id,
+            op_type=target.type,
+            verdict=Verdict.SKIPPED,
+            step=target.step,
+            device=target.device,
+            pid=target.pid,
+            params=json.dumps(dict(target.params), separators=(",", ":")),
+            path="" if operation is None else str(operation.path),
+            standard=self.standard,
+        )
+
+    def _check(
+        self, target: Target, operation: Operation, golden: GoldenOp, base: Checked
+    ) -> list[Checked]:
+        if reason := _described(operation.inputs):
+            return [replace(base, reason=reason)]
+        inputs = inputs_of(operation)
+        run = self._run(golden, operation, inputs, target.params)
+        if "after" not in operation.phases:
+            if self.backend is None:
+                return [replace(base, reason=_BEFORE_ONLY)]
+            produced = Produced({}, {}, _BEFORE_ONLY)
+        else:
+            if reason := _described(operation.outputs):
+                return [replace(base, reason=reason)]
+            produced = Produced(
+                {tensor.index: tensor.torch() for tensor in operation.outputs},
+                {t.index: t.torch() for t in _after(operation) if t.has_data and _filled(t)},
+            )
+        result = run(golden.recover(inputs, _listed(produced), target.params), _golden_arithmetic())
+        if needs_state_before(operation, bool(result.updated_inputs) or target.in_place):
+            reason = (
+                f"{target.type} works in place here and its inputs were only saved after it ran; "
+                "dump with -time 2"
+            )
+            return [replace(base, reason=reason)]
+        if result.updated_inputs and "before" not in operation.phases:
+            base = replace(
+                base,
+                note="its inputs were saved after it ran, so what it must leave as it was is not "
+                "checked; dump with -time 2 for that",
+            )
+        standard = standards.get(self.standard)
+        judged = judge(
+            golden,
+            inputs,
+            target.params,
+            produced,
+            standard,
+            base,
+            metrics=self.metrics,
+            run=run,
+        )
+        if self.backend is not None:
+            judged = self._again(self.backend, target, golden, inputs, judged, standard, base, run)
+        if self.on_failure is not None:
+            for item in judged:
+                if item.checked.verdict is Verdict.FAIL:
+                    self.on_failure(target, inputs, item)
+        return [item.checked for item in judged]
+
+    def _run(
+        self,
+        golden: GoldenOp,
+        operation: Operation,
+        inputs: Sequence[torch.Tensor | None],
+        params: Mapping[str, Any],
+    ) -> Callable[[Mapping[str, Any], Arithmetic], Result]:
+        if self.ranks is not None and needs_ranks(golden, params):
+            group = self.ranks().group(operation)
+            return _remembered(partial(compute_group, golden, group, operation))
+        return _remembered(partial(evaluate, golden, inputs))
+
+    def _again(
+        self,
+        backend: Backend,
+        target: Target,
+        golden: GoldenOp,
+        inputs: Sequence[torch.Tensor | None],
+        judged: Sequence[Judged],
+        standard: Standard,
+        base: Checked,
+        run: Callable[[Mapping[str, Any], Arithmetic], Result],
+    ) -> list[Judged]:
+        """Run the operator again and compare golden, rerun and dump."""
+        from ait_llm.opcheck.golden import DEVICE
+
+        params = next((item.params for item in judged if item.params is not None), target.params)
+        try:
+            if needs_ranks(golden, target.params):  # one process cannot run a collective
+                result = run(params, DEVICE)
+                again = Produced(dict(enumerate(result.outputs)), result.updated_inputs)
+            else:
+                again = backend.run(target.type, params, inputs)
+            rejudged = judge(golden, inputs, params, again, standard, base, run=run)
+        except (AitError, *REFUSALS) as error:
+            rerun = Rerun(
+                backend.name, Verdict.SKIPPED, cause=f"not run again: {first_line(error)}"
+            )
+            return [replace(i, checked=replace(i.checked, rerun=rerun)) for i in judged]
+        answers = {item.checked.output: item for item in rejudged}
+        return [_three_way(item, answers.get(item.checked.output), backend.name) for item in judged]
+
+
+def _remembered(
+    run: Callable[[Mapping[str, Any], Arithmetic], Result],
+) -> Callable[[Mapping[str, Any], Arithmetic], Result]:
+    """The same function, computing each result once."""
+    results: dict[tuple[str, Arithmetic], Result] = {}
+
+    def remembered(params: Mapping[str, Any], arithmetic: Arithmetic) -> Result:
+        key = (json.dumps(dict(params), sort_keys=True, default=str), arithmetic)
+        if key not in results:
+            results[key] = run(params, arithmetic)
+        return results[key]
+
+    return remembered
+
+
+def _three_way(item: Judged, again: Judged | None, backend: str) -> Judged:
+    """What follows from golden, dump and rerun of one output."""
+    checked = item.checked
+    if again is None or again.output is None:
+        reason = "" if again is None else again.checked.reason
+        cause = f"not run again: {reason or 'the rerun has no such output'}"
+        rerun = Rerun(backend, Verdict.SKIPPED, cause=cause)
+        return replace(item, checked=replace(checked, rerun=rerun))
+    same = None
+    if item.output is not None:
+        same = _agree(item, again)
+    fails = again.checked.verdict is Verdict.FAIL
+    verdict, reason, cause = checked.verdict, checked.reason, ""
+    if verdict is Verdict.FAIL and not fails:
+        cause = "the rerun is right and the dump is not: stale or overwritten memory"
+    elif verdict is Verdict.FAIL and same:
+        cause = "the rerun is wrong in the same way: the kernel"
+    elif verdict is Verdict.FAIL:
+        cause = "the rerun is wrong too, in another way: the kernel, and it is not reproducible"
+    elif fails:
+        cause = "the rerun is wrong: the kernel"
+        reason = f"{cause}, {again.checked.reason}"
+        verdict = Verdict.FAIL
+    elif verdict is Verdict.SKIPPED and item.output is None:
+        verdict, reason = again.checked.verdict, ""
+        cause = "only the rerun was checked; the dump has no output"
+    if cause and cause not in reason and checked.verdict is Verdict.FAIL:
+        reason = f"{reason}; {cause}"
+    rerun = Rerun(
+        backend, again.checked.verdict, same, cause, again.checked.rate, again.checked.max_relative
+    )
+    kept = item if item.output is not None else again
+    return replace(kept, checked=replace(checked, verdict=verdict, reason=reason, rerun=rerun))
+
+
+def _agree(item: Judged, again: Judged) -> bool:
+    """Whether dump and rerun hold the same, by the manual's levels."""
+    import torch
+
+    assert item.output is not None
+    assert again.output is not None
+    mine, rerun = item.output.mine, again.output.mine
+    if mine.shape != rerun.shape or mine.dtype != rerun.dtype:
+        return False
+    try:
+        return standards.get("classic")(replace(item.output, golden=rerun)).passed
+    except AitError:  # a type that the manual does not know
+        return torch.equal(mine, rerun)
+
+
+def _golden_arithmetic() -> Arithmetic:
+    from ait_llm.opcheck.golden import GOLDEN
+
+    return GOLDEN
+
+
+def _listed(produced: Produced) -> list[torch.Tensor | None]:
+    count = max(produced.outputs, default=-1) + 1
+    return [produced.outputs.get(index) for index in range(count)]
+
+
+def _after(operation: Operation) -> list[Tensor]:
+    return [t for t in operation.tensors if t.role == "in" and t.phase == "after"]
+
+
+def _filled(tensor: Tensor) -> bool:
+    return bool(tensor.shape) and 0 not in tensor.shape
+
+
+def _described(tensors: Sequence[Tensor]) -> str:
+    """Why values cannot be read that were never saved; empty where they were."""
+    for tensor in tensors:
+        if _filled(tensor) and not tensor.has_data:
+            return f"{tensor.name} was only described, without values; dump with --type tensor"
+    return ""
+
+
+def stamp_of(operation: Operation) -> tuple[int, int] | None:
+    """Bytes of all files of an operator and their last change in ns; None where one is gone."""
+    try:
+        stats = [tensor.path.stat() for tensor in operation.tensors]
+    except OSError:
+        return None
+    return sum(s.st_size for s in stats), max((s.st_mtime_ns for s in stats), default=0)
