@@ -123,7 +123,7 @@ class _Collected:
         known.add(key)
         self._origins.append(_with_shares(found, self._shares))
         if not failed and origin.index is not None:
-            self._failures[origin.index] = origin.evidence
+            self._failures[origin.index] = f"{origin.op}: {origin.evidence}"
 
     def findings(self) -> Findings:
         """All of it."""

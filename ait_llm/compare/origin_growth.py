@@ -63,22 +63,27 @@ def growth(values: RunValues, op: int) -> float:
 
 def _error_after(values: RunValues, value: int) -> float:
     """Error of a value, or of the first compared values computed from it."""
-    seen, pending = {value}, [value]
+    after = compared_after(values, [value])
+    return max((error for each in after if (error := values.error(each)) is not None), default=0.0)
+
+
+def compared_after(values: RunValues, numbers: Sequence[int]) -> list[int]:
+    """Those of some values that were compared, else the first compared ones computed from them."""
+    seen, pending = set(numbers), list(numbers)
     while pending:
-        errors = [error for each in pending if (error := values.error(each)) is not None]
-        if errors:
-            return max(errors)
+        compared = [each for each in pending if each in values.evidence]
+        if compared:
+            return compared
         following = [
             output.number
             for each in pending
             for use in values.flow.values[each].reads
             if values.is_leaf(use.op)
             for output in values.outputs(use.op)
-            if output.number not in seen
         ]
-        seen.update(following)
-        pending = following
-    return 0.0
+        pending = [each for each in dict.fromkeys(following) if each not in seen]
+        seen.update(pending)
+    return []
 
 
 def _errors_before(values: RunValues, value: int) -> list[float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from ait_llm.compare.introduced import Introduced, Unknown, introduced_error
-from ait_llm.compare.origin_growth import growth
+from ait_llm.compare.origin_growth import compared_after, growth
 from ait_llm.compare.origin_values import RunValues, Upstream
 from ait_llm.compare.origin_words import (
     after_all_cleared,
@@ -255,7 +255,10 @@ class Search:
         guilty = _guilty(results)
         if guilty is None:
             return None
-        return self._tolerated(self._recomputed(guilty, results, [], None), None)
+        outputs = [value.number for value in self.values.outputs(guilty)]
+        after = [self.values.evidence[each] for each in compared_after(self.values, outputs)]
+        shown = min((index for each in after for index in each.passed), default=None)
+        return self._tolerated(self._recomputed(guilty, results, [], None), shown)
 
     def _differing(self, value: int) -> Finding:
         readers = [use.op for use in self.values.flow.values[value].reads]

@@ -222,6 +222,16 @@ def test_only_recomputing_everything_shows_sums_in_16_bits() -> None:
     assert "times what float32 sums and one rounding permit" in origin.evidence
 
 
+def test_a_wrong_operation_that_was_not_compared_fails_where_it_is_seen_first() -> None:
+    chain = _chain({2: scaled(1.001)})
+    comparisons = chain.compare([0, 3, 4])
+    findings = _find(chain, comparisons, deep=True)
+    assert [origin.op_id for origin in findings.origins] == ["2"]
+    applied = apply_findings(comparisons, findings)
+    assert [item.verdict for item in applied] == [Verdict.PASS, Verdict.FAIL, Verdict.PASS]
+    assert applied[1].reason.startswith("LinearOperation_2: from its own inputs recomputed")
+
+
 def test_an_infinity_starts_where_inputs_are_finite() -> None:
     def spoil(out: Array) -> Array:
         spoilt = out.copy()
