@@ -13,6 +13,7 @@ from functools import cached_property
 
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.match.atb_torch.describe import is_float, shape_of, size_of, width_of
+from ait_llm.match.atb_torch.experts import find_experts
 from ait_llm.match.atb_torch.roles import Role, atb_role, torch_role
 from ait_llm.match.flow import Flow, Use, Value, flow
 from ait_llm.match.model import Run
@@ -80,11 +81,11 @@ class Side:
         operation = self.operations[op]
         if self.is_atb:
             return atb_role(operation)
-        has_modules = any(
-            torch_role(self.operations[member], has_modules=False) is not Role.OPERATOR
-            for member in self._members[op]
-        )
-        return torch_role(operation, has_modules=has_modules)
+        inside = {torch_role(self.operations[m], has_modules=False) for m in self._members[op]}
+        role = torch_role(operation, has_modules=bool(inside - {Role.OPERATOR}))
+        if role is Role.EXPERTS and inside - {Role.OPERATOR, Role.ACTIVATION}:
+            return Role.CONTAINER  # its experts are modules themselves
+        return role
 
     def value(self, op: int, tensor: Tensor) -> Value | None:
         """The value of a tensor of an operation."""
@@ -95,6 +96,10 @@ class Side:
         """Units in execution order; nothing within a unit is one."""
         units = []
         inner: set[int] = set()
+        experts = {} if self.is_atb else find_experts(*self._tree)
+        for members in experts.values():
+            for member in members:
+                inner.update((member, *self.within(member)))
         for op, role in enumerate(self.roles):
             if op in inner:
                 continue
@@ -103,7 +108,23 @@ class Side:
                 if unit is not None:
                     units.append(unit)
                     inner.update(self.within(op))
+        for block in experts:
+            unit = self._sum_over_experts(block, units)
+            if unit is not None:
+                end = max(self.within(block))
+                place = next((n for n, u in enumerate(units) if u.op > end), len(units))
+                units.insert(place, unit)
         return tuple(self._told_by_siblings(units))
+
+    @property
+    def _tree(self) -> tuple[Sequence[Operation], Sequence[Role], Sequence[int | None]]:
+        return self.operations, self.roles, self.flow.parents
+
+    def _sum_over_experts(self, block: int, units: list[Unit]) -> Unit | None:
+        """The block around experts as a unit; None if it computes more than their sum."""
+        inside = set(self.within(block))
+        beside = [unit for unit in units if unit.op in inside and unit.role is Role.LINEAR]
+        return self._unit(block, Role.EXPERTS) if len(beside) <= 1 else None
 
     @staticmethod
     def _told_by_siblings(units: list[Unit]) -> Iterator[Unit]:

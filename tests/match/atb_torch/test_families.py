@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from ait_llm.match.model import Match
 from ait_llm.match.views import Part, describe
@@ -20,7 +24,14 @@ from tests.match.atb_torch.checking import (
     unmatched_of,
     wrong_numbers,
 )
-from tests.match.atb_torch.families import FAMILIES, Runs, capture
+from tests.match.atb_torch.families import (
+    FAMILIES,
+    Runs,
+    capture,
+    capture_atb,
+    capture_torch,
+    random_weights,
+)
 
 # Operation of the ATB side within a layer, by module; {a} is the layer's own number there.
 _LLAMA_LAYER = {
@@ -299,3 +310,58 @@ def test_the_experts_chosen_are_compared_with_less_confidence(folder: Path) -> N
     ]
     assert numbers[0].golden.record.title == "root.model.layers.0.mlp.gate outtensor2"
     assert numbers[0].confidence < 0.7
+
+
+class _Expert(nn.Module):
+    def __init__(self, gate_up: Tensor, down: Tensor) -> None:
+        super().__init__()
+        gate, up = gate_up.chunk(2)
+        for name, weight in (("gate_proj", gate), ("up_proj", up), ("down_proj", down)):
+            linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+            linear.weight = nn.Parameter(weight, requires_grad=False)
+            self.add_module(name, linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.get_submodule("gate_proj")(x), self.get_submodule("up_proj")(x)
+        y: Tensor = self.get_submodule("down_proj")((functional.silu(gate.float()) * up).half())
+        return y
+
+
+class _Experts(nn.Module):
+    """Mixture of experts as models of one's own have it: each expert is a module."""
+
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        self.gate = nn.Linear(64, 4, bias=False)
+        self.gate.weight = block.gate.weight
+        weights = zip(block.experts.gate_up_proj, block.experts.down_proj, strict=True)
+        self.experts = nn.ModuleList(_Expert(*pair) for pair in weights)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        best = self.gate(flat).float().softmax(-1).topk(2, dim=-1)
+        weights = best.values / best.values.sum(-1, keepdim=True)
+        total = torch.zeros_like(flat, dtype=torch.float32)
+        for number, expert in enumerate(self.experts):
+            rows, place = (best.indices == number).nonzero(as_tuple=True)
+            total.index_add_(0, rows, expert(flat[rows]).float() * weights[rows, place, None])
+        return total.half().reshape(x.shape)
+
+
+def test_experts_that_are_modules_are_compared_as_their_sum(tmp_path: Path) -> None:
+    family = FAMILIES["mixtral"]
+    model: Any = random_weights(family.make())
+    mine = capture_atb(family, model, tmp_path / "mine")
+    for layer in model.model.layers:
+        layer.mlp = _Experts(layer.mlp)
+    golden = capture_torch(model, tmp_path / "golden")
+    found = matched(golden, mine)
+    assert wrong_numbers(found) == []
+    for number in (0, 1):
+        block = f"root.model.layers.{number}.mlp"
+        assert {
+            (f"{block}.gate", f"LinearOperation_{number + 2}_2_1"),
+            (block, f"MoeTokenUnpermuteOperation_{number + 2}_2_7"),
+            (block, f"Mlp_{number + 2}_2"),
+        } <= outputs(found)
+    assert not any(".experts." in match.golden.record.op for match in matches_of(found))
