@@ -12,6 +12,7 @@ _COMMANDS = {
     "compare": "ait_llm.cli.compare:compare",
     "doctor": "ait_llm.cli.doctor:doctor",
     "dump": "ait_llm.cli.dump:dump",
+    "opcheck": "ait_llm.cli.opcheck:opcheck",
     "show": "ait_llm.cli.show:show",
 }
 

@@ -30,12 +30,24 @@ class ProgressLine:
         self._width = 0
 
     def __call__(self, progress: Progress) -> None:
-        """Show it, unless something was shown a moment ago."""
+        """Show a comparison's progress, unless something was shown a moment ago."""
+        if self._is_due():
+            seconds = self._shown - self._started
+            self._write(describe(progress, seconds, bar=self._moving))
+
+    def show(self, text: str) -> None:
+        """Show a line, unless something was shown a moment ago."""
+        if self._is_due():
+            self._write(text)
+
+    def _is_due(self) -> bool:
         now = time.monotonic()
         if now - self._shown < (REDRAW_SECONDS if self._moving else LINE_SECONDS):
-            return
+            return False
         self._shown = now
-        text = describe(progress, now - self._started, bar=self._moving)
+        return True
+
+    def _write(self, text: str) -> None:
         if self._moving:
             columns = shutil.get_terminal_size().columns
             text = text[: columns - 1]

@@ -1,0 +1,274 @@
+"""``ait llm opcheck``: every operator of a dump against what it should have computed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ait_llm.cli.opcheck_text import summary_lines
+from ait_llm.cli.params import (
+    ListOption,
+    ManyOption,
+    WordsCommand,
+    absolute_path,
+    allow_skip_option,
+    comma_list,
+    json_option,
+    log_level_option,
+)
+from ait_llm.cli.progress import ProgressLine
+from ait_llm.compare import stop_on_signals
+from ait_llm.core.optional import import_optional
+from ait_llm.errors import UsageError
+from ait_llm.opcheck.outcome import FAIL_ON, FailOn, OpcheckReport
+from ait_llm.opcheck.pipeline import opcheck as check_dump
+from ait_llm.opcheck.plugins import load_golden
+from ait_llm.opcheck.reports import (
+    SUFFIXES,
+    as_json,
+    free_stem,
+    write_reports,
+    writers,
+)
+from ait_llm.opcheck.repro import Repros
+from ait_llm.opcheck.rerun import choose_backend
+from ait_llm.opcheck.selection import Wanted, operation_ids
+from ait_llm.report.files import make_folder
+
+LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
+
+
+def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else value or ()
+    return tuple(dict.fromkeys(name for text in texts for name in comma_list(text)))
+
+
+@click.command(cls=WordsCommand)
+@click.option(
+    "-i",
+    "--input",
+    "path",
+    required=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Tensors of ait llm dump --type tensor: OUTPUT_DIR/PID_TID/0/, or any folder of a dump.",
+)
+@click.option(
+    "-c",
+    "--csv-path",
+    "table",
+    callback=absolute_path,
+    metavar="FILE",
+    help="Table of ait llm dump --type op, operation_tensors_0.csv: the operators to check and "
+    "their parameters.  [default: all operators in the dump, with its own parameters]",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="./",
+    show_default=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Directory for the reports.",
+)
+@click.option(
+    "-ids",
+    "--operation-ids",
+    "ids",
+    cls=ListOption,
+    callback=_words,
+    metavar="ID,...",
+    help="Only these operations and what is within them: 24_1,2_3_5.",
+)
+@click.option(
+    "-opname",
+    "--operation-name",
+    "names",
+    cls=ListOption,
+    callback=_words,
+    metavar="NAME,...",
+    help="Only types that contain one of these, in any case: self,linear.",
+)
+@click.option(
+    "-metric",
+    "--precision-metric",
+    "metrics",
+    cls=ManyOption,
+    callback=_words,
+    metavar="NAME ...",
+    help="Further columns: abs (rate of the absolute error), cos_sim, kl.",
+)
+@click.option(
+    "-device",
+    "--device-id",
+    "device",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="The NPU of --atb-rerun.",
+)
+@click.option(
+    "-rerun",
+    "--atb-rerun",
+    "--rerun",
+    "rerun",
+    is_flag=True,
+    help="Run each operator again from its dumped inputs, with torch_atb on an NPU, else with "
+    "hostatb, and compare golden, rerun and dump.",
+)
+@click.option(
+    "--standard",
+    default="classic",
+    show_default=True,
+    metavar="NAME",
+    help="Precision standard.",
+)
+@click.option(
+    "--golden",
+    "golden",
+    cls=ManyOption,
+    metavar="MODULE ...",
+    help="Modules or .py files with golden operators of your own (@golden_op).",
+)
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1),
+    help="Threads; with --atb-rerun always one.  [default: one for each processor]",
+)
+@click.option(
+    "--format",
+    "formats",
+    cls=ManyOption,
+    callback=_words,
+    metavar="NAME ...",
+    help=f"Reports to write, one or more of {', '.join(SUFFIXES)}.  [default: csv, and xlsx where "
+    "openpyxl is installed]",
+)
+@click.option(
+    "--repro",
+    "repro",
+    callback=absolute_path,
+    metavar="DIR",
+    help="For each failure write a script and its tensors that show it without this tool.",
+)
+@click.option(
+    "--resume",
+    callback=absolute_path,
+    metavar="FILE",
+    help="Take over what the journal (.jsonl) of an interrupted check has, and do the rest.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(FAIL_ON),
+    default="fail",
+    show_default=True,
+    help="The mildest verdict that ends with exit code 1.",
+)
+@allow_skip_option
+@json_option
+@log_level_option(LEVELS)
+@click.pass_context
+def opcheck(
+    ctx: click.Context,
+    /,
+    path: Path,
+    table: Path | None,
+    output: Path,
+    ids: tuple[str, ...],
+    names: tuple[str, ...],
+    metrics: tuple[str, ...],
+    device: int,
+    rerun: bool,
+    standard: str,
+    golden: tuple[str, ...],
+    jobs: int | None,
+    formats: tuple[str, ...],
+    repro: Path | None,
+    resume: Path | None,
+    fail_on: FailOn,
+    allow_skip: bool,
+    as_json: bool,
+    log_level: str,
+) -> None:
+    """Check every operator of a dump against its golden operator, from its own dumped inputs.
+
+    \b
+    ait llm opcheck -i out/ait_dump -o report
+    ait llm opcheck -i out/ait_dump/tensors/0_4242/0 -c operation_tensors_0.csv -opname linear
+    ait llm opcheck -i out/ait_dump --format junit markdown --repro failures
+
+    Exits with 0 if every operator was checked and passed, with 1 if one fails, with 3 if
+    something could not be checked.
+    """
+    formats = formats or _default_formats()
+    for name in formats:  # what cannot be is told before hours of work, not after
+        writers.get(name)
+        if name == "xlsx":
+            import_optional("openpyxl", "--format xlsx", "xlsx")
+    wanted = Wanted(operation_ids(ids), names)
+    import_optional("torch", "computing golden operators")
+    for name in golden:
+        load_golden(name)
+    make_folder(output)
+    stem = free_stem(output)
+    journal = output / f"{stem}.jsonl"
+    if resume is not None and not resume.is_file():
+        raise UsageError(f"{resume}: no such file; --resume takes the .jsonl of an earlier check")
+    threads = 1 if rerun else jobs or os.cpu_count() or 1
+    _share_processors(threads)
+    repros = None if repro is None else Repros(repro)
+    with stop_on_signals() as stop, ProgressLine() as progress:
+        report = check_dump(
+            path,
+            table=table,
+            wanted=wanted,
+            standard=standard,
+            metrics=metrics,
+            backend=choose_backend(device) if rerun else None,
+            jobs=threads,
+            journal=journal,
+            resume=resume,
+            stop=stop,
+            on_progress=lambda done, total: progress.show(
+                f"checked {done:,} of {total:,} operators"
+            ),
+            on_failure=repros,
+        )
+    files = write_reports(report, formats, output, stem)
+    if report.partial:
+        files.append(journal)
+    else:
+        journal.unlink(missing_ok=True)
+    lines = summary_lines(report, files)
+    if repros is not None:
+        lines += [f"  repro   python {script}" for script in sorted(repros.scripts)]
+    if report.partial:
+        lines.append(f"  next    the same command with --resume {journal}")
+    click.echo("\n".join(lines), err=as_json)
+    code = report.exit_code(fail_on=fail_on, allow_skip=allow_skip)
+    if as_json:
+        click.echo(json.dumps(_machine(report, files, code)))
+    ctx.exit(code)
+
+
+def _default_formats() -> tuple[str, ...]:
+    return ("csv", "xlsx") if importlib.util.find_spec("openpyxl") else ("csv",)
+
+
+def _share_processors(threads: int) -> None:
+    """Let the threads of operators not multiply with those within one."""
+    import torch
+
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // threads))
+
+
+def _machine(report: OpcheckReport, files: list[Path], code: int) -> dict[str, object]:
+    found = as_json(report)
+    del found["outputs"]
+    return {**found, "exit_code": code, "reports": [str(path) for path in files]}

@@ -1,0 +1,123 @@
+"""What build servers read: JSON and JUnit XML."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import groupby
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
+
+from ait_llm.core.comparison import Verdict
+from ait_llm.opcheck.journal import as_record
+from ait_llm.opcheck.outcome import Checked, OpcheckReport
+from ait_llm.opcheck.reports.table import notes
+from ait_llm.opcheck.reports.writing import writers
+from ait_llm.report.files import replacing
+from ait_llm.report.wording import shape_text, short
+
+# What XML 1.0 has no way to write, not even as a reference.
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@writers.register("json")
+def write_json(report: OpcheckReport, path: Path) -> None:
+    """Write everything for machines."""
+    with replacing(path) as file:
+        json.dump(as_json(report), file, indent=1)
+        file.write("\n")
+
+
+def as_json(report: OpcheckReport) -> dict[str, object]:
+    """The report in JSON types."""
+    return {
+        "verdict": report.verdict.value,
+        "complete": report.complete,
+        "partial": report.partial,
+        "path": report.path,
+        "standard": report.standard,
+        "rerun": report.rerun,
+        "started": report.started,
+        "finished": report.finished,
+        "counts": {verdict.value: count for verdict, count in report.counts.items()},
+        "problems": [problem.text for problem in report.problems],
+        "outputs": [as_record(item) for item in report.items],
+    }
+
+
+@writers.register("junit")
+def write_junit(report: OpcheckReport, path: Path) -> None:
+    """Write JUnit XML: a suite for each type of operator, a case for each output.
+
+    FAIL is a failure, ERROR an error, SKIPPED a skipped case. What the dump lacks, and a check that
+    was interrupted, is an error in a suite of its own.
+    """
+    elements = {Verdict.FAIL: "failure", Verdict.ERROR: "error", Verdict.SKIPPED: "skipped"}
+    lacking = [problem.text for problem in report.problems if problem.decides]
+    if report.partial:
+        lacking.append("interrupted before everything was checked")
+    counts = report.counts
+    by_type = sorted(report.items, key=lambda item: item.op_type)
+    with replacing(path) as file:
+        file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
+        file.write(
+            f'<testsuites name="ait llm opcheck" tests="{len(by_type) + len(lacking)}" '
+            f'failures="{counts[Verdict.FAIL]}" errors="{counts[Verdict.ERROR] + len(lacking)}" '
+            f'skipped="{counts[Verdict.SKIPPED]}">\n'
+        )
+        for name, group in groupby(by_type, key=lambda item: item.op_type):
+            items = list(group)
+            found = [item.verdict for item in items]
+            file.write(
+                f'  <testsuite name={_quoted(name)} tests="{len(items)}" '
+                f'failures="{found.count(Verdict.FAIL)}" errors="{found.count(Verdict.ERROR)}" '
+                f'skipped="{found.count(Verdict.SKIPPED)}">\n'
+            )
+            for item in items:
+                case = (
+                    f"{item.output or 'operator'} step {item.step} process {item.device}_{item.pid}"
+                )
+                start = f"    <testcase classname={_quoted(item.op)} name={_quoted(case)}"
+                element = elements.get(item.verdict)
+                if element is None:
+                    file.write(start + "/>\n")
+                    continue
+                file.write(
+                    f"{start}>\n      <{element} message={_quoted(item.reason)}>"
+                    f"{escape(_legal(_details(item)))}</{element}>\n    </testcase>\n"
+                )
+            file.write("  </testsuite>\n")
+        if lacking:
+            file.write(
+                f'  <testsuite name="completeness" tests="{len(lacking)}" failures="0" '
+                f'errors="{len(lacking)}" skipped="0">\n'
+            )
+            for text in lacking:
+                file.write(
+                    f'    <testcase classname="completeness" name={_quoted(text)}>'
+                    f"<error message={_quoted(text)}/></testcase>\n"
+                )
+            file.write("  </testsuite>\n")
+        file.write("</testsuites>\n")
+
+
+def _details(item: Checked) -> str:
+    lines = [f"tensors: {item.path}", f"parameters: {item.params}"]
+    if item.dtype:
+        lines.append(f"output: {item.dtype} {shape_text(item.shape)}")
+    if item.limit:
+        lines.append(f"standard: {item.standard} {item.limit}")
+    if item.rate is not None:
+        lines.append(f"within the relative error: {short(item.rate)}%")
+    if item.max_relative is not None:
+        lines.append(f"largest relative error: {short(item.max_relative)}")
+    lines += [text for text in (notes(item),) if text]
+    return "\n".join(lines)
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def _quoted(text: str) -> str:
+    return quoteattr(_legal(text))
