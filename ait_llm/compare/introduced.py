@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ait_llm.compare.introduced_limits import Excess, excess
 from ait_llm.core.optional import import_optional
 from ait_llm.dumps.model import Operation
-from ait_llm.errors import AitError
+from ait_llm.errors import AitError, MissingDependencyError
 from ait_llm.formats.elements import Array
 from ait_llm.opcheck.cases import (
     REFUSALS,
@@ -100,11 +100,11 @@ def introduced_error(operation: Operation, *, in_place: bool = False) -> Introdu
     Args:
         operation: an operator, no graph, with dumped inputs and outputs.
         in_place: an output of it is the memory of one of its inputs.
-
-    Raises:
-        MissingDependencyError: torch is not installed.
     """
-    import_optional("torch", "telling inherited from introduced error")
+    try:
+        import_optional("torch", "recomputing an operation")
+    except MissingDependencyError as error:
+        return Unknown(str(error))
     golden = golden_of(operation.type)
     if golden is None:
         return Unknown(f"there is no golden {operation.type}")

@@ -18,7 +18,7 @@ from ait_llm.compare.origin_inherited import inherited_error
 from ait_llm.compare.origin_search import Finding, Search
 from ait_llm.compare.origin_values import RunValues, record_key
 from ait_llm.core.comparison import Comparison, Origin, Verdict
-from ait_llm.errors import AitError, MissingDependencyError
+from ait_llm.errors import AitError
 from ait_llm.match.model import Match, Run
 
 
@@ -44,7 +44,7 @@ class Findings:
         shares: by index of the comparison, for those of operations that were recomputed.
         failures: by index of a comparison that passed, why it fails nevertheless: recomputation
             shows that an operation is wrong within the tolerance.
-        problem: why nothing could be recomputed, empty if it could.
+        problem: why origins could not be found, empty if they could.
     """
 
     origins: tuple[Origin, ...] = ()
@@ -85,9 +85,6 @@ def find_origins(
         if deep or failed or grown:
             try:
                 collected.add(search, search.find(grown), failed=failed)
-            except MissingDependencyError as error:
-                collected.problem = str(error)
-                break
             except AitError as error:
                 collected.problem = f"step {run.step}: where the error started is unknown: {error}"
         earlier.append(search)

@@ -11,10 +11,11 @@ import pytest
 from memory_runs import MemoryOperation, operation
 from numpy.typing import NDArray
 
+from ait_llm.compare import introduced
 from ait_llm.compare.origin import Findings, apply_findings, find_origins
 from ait_llm.core import OpId
 from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
-from ait_llm.errors import FormatError
+from ait_llm.errors import FormatError, MissingDependencyError
 from ait_llm.match.model import Match, Run, Source, record_of
 from ait_llm.topology import Graph, Node
 
@@ -157,6 +158,20 @@ def test_compared_inputs_and_outputs_suffice_without_recomputing() -> None:
     (origin,) = _find(chain, chain.compare(range(LENGTH))).origins
     assert (origin.op_id, origin.certain) == ("2", True)
     assert "its 1 compared inputs agree" in origin.evidence
+
+
+def test_without_torch_comparisons_alone_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(module: str, purpose: str) -> None:
+        raise MissingDependencyError(f"{purpose} needs {module}")
+
+    monkeypatch.setattr(introduced, "import_optional", refuse)
+    chain = _chain({2: scaled(1.1)})
+    (origin,) = _find(chain, chain.compare(range(LENGTH))).origins
+    assert (origin.op_id, origin.certain) == ("2", True)
+    (origin,) = _find(chain, chain.compare([0, 4])).origins
+    assert (origin.op_id, origin.certain) == ("1", False)
+    assert origin.candidates == tuple(f"LinearOperation_{place}" for place in (2, 3, 4))
+    assert "recomputing an operation needs torch" in origin.evidence
 
 
 def test_an_error_that_grew_is_not_blamed_on_the_last_operation() -> None:
