@@ -98,7 +98,7 @@ class _Collected:
         self.problem = ""
         self._comparisons = comparisons
         self._matches = matches
-        self._origins: list[Origin] = []
+        self._origins: list[tuple[tuple[int, int, int, int], Origin]] = []
         self._shares: dict[int, Shares] = {}
         self._failures: dict[int, str] = {}
         self._known: dict[tuple[int, int], set[tuple[str, int]]] = {}
@@ -118,13 +118,16 @@ class _Collected:
         if (known and not found.own) or key in known:
             return
         known.add(key)
-        self._origins.append(_with_shares(found, self._shares))
+        place = (origin.device, origin.pid, found.step, found.op)
+        self._origins.append((place, _with_shares(found, self._shares)))
         if not failed and origin.index is not None:
             self._failures[origin.index] = f"{origin.op}: {origin.evidence}"
 
     def findings(self) -> Findings:
         """All of it."""
-        return Findings(tuple(self._origins), self._shares, self._failures, self.problem)
+        ordered = sorted(self._origins, key=lambda each: each[0])
+        origins = tuple(origin for _, origin in ordered)
+        return Findings(origins, self._shares, self._failures, self.problem)
 
 
 def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> list[Comparison]:

@@ -35,12 +35,14 @@ class Finding:
 
     Attributes:
         origin: where it started.
+        step: of the run that it is in.
         op: index of the operation in the run.
         own: the operation itself was seen to go wrong; else a former run may have caused it.
         defined_otherwise: it computes rightly, but not what golden does.
     """
 
     origin: Origin
+    step: int
     op: int
     own: bool
     defined_otherwise: bool = False
@@ -267,7 +269,7 @@ class Search:
         text = by_differing_input(self.values, op, value, self._comparisons)
         known = self.values.evidence[value]
         found = self._finding(op, text, True, ())
-        return Finding(replace(found.origin, index=min(known.failed)), op, own=False)
+        return replace(found, origin=replace(found.origin, index=min(known.failed)), own=False)
 
     def _finding(self, op: int, evidence: str, certain: bool, others: Iterable[int]) -> Finding:
         operation = self.values.run.operations[op]
@@ -292,6 +294,7 @@ class Search:
                 candidates=tuple(self.values.run.operations[other].name for other in others),
                 introduced=measured.error if isinstance(measured, Introduced) else None,
             ),
+            self.values.run.step,
             op,
             own or measured is None or isinstance(measured, Unknown),
         )

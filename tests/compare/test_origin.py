@@ -414,6 +414,29 @@ def test_what_an_earlier_step_left_in_a_cache_is_found_there(named: bool) -> Non
     assert "of step 1 (0.3 relative error), which reads it from a cache" in origin.evidence
 
 
+def test_an_earlier_origin_that_a_later_step_shows_comes_first() -> None:
+    runs, comparisons = _decode(1.5, named=True)
+    late, _ = _decode(1.5, named=True)
+    third = Run("atb", 0, 1, 2, [replace(each, step=2) for each in late[1].operations])
+    wrong = runs[1].operations[0]
+    cache = wrong.outputs[0].array.copy()
+    cache.reshape(32, 2, 8)[4] += 1
+    spoilt = [replace(wrong.outputs[0], array=cache), wrong.outputs[1]]
+    read = runs[1].operations[1]
+    again = replace(
+        read,
+        inputs=[replace(read.inputs[0], array=cache), read.inputs[1]],
+        outputs=[replace(read.outputs[0], array=cache[:1].copy())],
+    )
+    second = replace(runs[1], operations=[replace(wrong, outputs=spoilt), again])
+    shown = _comparison(third.operations[1], "out", 0, 0.3)
+    findings = find_origins([*comparisons, *_of_first(runs), shown], [runs[0], second, third])
+    assert [origin.op for origin in findings.origins] == [
+        "ReshapeAndCacheOperation_0_0",
+        "ReshapeAndCacheOperation_1_0",
+    ]
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_cache_of_steps_that_were_not_captured_may_have_been_wrong_before(named: bool) -> None:
     runs, comparisons = _decode(1.5, named=named)
