@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ait_llm.opcheck.golden import golden_op
+    from ait_llm.opcheck.golden import Result, golden_op
     from ait_llm.opcheck.kernels import CheckedKernel, check
     from ait_llm.opcheck.pipeline import opcheck
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 _PLACES = {
     "CheckedKernel": "kernels",
     "check": "kernels",
+    "Result": "golden",
     "golden_op": "golden",
     "opcheck": "pipeline",
 }
 
-__all__ = ["CheckedKernel", "check", "golden_op", "opcheck"]
+__all__ = ["CheckedKernel", "Result", "check", "golden_op", "opcheck"]
 
 
 def __getattr__(name: str) -> Any:  # whatever the module holds
