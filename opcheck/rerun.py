@@ -66,7 +66,7 @@ class AtbBackend:
 
         stem = _stem(type_name, inputs)
         operation = self.module.Operation(self._param(stem, params))
-        names = _tensor_names(f"{stem}Operation", params)
+        names = _tensor_names(stem, params)
         given = []
         for index in range(max(operation.input_num, len(inputs))):
             tensor = inputs[index] if index < len(inputs) else None
@@ -125,15 +125,16 @@ def _snake(key: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", key).lower()
 
 
-def _tensor_names(type_name: str, params: Mapping[str, Any]) -> Sequence[str]:
+def _tensor_names(stem: str, params: Mapping[str, Any]) -> Sequence[str]:
+    """Names of the inputs, of which those on the host are known; () of an unknown operator."""
     from ait_llm.hostatb.operators import operator_specs
+    from ait_llm.hostatb.params import param_types
 
-    if type_name not in operator_specs:
+    if f"{stem}Operation" not in operator_specs:
         return ()
-    try:
-        return operator_specs.get(type_name).tensor_names(params)[0]
-    except KeyError:
-        return ()  # a parameter that decides on the tensors was not printed
+    param = param_types.get(f"{stem}Param")()  # with the defaults of what was not printed
+    _fill(param, params)
+    return operator_specs.get(f"{stem}Operation").tensor_names(param.entries(False))[0]
 
 
 def choose_backend(device: int) -> Backend:
