@@ -1,0 +1,93 @@
+"""docs/opcheck.md is true: its options, its columns, its levels, and its examples."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from ait_llm.cli.opcheck import opcheck
+from ait_llm.core import DType
+from ait_llm.opcheck.element_errors import LEVELS
+from ait_llm.opcheck.outcome import OpcheckReport
+from ait_llm.opcheck.reports.table import columns
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "opcheck.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    return PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_the_table_lists_exactly_the_options_of_the_command() -> None:
+    rows = re.findall(r"^\| (`-[^|]*) \|", section("Options"), re.MULTILINE)
+    documented = [tuple(re.findall(r"`([^`]+)`", row)) for row in rows]
+    assert documented == [
+        tuple(param.opts) for param in opcheck.params if isinstance(param, click.Option)
+    ]
+
+
+def test_the_page_names_every_column_in_its_order() -> None:
+    report = OpcheckReport("", [], metrics=("abs", "cos_sim", "kl"), rerun="hostatb")
+    named = re.findall(r"`([^` ]+)`", section("The report"))
+    places = [named.index(name) for name in columns(report)]
+    assert places == sorted(places)
+
+
+def test_the_page_has_the_levels_of_the_standard() -> None:
+    rows = re.findall(r"^\| ([a-z].*) \| (\S+).* \| (\S+) % \|", section("Standards"), re.MULTILINE)
+    documented = {
+        name: (float(error), float(rate))
+        for names, error, rate in rows
+        for name in names.split(", ")
+    }
+    assert documented == {
+        dtype.torch_name: (level.error, level.rate) for dtype, level in LEVELS.items()
+    }
+    assert DType.BFLOAT16 in LEVELS
+
+
+def test_the_python_example_prints_what_the_page_shows() -> None:
+    code, expected = re.findall(r"```(?:python)?\n(.*?)```", section("Kernels of your own"), re.S)[
+        :2
+    ]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(code, {})
+    assert shown.getvalue() == expected
+
+
+def normal(text: str) -> list[str]:
+    """Lines without what differs between runs and machines."""
+    text = re.sub(r"/\S*/(report|failures)/", r"/\1/", text)
+    text = re.sub(r"result_\d{8}_\d{6}", "result_STAMP", text)
+    return re.sub(r"step0_0_\d+", "step0_0_PID", text).splitlines()
+
+
+@pytest.mark.native
+def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
+    example, capture = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)[:2]
+    command, _, expected = example.partition("\n")
+    for line in (capture.strip(), command):
+        words = shlex.split(line.removeprefix("$ "))
+        words = [word.replace("python ", f"{sys.executable} ") for word in words]
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ATB_")}
+        done = subprocess.run(
+            [sys.executable, "-m", "ait_llm", *words[1:]],
+            cwd=tmp_path,
+            env={**kept, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == (1 if line is command else 0), done.stderr
+    assert normal(done.stdout) == normal(expected)
