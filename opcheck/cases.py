@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ait_llm.core import FORMAT_FRACTAL_NZ, DType
 from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.formats import to_torch
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +35,7 @@ IDEMPOTENT = frozenset(
         "SetValueOperation",
     }
 )
+_NZ_DIMS = 4  # storage dims of a batch of matrices
 # Dumped parameters and shapes come from another library, of any version.
 REFUSALS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -57,7 +62,11 @@ def outputs_of(operation: Operation) -> dict[int, torch.Tensor]:
     Raises:
         FormatError: values were not saved, or a file is damaged.
     """
-    return {tensor.index: tensor.torch() for tensor in operation.outputs}
+    return {
+        tensor.index: values_of(tensor)
+        for tensor in operation.outputs
+        if tensor.dtype is not DType.UNDEFINED  # an optional output that was not asked for
+    }
 
 
 def values_by_index(tensors: Sequence[Tensor]) -> list[torch.Tensor | None]:
@@ -74,7 +83,28 @@ def values_by_index(tensors: Sequence[Tensor]) -> list[torch.Tensor | None]:
 
 
 def _values(tensor: Tensor) -> torch.Tensor | None:
-    return None if 0 in tensor.shape or not tensor.shape else tensor.torch()
+    return values_of(tensor) if is_filled(tensor) else None
+
+
+def is_filled(tensor: Tensor) -> bool:
+    """True for a tensor with elements; ATB describes an absent optional one by no dims."""
+    return bool(tensor.shape) and 0 not in tensor.shape
+
+
+def values_of(tensor: Tensor) -> torch.Tensor:
+    """The values as a golden operator takes them.
+
+    FRACTAL_NZ stays in its storage dims. A weight that a framework cast in place has the dims of
+    the matrix in its header and blocks in its data; it becomes that matrix.
+
+    Raises:
+        FormatError: as :func:`inputs_of`.
+    """
+    if 0 in tensor.shape:  # there is no data, and nothing is missing
+        return to_torch(np.empty(tensor.shape, tensor.dtype.numpy_type or np.float32), tensor.dtype)
+    if tensor.format == FORMAT_FRACTAL_NZ and len(tensor.shape) < _NZ_DIMS:
+        return to_torch(tensor.nd(), tensor.dtype)
+    return tensor.torch()
 
 
 def evaluate(

@@ -17,7 +17,10 @@ from ait_llm.opcheck.cases import (
     first_line,
     golden_of,
     inputs_of,
+    is_filled,
     needs_state_before,
+    outputs_of,
+    values_of,
 )
 from ait_llm.opcheck.judging import Judged, Produced, failure_verdict, judge
 from ait_llm.opcheck.outcome import Checked, Rerun
@@ -59,6 +62,9 @@ class Checker:
         golden = golden_of(target.type)
         if target.missing or target.operation is None:
             return [replace(base, reason=target.missing or "its tensors are not in the dump")]
+        if target.is_graph:
+            reason = "it is a graph whose operators were not captured; dump with -child true"
+            return [replace(base, reason=reason)]
         if golden is None:
             return [replace(base, reason=f"there is no golden {target.type}")]
         try:
@@ -99,17 +105,19 @@ class Checker:
             if reason := _described(operation.outputs):
                 return [replace(base, reason=reason)]
             produced = Produced(
-                {tensor.index: tensor.torch() for tensor in operation.outputs},
-                {t.index: t.torch() for t in _after(operation) if t.has_data and _filled(t)},
+                outputs_of(operation),
+                {t.index: values_of(t) for t in _after(operation) if t.has_data and is_filled(t)},
             )
         result = run(golden.recover(inputs, _listed(produced), target.params), _golden_arithmetic())
-        if needs_state_before(operation, bool(result.updated_inputs) or target.in_place):
+        reused = target.overwritten - set(result.updated_inputs)
+        before = "before" in operation.phases
+        if needs_state_before(operation, bool(result.updated_inputs)) or (reused and not before):
             reason = (
                 f"{target.type} works in place here and its inputs were only saved after it ran; "
                 "dump with -time 2"
             )
             return [replace(base, reason=reason)]
-        if result.updated_inputs and "before" not in operation.phases:
+        if result.updated_inputs and not before:
             base = replace(
                 base,
                 note="its inputs were saved after it ran, so what it must leave as it was is not "
@@ -257,14 +265,10 @@ def _after(operation: Operation) -> list[Tensor]:
     return [t for t in operation.tensors if t.role == "in" and t.phase == "after"]
 
 
-def _filled(tensor: Tensor) -> bool:
-    return bool(tensor.shape) and 0 not in tensor.shape
-
-
 def _described(tensors: Sequence[Tensor]) -> str:
     """Why values cannot be read that were never saved; empty where they were."""
     for tensor in tensors:
-        if _filled(tensor) and not tensor.has_data:
+        if is_filled(tensor) and not tensor.has_data:
             return f"{tensor.name} was only described, without values; dump with --type tensor"
     return ""
 

@@ -48,7 +48,8 @@ class Target:
         op_id, type, step, device, pid: which.
         operation: what was dumped; None where nothing was.
         params: its parameters.
-        in_place: an output has the memory of an input, by the graph.
+        overwritten: inputs whose memory an output has, by the graph.
+        is_graph: the graph says that it consists of operators, of which none was captured.
         missing: why it cannot be checked; empty where it can.
     """
 
@@ -59,7 +60,8 @@ class Target:
     pid: int
     operation: Operation | None
     params: Mapping[str, Any] = field(default_factory=dict)
-    in_place: bool = False
+    overwritten: frozenset[int] = frozenset()
+    is_graph: bool = False
     missing: str = ""
 
 
@@ -125,7 +127,7 @@ class Selection:
             if key not in used and self._wanted.selects(row.op_id, row.type):
                 missing = f"line {row.line} of the table names it; its tensors are not in the dump"
                 place = (key[1], row.type, key[0] or 0, -1, -1)
-                found.append(Target(*place, None, row.params, False, missing))
+                found.append(Target(*place, None, row.params, missing=missing))
         return found
 
     @cached_property
@@ -168,14 +170,23 @@ class Selection:
         try:
             params = dict(operation.params)
         except AitError as error:
-            return Target(*place, operation, {}, False, str(error))
+            return Target(*place, operation, missing=str(error))
         if row is not None and row.params:
             params = dict(row.params)
         elif not params and node is not None and isinstance(node.param, dict):
             params = dict(node.param)
-        in_place = node is not None and bool(set(node.inputs) & set(node.outputs))
-        missing = self._missing(operation, row)
-        return Target(*place, operation, params, in_place, missing)
+        overwritten: frozenset[int] = frozenset()
+        if node is not None:
+            names = enumerate(node.inputs)
+            overwritten = frozenset(index for index, name in names if name in node.outputs)
+        return Target(
+            *place,
+            operation,
+            params,
+            overwritten,
+            node is not None and node.is_graph,
+            self._missing(operation, row),
+        )
 
     def _missing(self, operation: Operation, row: IoRow | None) -> str:
         key = (operation.pid, operation.step, str(operation.op_id))
@@ -218,7 +229,7 @@ class Selection:
                     continue
                 seen.add(key)
                 place = (loss.op, loss.type, loss.step, *ours)
-                yield Target(*place, None, {}, False, _lost_text(loss))
+                yield Target(*place, None, missing=_lost_text(loss))
 
     def _is_graph(self, pid: int, op_id: OpId | None) -> bool:
         if op_id is None or (node := self._nodes.get((pid, op_id))) is None:

@@ -11,9 +11,13 @@ import torch
 from operator_dumps import LINEAR, OperatorDump, table_row
 from torch import Tensor
 
+from ait_llm.core import DType, TensorDesc
 from ait_llm.core.comparison import Verdict
 from ait_llm.core.ids import OpId
 from ait_llm.errors import FormatError, UnknownNameError, UsageError
+from ait_llm.formats import write_tensor
+from ait_llm.formats.layout import nd_to_nz
+from ait_llm.opcheck.golden import GoldenOp, Result, golden_ops
 from ait_llm.opcheck.outcome import Checked, OpcheckReport
 from ait_llm.opcheck.pipeline import opcheck
 from ait_llm.opcheck.selection import Wanted
@@ -382,3 +386,52 @@ def test_a_dump_of_modules_is_refused(tmp_path: Path) -> None:
     torch.save(torch.ones(2), folder / "output.pth")
     with pytest.raises((UsageError, FormatError)):
         opcheck(tmp_path)
+
+
+def test_memory_of_another_input_in_place_is_no_cache_write(dump: OperatorDump) -> None:
+    inputs, outputs = _cache()
+    dump.add("0_Layer/0_ReshapeAndCacheOperation", inputs, outputs, {})
+    node = {"opName": "ReshapeAndCacheOperation_0_0", "opType": "ReshapeAndCacheOperation"}
+    names = {"inTensors": ["k", "v", "kc", "vc", "slots"], "param": None}
+    dump.layer("Layer_0", [{**node, **names, "outTensors": ["kc", "vc"]}])
+    assert {item.verdict for item in opcheck(dump.root).items} == {Verdict.PASS}
+    dump.layer("Layer_0", [{**node, **names, "outTensors": ["k", "vc"]}])
+    assert "works in place" in only(opcheck(dump.root)).reason
+
+
+def test_a_graph_without_its_operators_is_not_checked(dump: OperatorDump) -> None:
+    x, _, right = product()
+    dump.add("0_Layer", [x], [right])
+    node = {"opName": "LinearOperation_0_0", "opType": "LinearOperation", "param": LINEAR}
+    dump.layer("Layer_0", [{**node, "inTensors": ["a", "b"], "outTensors": ["c"]}])
+    item = only(opcheck(dump.root))
+    assert item.verdict is Verdict.SKIPPED
+    assert "-child true" in item.reason
+
+
+def test_an_empty_output_that_is_only_described_passes(
+    dump: OperatorDump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = GoldenOp(
+        "NoneOperation",
+        lambda inputs, params, arithmetic: Result((torch.empty(0, 3).half(),)),
+        lambda descs, params: (TensorDesc(DType.FLOAT16, (0, 3)),),
+    )
+    monkeypatch.setitem(golden_ops._entries, "NoneOperation", none)
+    for path, shape in (("0_NoneOperation", (0, 3)), ("1_NoneOperation", (2, 3))):
+        folder = dump.add(path, [torch.ones(2, 3)], [])
+        file = folder / "after" / "outtensor0.bin"
+        write_tensor(file, None, TensorDesc(DType.FLOAT16, shape))
+    empty, described = opcheck(dump.root).items
+    assert empty.verdict is Verdict.PASS
+    assert described.verdict is Verdict.SKIPPED
+    assert "was only described" in described.reason
+
+
+def test_a_weight_cast_to_blocks_in_place_is_read_as_its_matrix(dump: OperatorDump) -> None:
+    x, weight, right = product()
+    folder = dump.add("0_LinearOperation", [x, None], [right], LINEAR)
+    blocks = nd_to_nz(weight.numpy(), 16)
+    file = folder / "after" / "intensor1.bin"
+    write_tensor(file, blocks.reshape(64, 16), TensorDesc(DType.FLOAT16, (64, 16), 29))
+    assert only(opcheck(dump.root)).verdict is Verdict.PASS
