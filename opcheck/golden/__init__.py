@@ -12,9 +12,11 @@ import pkgutil
 
 from ait_llm.opcheck.golden.base import (
     DEVICE,
+    EXACT,
     GOLDEN,
     Arithmetic,
     GoldenOp,
+    KernelArithmetic,
     Params,
     Refusal,
     RefusedError,
@@ -30,9 +32,11 @@ for _module in pkgutil.iter_modules(__path__):
 
 __all__ = [
     "DEVICE",
+    "EXACT",
     "GOLDEN",
     "Arithmetic",
     "GoldenOp",
+    "KernelArithmetic",
     "Params",
     "Refusal",
     "RefusedError",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, collective_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, collective_op
 from ait_llm.opcheck.golden.ranks import MOVED, counts, of_all_ranks, piece, rank_size
 from ait_llm.opcheck.golden.shapes import (
     F16,
@@ -37,7 +37,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (replace(descs[0], (descs[4].shape[0], *descs[0].shape[1:])),)
 
 
-@collective_op(NAME, infer_shape=infer_shape)
+@collective_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

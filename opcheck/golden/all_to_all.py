@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, collective_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, collective_op
 from ait_llm.opcheck.golden.ranks import check_moved, of_all_ranks, rank_size
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -49,7 +49,7 @@ def _recover(
     return {**params, "transpose": x is not None and y is not None and x.shape != y.shape}
 
 
-@collective_op(NAME, infer_shape=infer_shape, recover=_recover)
+@collective_op(NAME, infer_shape=infer_shape, recover=_recover, kernel=MOVES)
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

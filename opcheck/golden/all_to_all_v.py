@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, collective_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, collective_op
 from ait_llm.opcheck.golden.ranks import MOVED, check_moved, counts, of_all_ranks, piece, rank_size
 from ait_llm.opcheck.golden.shapes import (
     I8,
@@ -80,7 +80,7 @@ def _exchange(
     return tuple(results)
 
 
-@collective_op(NAME, infer_shape=infer_shape)
+@collective_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:
@@ -94,7 +94,7 @@ def compute_ranks(
     return _exchange(NAME, tensors, tables, [sum(table[2]) for table in tables])
 
 
-@collective_op(BY_TENSORS, infer_shape=infer_shape_by_tensors)
+@collective_op(BY_TENSORS, infer_shape=infer_shape_by_tensors, kernel=MOVES)
 def compute_ranks_by_tensors(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import F16, I64, check_count, check_dtypes, same
 from ait_llm.opcheck.golden.support import ints_param, refused, tensor_at
 
@@ -41,7 +41,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (TensorDesc(descs[0].dtype, _view(params, descs[0].elements)[0]),)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``out[i, j, ...] = x_flat[offset + i * stride[0] + j * stride[1] + ...]``."""
     x = tensor_at(NAME, inputs, 0)

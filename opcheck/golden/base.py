@@ -90,6 +90,37 @@ class Arithmetic:
 
 GOLDEN = Arithmetic()
 DEVICE = Arithmetic(float32_compute=torch.float32)
+# What no kernel computes: the reference of error bounds.
+EXACT = Arithmetic(half_compute=torch.float64, round_output=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArithmetic:
+    """How a correct kernel of an operator computes: what its contract permits, and nothing more.
+
+    Unless it says otherwise, a kernel adds up in float32, in any order, and rounds once to the
+    output's data type, to nearest.
+
+    Attributes:
+        moves: it copies, selects or orders bits and computes nothing.
+        quantises: its int8 outputs are rounded numbers, which may fall either way at a tie.
+        roundings: how often values on the way to the output are stored in the input's 16 bits.
+        products: it sums products of its floating inputs, linear in each. On absolute values the
+            operator then is the bound of every partial sum.
+    """
+
+    moves: bool = False
+    quantises: bool = False
+    roundings: int = 0
+    products: bool = False
+
+
+FLOAT32_KERNEL = KernelArithmetic()
+MOVES = KernelArithmetic(moves=True)
+QUANTISES = KernelArithmetic(quantises=True)
+PRODUCTS = KernelArithmetic(products=True)
+# Scores, probabilities and partial outputs in 16 bits, as the fast attention kernels keep them.
+ATTENTION = KernelArithmetic(roundings=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +148,7 @@ ComputeRanks = Callable[
 Recover = Callable[[Sequence[Tensor | None], Sequence[Tensor | None], Params], Params]
 Accepts = Callable[[Sequence[Tensor | None], Sequence[Tensor], Params], bool]
 Alternatives = Callable[[Params], tuple[Params, ...]]
+Kernel = Callable[[Params], KernelArithmetic]
 
 
 def _as_given(
@@ -127,6 +159,14 @@ def _as_given(
 
 def _none(params: Params) -> tuple[Params, ...]:
     return ()
+
+
+def _float32_kernel(params: Params) -> KernelArithmetic:
+    return FLOAT32_KERNEL
+
+
+def _declared(kernel: KernelArithmetic | Kernel) -> Kernel:
+    return (lambda params: kernel) if isinstance(kernel, KernelArithmetic) else kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +192,7 @@ class GoldenOp:
         accepts: for operators that draw at random or order equal values, whether outputs that are
             not the golden ones are legal all the same. It looks at all outputs. None where only
             the golden ones are.
+        kernel: how a correct kernel computes with given parameters.
     """
 
     name: str
@@ -161,6 +202,7 @@ class GoldenOp:
     recover: Recover = _as_given
     alternatives: Alternatives = _none
     accepts: Accepts | None = None
+    kernel: Kernel = _float32_kernel
 
 
 golden_ops: Registry[GoldenOp] = Registry("operator")
@@ -173,12 +215,19 @@ def golden_op(
     recover: Recover = _as_given,
     alternatives: Alternatives = _none,
     accepts: Accepts | None = None,
+    kernel: KernelArithmetic | Kernel = FLOAT32_KERNEL,
 ) -> Callable[[Compute], Compute]:
-    """Decorate a compute function to register it as the golden operator ``name``."""
+    """Decorate a compute function to register it as the golden operator ``name``.
+
+    ``kernel`` declares how correct kernels compute, once for all parameters or as a function of
+    them; error bounds follow from it.
+    """
 
     def add(compute: Compute) -> Compute:
         golden_ops.register(name, *aliases)(
-            GoldenOp(name, compute, infer_shape, None, recover, alternatives, accepts)
+            GoldenOp(
+                name, compute, infer_shape, None, recover, alternatives, accepts, _declared(kernel)
+            )
         )
         return compute
 
@@ -195,6 +244,7 @@ def collective_op(
     infer_shape: InferShape,
     recover: Recover = _as_given,
     needs_peers: Callable[[Params], bool] = _has_peers,
+    kernel: KernelArithmetic | Kernel = FLOAT32_KERNEL,
 ) -> Callable[[ComputeRanks], ComputeRanks]:
     """Decorate a function over all ranks to register it as the collective operator ``name``.
 
@@ -214,7 +264,7 @@ def collective_op(
             return compute_ranks([inputs], [params], arithmetic)[0]
 
         golden_ops.register(name, *aliases)(
-            GoldenOp(name, compute, infer_shape, compute_ranks, recover)
+            GoldenOp(name, compute, infer_shape, compute_ranks, recover, kernel=_declared(kernel))
         )
         return compute_ranks
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, collective_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, collective_op
 from ait_llm.opcheck.golden.ranks import check_moved, of_all_ranks
 from ait_llm.opcheck.golden.shapes import check_count
 from ait_llm.opcheck.golden.support import int_param, refused
@@ -22,7 +22,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return ()
 
 
-@collective_op(NAME, infer_shape=infer_shape)
+@collective_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import PRODUCTS, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import BF16, F16, check_count, check_dtypes, same
 from ait_llm.opcheck.golden.support import bool_param, ints_param, refused, tensor_at
 
@@ -32,7 +32,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (descs[0],)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=PRODUCTS)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Inclusive prefix sums of x along ``axes[0]``, rounded once."""
     x = tensor_at(NAME, inputs, 0)

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import FORMAT_ND, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Refusal, Result, golden_op
+from ait_llm.opcheck.golden.base import (
+    Arithmetic,
+    KernelArithmetic,
+    Params,
+    Refusal,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.layout import nz_to_nd
 from ait_llm.opcheck.golden.linear import integer_matmul
 from ait_llm.opcheck.golden.quantise import INT8_MAX
@@ -157,7 +164,7 @@ def _compute(
     return Result((output,), undefined={0: torch.arange(len(x)).unsqueeze(1) >= ends[-1]})
 
 
-@golden_op(GROUPED, infer_shape=infer_shape_grouped)
+@golden_op(GROUPED, infer_shape=infer_shape_grouped, kernel=KernelArithmetic(roundings=3))
 def compute_grouped(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:
@@ -170,7 +177,7 @@ def compute_grouped(
     return _compute(GROUPED, inputs, params, arithmetic)
 
 
-@golden_op(SINGLE, infer_shape=infer_shape_single)
+@golden_op(SINGLE, infer_shape=infer_shape_single, kernel=KernelArithmetic(roundings=3))
 def compute_single(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ait_llm.core import DType, TensorDesc
 from ait_llm.opcheck.golden.base import (
     Arithmetic,
+    KernelArithmetic,
     Params,
     Result,
     UnverifiableError,
@@ -231,7 +232,16 @@ def _quantise(
     return (per_channel_dequant(x, scale_tensor, offset_tensor),)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+_QUANTISING = (ElewiseType.QUANT, ElewiseType.QUANT_PER_CHANNEL, ElewiseType.DYNAMIC_QUANT)
+_EXACT = (ElewiseType.CAST, ElewiseType.NEG, ElewiseType.LOGICAL_NOT, *_PREDICATES)
+
+
+def _kernel(params: Params) -> KernelArithmetic:
+    kind = _type(params)
+    return KernelArithmetic(moves=kind in _EXACT, quantises=kind in _QUANTISING)
+
+
+@golden_op(NAME, infer_shape=infer_shape, kernel=_kernel)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """One element-wise function; two operands broadcast.
 

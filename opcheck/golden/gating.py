@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.base import (
+    MOVES,
     Arithmetic,
     Params,
     Refusal,
@@ -79,7 +80,7 @@ def _recover(
     return {**found, **params}
 
 
-@golden_op(NAME, infer_shape=infer_shape, recover=_recover)
+@golden_op(NAME, infer_shape=infer_shape, recover=_recover, kernel=MOVES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Stable order p of the slots by expert: ``original = index[p]``, ``token = original // k``.
 

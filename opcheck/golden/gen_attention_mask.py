@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import F16, check_count, check_dtypes, check_rank, replace
 from ait_llm.opcheck.golden.support import int_param, ints_param, refused, tensor_at
 
@@ -35,7 +35,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (replace(descs[0], (heads * sum(size * size for size in lengths),)),)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``mask[i, 0, :s, :s]`` repeated for each head, for every sequence i of s tokens."""
     mask = tensor_at(NAME, inputs, 0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -65,7 +65,7 @@ def best_groups(scores: Tensor, keep: int) -> Tensor:
     return kept.scatter(-1, order[:, :keep], True)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Zero the entries of every group whose score is not among the best k of its row.
 

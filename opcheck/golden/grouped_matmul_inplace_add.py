@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import PRODUCTS, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -50,7 +50,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (descs[3],)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=PRODUCTS)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``out[g] += x[:, s:e] . weight[s:e]`` with s and e the ends of groups g - 1 and g.
 

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, UnverifiableError, golden_op
+from ait_llm.opcheck.golden.base import (
+    MOVES,
+    Arithmetic,
+    Params,
+    Result,
+    UnverifiableError,
+    golden_op,
+)
 from ait_llm.opcheck.golden.shapes import F16, check_count, check_dtypes, check_rank, replace
 from ait_llm.opcheck.golden.slots import segments
 from ait_llm.opcheck.golden.support import int_param, ints_param, optional_at, refused, tensor_at
@@ -89,7 +96,7 @@ def _recover_pad(
     return _from_padding(padded, packed, params)
 
 
-@golden_op(UNPAD, infer_shape=infer_shape_unpad, recover=_recover_unpad)
+@golden_op(UNPAD, infer_shape=infer_shape_unpad, recover=_recover_unpad, kernel=MOVES)
 def compute_unpad(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:
@@ -100,7 +107,7 @@ def compute_unpad(
     return Result((x[sequence, position],))
 
 
-@golden_op(PAD, infer_shape=infer_shape_pad, recover=_recover_pad)
+@golden_op(PAD, infer_shape=infer_shape_pad, recover=_recover_pad, kernel=MOVES)
 def compute_pad(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """The inverse: packed rows at their places, zero elsewhere. Input: x ``[sum(qSeqLen), H]``."""
     x = tensor_at(PAD, inputs, 0)

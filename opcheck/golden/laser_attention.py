@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Refusal, Result, golden_op
+from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Refusal, Result, golden_op
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F32,
@@ -121,7 +121,7 @@ def _scores(query: Tensor, key: Tensor, scale: float, bias: Tensor | None) -> Te
     return product if bias is None else product + bias
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Softmax attention with the maximum and the sum of each row; output 2 is a placeholder.
 
@@ -156,7 +156,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     return Result(outputs, undefined={2: torch.ones(1, dtype=torch.bool)})
 
 
-@golden_op(GRAD, infer_shape=infer_shape_grad)
+@golden_op(GRAD, infer_shape=infer_shape_grad, kernel=ATTENTION)
 def compute_grad(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``P = exp(S - max - log(sum))``, ``dS = P * (dO . v - sum(O * dO)) * scale``.
 

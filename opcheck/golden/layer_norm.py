@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import QUANTISES, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.quantise import (
     divide_quant,
     dynamic_quant_asymmetric,
@@ -216,7 +216,7 @@ def _recover(
     return {**params, LAYER_PARAMS[layer]: {**own, "dynamicQuantType": int(dynamic)}}
 
 
-@golden_op(NAME, infer_shape=infer_shape, recover=_recover)
+@golden_op(NAME, infer_shape=infer_shape, recover=_recover, kernel=QUANTISES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Layer normalisation of x, or of ``x + zoomScaleValue * residual``.
 

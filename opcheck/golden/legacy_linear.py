@@ -13,7 +13,14 @@ from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
 from ait_llm.opcheck.golden.activation import ActivationType, GeluMode, apply
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op, golden_ops
+from ait_llm.opcheck.golden.base import (
+    Arithmetic,
+    KernelArithmetic,
+    Params,
+    Result,
+    golden_op,
+    golden_ops,
+)
 from ait_llm.opcheck.golden.linear import NAME as LINEAR
 from ait_llm.opcheck.golden.linear import integer_matmul
 from ait_llm.opcheck.golden.shapes import F16, I8, check_count, check_dtypes, replace
@@ -89,7 +96,9 @@ def _activated(op: str, y: Tensor, params: Params, arithmetic: Arithmetic) -> Re
     return Result((arithmetic.round(result, torch.float16),))
 
 
-@golden_op(MATMUL, infer_shape=infer_shape_matmul)
+@golden_op(
+    MATMUL, infer_shape=infer_shape_matmul, kernel=KernelArithmetic(quantises=True, roundings=1)
+)
 def compute_matmul(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:
@@ -105,7 +114,9 @@ def compute_matmul(
     return Result((arithmetic.round(y, torch.float16),))
 
 
-@golden_op(QUANT, infer_shape=infer_shape_quant)
+@golden_op(
+    QUANT, infer_shape=infer_shape_quant, kernel=KernelArithmetic(quantises=True, roundings=1)
+)
 def compute_quant(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:
@@ -114,7 +125,11 @@ def compute_quant(
     return Result((_product(QUANT, inputs, params, arithmetic, outDataType=code),))
 
 
-@golden_op(ACTIVATION, infer_shape=infer_shape_activation)
+@golden_op(
+    ACTIVATION,
+    infer_shape=infer_shape_activation,
+    kernel=KernelArithmetic(quantises=True, roundings=1),
+)
 def compute_activation(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:
@@ -126,7 +141,11 @@ def compute_activation(
     return _activated(ACTIVATION, y, params, arithmetic)
 
 
-@golden_op(ACTIVATION_QUANT, infer_shape=infer_shape_activation_quant)
+@golden_op(
+    ACTIVATION_QUANT,
+    infer_shape=infer_shape_activation_quant,
+    kernel=KernelArithmetic(quantises=True, roundings=1),
+)
 def compute_activation_quant(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:

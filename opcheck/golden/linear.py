@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import FORMAT_FRACTAL_NZ, FORMAT_ND, DType, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import (
+    Arithmetic,
+    KernelArithmetic,
+    Params,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.layout import nz_to_nd
 from ait_llm.opcheck.golden.quantise import scale_from_bits
 from ait_llm.opcheck.golden.shapes import (
@@ -234,7 +240,12 @@ def _float_product(
     return product + arithmetic.widen(bias)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _kernel(params: Params) -> KernelArithmetic:
+    """A bias is added by a second kernel, to the product in the output's 16 bits."""
+    return KernelArithmetic(products=True, roundings=int(bool(params.get("hasBias", True))))
+
+
+@golden_op(NAME, infer_shape=infer_shape, kernel=_kernel)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``op(x) . op(weight)`` with bias, accumulation or dequantisation.
 

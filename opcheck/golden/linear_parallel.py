@@ -11,6 +11,7 @@ from torch import Tensor
 from ait_llm.core import FORMAT_ND, DType, TensorDesc
 from ait_llm.opcheck.golden.base import (
     Arithmetic,
+    KernelArithmetic,
     Params,
     Refusal,
     Result,
@@ -153,7 +154,13 @@ def _recover(
     return {**params, "twoDimTPInfo": info}
 
 
-@collective_op(NAME, infer_shape=infer_shape, recover=_recover, needs_peers=_needs_peers)
+@collective_op(
+    NAME,
+    infer_shape=infer_shape,
+    recover=_recover,
+    needs_peers=_needs_peers,
+    kernel=KernelArithmetic(roundings=1),
+)
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

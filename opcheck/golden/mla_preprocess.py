@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import Arithmetic, KernelArithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.layout import nz_to_nd
 from ait_llm.opcheck.golden.linear import integer_matmul
 from ait_llm.opcheck.golden.multi_latent_attention_config import CacheMode
@@ -177,7 +177,7 @@ class _Chain:
         return self.rounded(wide)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=KernelArithmetic(quantises=True, roundings=4))
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Latent key, rotated key and query heads of each token; both keys go into paged caches.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.attention_core import attend_with_lse
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.latent_int8 import attend_latent_int8
 from ait_llm.opcheck.golden.masks import MASKED, Mask, effective, tensor_mask
 from ait_llm.opcheck.golden.multi_latent_attention_config import (
@@ -195,7 +195,7 @@ def _cached(named: dict[str, Tensor], sequence: _Sequence) -> tuple[Tensor, Tens
     return read("cache", "query"), read("rope_cache", "query_rope")
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Softmax attention whose keys are a latent and a rotated part and whose values are latent.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ait_llm.core import DType
 from ait_llm.opcheck.golden.attention_core import attend
 from ait_llm.opcheck.golden.attention_int8 import attend_int8
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.masks import (
     Bias,
     Mask,
@@ -203,7 +203,7 @@ def _recover(
     return {**found, **params}
 
 
-@golden_op(NAME, infer_shape=infer_shape, recover=_recover)
+@golden_op(NAME, infer_shape=infer_shape, recover=_recover, kernel=ATTENTION)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention of each sequence's rows over the keys that its block table names.
 

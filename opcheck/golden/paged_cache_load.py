@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Refusal, Result, golden_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Refusal, Result, golden_op
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -89,7 +89,7 @@ def _load(cache: Tensor, dense: Tensor, blocks: Tensor, offsets: Tensor, blocked
     return loaded
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Token j of sequence i is ``cache[table[i, start[i] // bs + j // bs], j % bs]``.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.attention_core import attend
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Refusal, Result, golden_op
+from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Refusal, Result, golden_op
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -117,7 +117,7 @@ def visible(razor: Razor) -> Tensor:
     return shown
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention with -10000 added where the razor pattern hides a key.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.attention_core import attend
 from ait_llm.opcheck.golden.base import (
+    ATTENTION,
     Arithmetic,
     Params,
     Refusal,
@@ -72,7 +73,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (descs[0],)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention over ``cat(own[:length - shared], prefix[map][:shared])``.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -42,7 +42,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (replace(descs[0], [size * n for size, n in zip(padded, multiples, strict=True)]),)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """x, ``multiples[d]`` times along dimension d."""
     x = tensor_at(NAME, inputs, 0)

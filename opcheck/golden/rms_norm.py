@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Refusal, Result, golden_op
+from ait_llm.opcheck.golden.base import (
+    Arithmetic,
+    KernelArithmetic,
+    Params,
+    Refusal,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.quantise import (
     divide_quant,
     dynamic_quant_asymmetric,
@@ -269,7 +276,15 @@ def _with_residual(
     return quantised, (summed if prenorm else rounded)
 
 
-@golden_op(NAME, "RmsNormWithStrideOperation", infer_shape=infer_shape)
+def _kernel(params: Params) -> KernelArithmetic:
+    """The fast kernel multiplies by gamma in float16."""
+    fast = any(
+        isinstance(part, dict) and bool(part.get("precisionMode")) for part in params.values()
+    )
+    return KernelArithmetic(quantises=True, roundings=int(fast))
+
+
+@golden_op(NAME, "RmsNormWithStrideOperation", infer_shape=infer_shape, kernel=_kernel)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``s / sqrt(mean(s**2) + epsilon) * gamma`` with ``s = x (+ bias) (+ residual)``.
 

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import (
+    Arithmetic,
+    KernelArithmetic,
+    Params,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -104,7 +110,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, coefficient: int) -> Tensor:
     return rotate_pairs(x, cosine, sine)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=KernelArithmetic(roundings=1))
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Rotate every head of query and key; each has its own number of heads.
 

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import (
+    Arithmetic,
+    KernelArithmetic,
+    Params,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.rope import rotate_half
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -39,7 +45,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (replace(descs[0], (tokens, heads, size + extra)),)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=KernelArithmetic(roundings=1))
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Half rotation of each head, then the part to append, which is not changed.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ait_llm.core import DType
 from ait_llm.opcheck.golden.attention_core import attend
 from ait_llm.opcheck.golden.attention_int8 import attend_int8
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.contiguous_cache import Caches
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.paged_cache import read_pages
@@ -120,7 +120,7 @@ def _alternatives(params: Params) -> tuple[Params, ...]:
     return ({**params, "clampAfterMask": True},)
 
 
-@golden_op(NAME, infer_shape=infer_shape, alternatives=_alternatives)
+@golden_op(NAME, infer_shape=infer_shape, alternatives=_alternatives, kernel=ATTENTION)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention of each sequence's rows over its keys.
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.base import (
+    MOVES,
     Arithmetic,
     Params,
     Result,
@@ -40,14 +41,14 @@ def infer_shape_recv(descs: Sequence[TensorDesc], params: Params) -> tuple[Tenso
     return (descs[0],)
 
 
-@golden_op(SEND, infer_shape=infer_shape_send)
+@golden_op(SEND, infer_shape=infer_shape_send, kernel=MOVES)
 def compute_send(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Nothing: the sending rank has no output. Input: the tensor to send."""
     tensor_at(SEND, inputs, 0)
     return Result(())
 
 
-@collective_op(RECV, infer_shape=infer_shape_recv)
+@collective_op(RECV, infer_shape=infer_shape_recv, kernel=MOVES)
 def compute_recv(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

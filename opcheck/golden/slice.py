@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -59,7 +59,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (replace(descs[0], [length for _, length in _box(params, descs[0].shape)]),)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """The box of ``size`` entries at ``offsets``."""
     x = tensor_at(NAME, inputs, 0)

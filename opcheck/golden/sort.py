@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -56,7 +56,7 @@ def _accepts(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params:
     return distinct and torch.equal(values, largest) and torch.equal(x.gather(-1, places), values)
 
 
-@golden_op(NAME, infer_shape=infer_shape, accepts=_accepts)
+@golden_op(NAME, infer_shape=infer_shape, accepts=_accepts, kernel=MOVES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """The ``num`` largest values, descending; of equal ones the first comes first."""
     x = tensor_at(NAME, inputs, 0)

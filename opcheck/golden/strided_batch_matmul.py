@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import PRODUCTS, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import F16, check_count, check_dtypes, replace, same
 from ait_llm.opcheck.golden.support import bool_param, int_param, ints_param, refused, tensor_at
 
@@ -80,7 +80,7 @@ def _view(
     return torch.as_strided(flat, (heads, rows, columns), steps, start)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=PRODUCTS)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``C = op(A) . op(B)`` for every batch entry and head, rounded once."""
     heads, products = _products(params)

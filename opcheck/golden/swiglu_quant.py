@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import QUANTISES, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.quantise import dynamic_quant_symmetric
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -37,7 +37,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return replace(descs[0], (tokens, width // 2), I8), replace(descs[0], (tokens,), F32)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=QUANTISES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``u = a * sigmoid(a) * b`` of the halves of a row, quantised so that ``max|u|`` is 127."""
     gate, value = arithmetic.widen(tensor_at(NAME, inputs, 0)).chunk(2, dim=-1)

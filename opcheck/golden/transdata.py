@@ -8,7 +8,7 @@ from enum import IntEnum
 from torch import Tensor
 
 from ait_llm.core import FORMAT_FRACTAL_NZ, FORMAT_ND, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import MOVES, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.layout import ROW_BLOCK, nd_to_nz, nz_to_nd
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -58,7 +58,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (TensorDesc(x.dtype, (batch, *_crops(params, rows, outer * block)), FORMAT_ND),)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+@golden_op(NAME, infer_shape=infer_shape, kernel=MOVES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """The same matrix in the other layout; padding is zero one way and cropped the other."""
     x = tensor_at(NAME, inputs, 0)

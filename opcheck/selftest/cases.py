@@ -1,0 +1,99 @@
+"""What the checker is graded on: an operator with representative shapes, values and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+HALVES = (torch.float16, torch.bfloat16)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class Draw:
+    """Draws the inputs of one case; the same ones each time.
+
+    Attributes:
+        dtype: of the floating tensors.
+    """
+
+    def __init__(self, dtype: torch.dtype, seed: int) -> None:
+        self.dtype = dtype
+        self._generator = torch.Generator()
+        self._generator.manual_seed(seed)
+
+    def floats(self, *shape: int, scale: float = 1.0, dtype: torch.dtype | None = None) -> Tensor:
+        """Normally distributed, of a standard deviation."""
+        values = torch.randn(shape, generator=self._generator) * scale
+        return values.to(dtype or self.dtype)
+
+    def around_one(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Weights of a normalisation."""
+        values = 1 + 0.2 * torch.randn(shape, generator=self._generator)
+        return values.to(dtype or self.dtype)
+
+    def integers(
+        self, low: int, high: int, *shape: int, dtype: torch.dtype = torch.int32
+    ) -> Tensor:
+        """Uniform whole numbers from ``low`` to ``high - 1``."""
+        return torch.randint(low, high, shape, generator=self._generator).to(dtype)
+
+    def order(self, count: int, first: int | None = None) -> Tensor:
+        """A permutation of ``range(count)``, or the first entries of one; int32."""
+        return torch.randperm(count, generator=self._generator)[:first].to(torch.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """Inputs and parameters of one run.
+
+    Attributes:
+        inputs: in the operator's order.
+        params: as the library prints them.
+        mask: index of an additive mask input, to be read off by one column.
+        lengths: index of the input with lengths of cached sequences; caches hold more than that.
+        room: most entries that a sequence can have.
+        heads: heads side by side in the rows of output 0.
+    """
+
+    inputs: Sequence[Tensor | None]
+    params: Mapping[str, Any]
+    mask: int | None = None
+    lengths: int | None = None
+    room: int = 0
+    heads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One variant of an operator.
+
+    Attributes:
+        op: class name.
+        variant: what is special about it.
+        dtypes: of the floating inputs that it is graded with.
+        build: draws inputs and parameters.
+    """
+
+    op: str
+    variant: str
+    dtypes: tuple[torch.dtype, ...]
+    build: Callable[[Draw], Built]
+
+
+cases: list[Case] = []
+
+
+def case(
+    op: str, variant: str = "", *, dtypes: tuple[torch.dtype, ...] = HALVES
+) -> Callable[[Callable[[Draw], Built]], Callable[[Draw], Built]]:
+    """Decorate a function that builds inputs to add it to :data:`cases`."""
+
+    def add(build: Callable[[Draw], Built]) -> Callable[[Draw], Built]:
+        cases.append(Case(op, variant, dtypes, build))
+        return build
+
+    return add

@@ -1,0 +1,115 @@
+"""Attention, rotary embedding and what fills the caches of attention."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ait_llm.opcheck.selftest.cases import HALVES, Built, Draw, case
+
+_HEADS, _KV_HEADS, _SIZE = 8, 4, 64
+_BLOCK, _BLOCKS = 16, 24
+_SCALE = 1 / math.sqrt(_SIZE)
+_PARAMS = {"headNum": _HEADS, "kvHeadNum": _KV_HEADS, "qkScale": _SCALE}
+
+
+def _int32(*values: int) -> Tensor:
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def _causal(draw: Draw, size: int) -> Tensor:
+    if draw.dtype == torch.bfloat16:  # ones, multiplied by -3e38
+        return torch.ones(size, size).triu(1).to(draw.dtype)
+    return torch.full((size, size), -10000.0).triu(1).to(draw.dtype)
+
+
+def _packed(draw: Draw, tokens: int) -> list[Tensor]:
+    return [draw.floats(tokens, heads, _SIZE) for heads in (_HEADS, _KV_HEADS, _KV_HEADS)]
+
+
+@case("SelfAttentionOperation", "packed")
+def packed(draw: Draw) -> Built:
+    inputs = [*_packed(draw, 96), _int32(64, 32)]
+    return Built(inputs, {**_PARAMS, "calcType": 3}, heads=_HEADS)
+
+
+@case("SelfAttentionOperation", "packed, causal mask")
+def packed_causal(draw: Draw) -> Built:
+    inputs = [*_packed(draw, 96), _causal(draw, 64), _int32(64, 32)]
+    return Built(inputs, {**_PARAMS, "calcType": 3, "maskType": 1}, mask=3, heads=_HEADS)
+
+
+def _caches(draw: Draw) -> tuple[Tensor, Tensor]:
+    shape = (_BLOCKS, _BLOCK, _KV_HEADS, _SIZE)
+    return draw.floats(*shape), draw.floats(*shape)
+
+
+@case("PagedAttentionOperation", "plain")
+def paged(draw: Draw) -> Built:
+    lengths = (70, 33, 96, 17)
+    table = draw.order(_BLOCKS).reshape(4, 6)
+    inputs = [draw.floats(4, _HEADS, _SIZE), *_caches(draw), table, _int32(*lengths)]
+    return Built(inputs, _PARAMS, lengths=4, room=6 * _BLOCK, heads=_HEADS)
+
+
+@case("PagedAttentionOperation", "mask")
+def paged_mask(draw: Draw) -> Built:
+    lengths = (70, 33, 90, 17)
+    table = draw.order(_BLOCKS).reshape(4, 6)
+    mask = torch.zeros(4, 1, 6 * _BLOCK)
+    mask[:, :, :9] = -10000.0
+    inputs = [draw.floats(4, _HEADS, _SIZE), *_caches(draw), table, _int32(*lengths)]
+    return Built([*inputs, mask.to(draw.dtype)], {**_PARAMS, "maskType": 1}, mask=5, heads=_HEADS)
+
+
+@case("MultiLatentAttentionOperation", dtypes=HALVES)
+def latent(draw: Draw) -> Built:
+    params = {
+        "cacheMode": 1, "calcType": 0, "headNum": 8, "kvHeadNum": 1, "maskType": 0,
+        "maskUseStatusType": 0, "qkScale": 1 / 24, "windowSize": 0,
+    }  # fmt: skip
+    inputs = [
+        draw.floats(2, 8, 512),
+        draw.floats(2, 8, 64),
+        draw.floats(6, 16, 1, 512),
+        draw.floats(6, 16, 1, 64),
+        draw.order(6).reshape(2, 3),
+        _int32(40, 21),
+    ]
+    return Built(inputs, params, lengths=5, room=48, heads=8)
+
+
+@case("RopeOperation", "half")
+def rope(draw: Draw) -> Built:
+    angle = torch.arange(32)[:, None] * 10000.0 ** (-torch.arange(0, _SIZE, 2) / _SIZE)
+    angle = torch.cat([angle, angle], 1)
+    tables = [angle.cos().to(draw.dtype), angle.sin().to(draw.dtype)]
+    states = [draw.floats(32, _HEADS * _SIZE), draw.floats(32, _KV_HEADS * _SIZE)]
+    return Built([*states, *tables, _int32(32)], {"rotaryCoeff": 2}, heads=_HEADS)
+
+
+@case("RopeQConcatOperation")
+def rope_concat(draw: Draw) -> Built:
+    angle = draw.floats(16, 64, dtype=torch.float32)
+    tables = [angle.cos().to(draw.dtype), angle.sin().to(draw.dtype)]
+    return Built([draw.floats(16, 128), *tables, draw.floats(16, 2, 512)], {})
+
+
+@case("ReshapeAndCacheOperation")
+def reshape_and_cache(draw: Draw) -> Built:
+    new = [draw.floats(20, _KV_HEADS, _SIZE), draw.floats(20, _KV_HEADS, _SIZE)]
+    return Built([*new, *_caches(draw), draw.order(_BLOCKS * _BLOCK, 20)], {})
+
+
+@case("KvCacheOperation")
+def kv_cache(draw: Draw) -> Built:
+    inputs = [
+        draw.floats(6, 32),
+        _int32(0),
+        draw.floats(1, 2, 16, 32),
+        _int32(4, 9),
+        _int32(4, 2),
+    ]
+    return Built(inputs, {})
