@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ait_llm.cli.opcheck_selftest import self_test
 from ait_llm.cli.opcheck_text import summary_lines
 from ait_llm.cli.params import (
     ListOption,
@@ -53,7 +54,6 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "-i",
     "--input",
     "path",
-    required=True,
     callback=absolute_path,
     metavar="DIR",
     help="Tensors of ait llm dump --type tensor: OUTPUT_DIR/PID_TID/0/, or any folder of a dump.",
@@ -170,6 +170,13 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     show_default=True,
     help="The mildest verdict that ends with exit code 1.",
 )
+@click.option(
+    "--self-test",
+    "grade",
+    is_flag=True,
+    help="Check no dump but the precision standards: which kernel faults each one finds, and "
+    "where it alarms at a legal way to compute.",
+)
 @allow_skip_option
 @json_option
 @log_level_option(LEVELS)
@@ -177,7 +184,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
 def opcheck(
     ctx: click.Context,
     /,
-    path: Path,
+    path: Path | None,
     table: Path | None,
     output: Path,
     ids: tuple[str, ...],
@@ -192,6 +199,7 @@ def opcheck(
     repro: Path | None,
     resume: Path | None,
     fail_on: FailOn,
+    grade: bool,
     allow_skip: bool,
     as_json: bool,
     log_level: str,
@@ -206,6 +214,10 @@ def opcheck(
     Exits with 0 if every operator was checked and passed, with 1 if one fails, with 3 if
     something could not be checked.
     """
+    if grade:
+        ctx.exit(self_test(as_json=as_json))
+    if path is None:
+        raise click.MissingParameter(ctx=ctx, param=_parameter(ctx, "path"))
     formats = formats or _default_formats()
     for name in formats:  # what cannot be is told before hours of work, not after
         writers.get(name)
@@ -255,6 +267,10 @@ def opcheck(
     if as_json:
         click.echo(json.dumps(_machine(report, files, code)))
     ctx.exit(code)
+
+
+def _parameter(ctx: click.Context, name: str) -> click.Parameter:
+    return next(param for param in ctx.command.params if param.name == name)
 
 
 def _default_formats() -> tuple[str, ...]:
