@@ -67,14 +67,18 @@ class Checker:
             return [replace(base, reason=reason)]
         if golden is None:
             return [replace(base, reason=f"there is no golden {target.type}")]
+        base = replace(base, stamp=stamp_of(target.operation))
         try:
-            base = replace(base, stamp=stamp_of(target.operation))
-            return self._check(target, target.operation, golden, base)
+            inputs, judged = self._check(target, target.operation, golden, base)
         except AitError as error:
             return [replace(base, verdict=failure_verdict(error), reason=str(error))]
         except REFUSALS as error:
             reason = f"the golden {target.type} refuses its inputs ({first_line(error)})"
             return [replace(base, verdict=Verdict.ERROR, reason=reason)]
+        for item in judged:
+            if item.checked.verdict is Verdict.FAIL and self.on_failure is not None:
+                self.on_failure(target, inputs, item)
+        return [item.checked for item in judged]
 
     def _base(self, target: Target) -> Checked:
         operation = target.operation
@@ -92,18 +96,19 @@ class Checker:
 
     def _check(
         self, target: Target, operation: Operation, golden: GoldenOp, base: Checked
-    ) -> list[Checked]:
+    ) -> tuple[list[torch.Tensor | None], list[Judged]]:
+        """The inputs and the judged outputs; one without tensors where it cannot be checked."""
         if reason := _described(operation.inputs):
-            return [replace(base, reason=reason)]
+            return [], [Judged(replace(base, reason=reason))]
         inputs = inputs_of(operation)
         run = self._run(golden, operation, inputs, target.params)
         if "after" not in operation.phases:
             if self.backend is None:
-                return [replace(base, reason=_BEFORE_ONLY)]
+                return [], [Judged(replace(base, reason=_BEFORE_ONLY))]
             produced = Produced({}, {}, _BEFORE_ONLY)
         else:
             if reason := _described(operation.outputs):
-                return [replace(base, reason=reason)]
+                return [], [Judged(replace(base, reason=reason))]
             produced = Produced(
                 outputs_of(operation),
                 {t.index: values_of(t) for t in _after(operation) if t.has_data and is_filled(t)},
@@ -116,7 +121,7 @@ class Checker:
                 f"{target.type} works in place here and its inputs were only saved after it ran; "
                 "dump with -time 2"
             )
-            return [replace(base, reason=reason)]
+            return [], [Judged(replace(base, reason=reason))]
         if result.updated_inputs and not before:
             base = replace(
                 base,
@@ -136,11 +141,7 @@ class Checker:
         )
         if self.backend is not None:
             judged = self._again(self.backend, target, golden, inputs, judged, standard, base, run)
-        if self.on_failure is not None:
-            for item in judged:
-                if item.checked.verdict is Verdict.FAIL:
-                    self.on_failure(target, inputs, item)
-        return [item.checked for item in judged]
+        return inputs, judged
 
     def _run(
         self,

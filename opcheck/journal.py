@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +19,12 @@ from ait_llm.report.files import FILE_MODE
 
 SCHEMA = 1
 _MAX_LINE_BYTES = 16 << 20
-_NUMBERS = re.compile(r"(nan|-?inf)")
+_SPECIAL = frozenset({"nan", "inf", "-inf"})
+# Fields that hold a number, of a result and of its rerun.
+_NUMBERS = frozenset(
+    {"rate", "max_relative", "abs_rate", "max_absolute", "cosine", "kl"}
+    | {"golden_value", "mine_value"}
+)
 Key = tuple[int, int, int, str, str]
 
 
@@ -51,7 +55,7 @@ def from_record(record: Mapping[str, Any]) -> Checked:
     Raises:
         KeyError, TypeError, ValueError: it is none.
     """
-    fields = {key: _number(value) for key, value in record.items()}
+    fields = _restored(record)
     fields["verdict"] = Verdict(fields["verdict"])
     for name in ("shape", "first_bad", "stamp"):
         if name in fields:
@@ -59,13 +63,17 @@ def from_record(record: Mapping[str, Any]) -> Checked:
     if "values" in fields:
         fields["values"] = {key: _number(each) for key, each in fields["values"].items()}
     if "rerun" in fields:
-        rerun = {key: _number(each) for key, each in fields["rerun"].items()}
+        rerun = _restored(fields["rerun"])
         fields["rerun"] = Rerun(**{**rerun, "verdict": Verdict(rerun["verdict"])})
     return Checked(**fields)
 
 
+def _restored(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _number(value) if k in _NUMBERS else value for k, value in record.items()}
+
+
 def _number(value: Any) -> Any:  # any JSON value
-    return float(value) if isinstance(value, str) and _NUMBERS.fullmatch(value) else value
+    return float(value) if isinstance(value, str) and value in _SPECIAL else value
 
 
 class Journal:

@@ -146,12 +146,12 @@ class Selection:
         self._nameless = sum(row.op_id is None for row in rows)
         return found
 
-    @property
+    @cached_property
     def _table_step(self) -> int | None:
         match = _STEP_TABLE.fullmatch(self._table.name) if self._table is not None else None
         return int(match[1]) if match else None
 
-    @property
+    @cached_property
     def _table_pid(self) -> int | None:
         """The process that a table belongs to, by its folder, where the dump has that process."""
         name = self._table.parent.name if self._table is not None else ""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +169,31 @@ def test_a_folder_that_is_no_dump_is_refused(tmp_path: Path) -> None:
     ran = run("-i", tmp_path, "-o", tmp_path / "out")
     assert ran.exit_code == 2
     assert str(tmp_path) in ran.stderr
+
+
+def test_an_interrupted_check_leaves_a_journal_that_resume_completes(
+    dump: OperatorDump, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common: list[Any] = ["-i", dump.root, "-o", tmp_path / "out", "--format", "csv"]
+    stopped = threading.Event()
+    stopped.set()
+    with monkeypatch.context() as patch:
+        patch.setattr("ait_llm.cli.opcheck.stop_on_signals", lambda: nullcontext(stopped))
+        ran = run(*common)
+    assert ran.exit_code == 3
+    assert "interrupted before everything was checked" in ran.output
+    (journal,) = (tmp_path / "out").glob("*.jsonl")
+    assert f"--resume {journal}" in ran.output
+    again = run(*common, "--resume", journal)
+    assert again.exit_code == 1
+    assert "3 operators" in again.output
+
+
+def test_help_needs_no_torch() -> None:
+    code = (
+        "import sys, click.testing, ait_llm.cli.opcheck as module\n"
+        "assert not click.testing.CliRunner().invoke(module.opcheck, ['--help']).exit_code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr

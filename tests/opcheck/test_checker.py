@@ -373,6 +373,17 @@ def test_failures_are_handed_out_with_their_tensors(dump: OperatorDump) -> None:
     assert torch.equal(seen[0][1], right * 2)
 
 
+def test_a_repro_that_cannot_be_written_is_told_and_no_verdict(dump: OperatorDump) -> None:
+    x, weight, right = product()
+    dump.add("0_LinearOperation", [x, weight], [right * 2], LINEAR)
+
+    def full(*_: Any) -> None:
+        raise UsageError("the disk is full")
+
+    with pytest.raises(UsageError, match="the disk is full"):
+        opcheck(dump.root, on_failure=full)
+
+
 def test_unknown_names_are_told_before_anything_is_computed(dump: OperatorDump) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'classic'"):
         opcheck(dump.root, standard="clasic")

@@ -119,7 +119,7 @@ def test_a_journal_of_other_options_or_no_journal_is_refused(
 NUMBERS = st.none() | st.floats(allow_nan=False)
 
 
-@given(NUMBERS, NUMBERS, st.text(), st.sampled_from(Verdict))
+@given(NUMBERS, NUMBERS, st.text() | st.just("nan"), st.sampled_from(Verdict))
 def test_a_result_survives_the_journal(
     rate: float | None, value: float | None, text: str, verdict: Verdict
 ) -> None:
