@@ -119,8 +119,8 @@ FLOAT32_KERNEL = KernelArithmetic()
 MOVES = KernelArithmetic(moves=True)
 QUANTISES = KernelArithmetic(quantises=True)
 PRODUCTS = KernelArithmetic(products=True)
-# Scores, probabilities and partial outputs in 16 bits, as the fast attention kernels keep them.
-ATTENTION = KernelArithmetic(roundings=3)
+# Scores and probabilities in 16 bits, as the fast attention kernels keep them.
+ATTENTION = KernelArithmetic(roundings=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ class Built:
         lengths: index of the input with lengths of cached sequences; caches hold more than that.
         room: most entries that a sequence can have.
         heads: heads side by side in the rows of output 0.
+        scaled: index of the input that scales a quantised output; the first unless given.
     """
 
     inputs: Sequence[Tensor | None]
@@ -65,6 +66,7 @@ class Built:
     lengths: int | None = None
     room: int = 0
     heads: int = 0
+    scaled: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ait_llm.opcheck.selftest.cases import HALVES, Built, Draw, case
 
 _HEADS, _KV_HEADS, _SIZE = 8, 4, 64
-_BLOCK, _BLOCKS = 16, 24
+_BLOCK, _BLOCKS = 128, 32
 _SCALE = 1 / math.sqrt(_SIZE)
 _PARAMS = {"headNum": _HEADS, "kvHeadNum": _KV_HEADS, "qkScale": _SCALE}
 
@@ -31,13 +31,13 @@ def _packed(draw: Draw, tokens: int) -> list[Tensor]:
 
 @case("SelfAttentionOperation", "packed")
 def packed(draw: Draw) -> Built:
-    inputs = [*_packed(draw, 96), _int32(64, 32)]
+    inputs = [*_packed(draw, 352), _int32(224, 128)]
     return Built(inputs, {**_PARAMS, "calcType": 3}, heads=_HEADS)
 
 
 @case("SelfAttentionOperation", "packed, causal mask")
 def packed_causal(draw: Draw) -> Built:
-    inputs = [*_packed(draw, 96), _causal(draw, 64), _int32(64, 32)]
+    inputs = [*_packed(draw, 352), _causal(draw, 224), _int32(224, 128)]
     return Built(inputs, {**_PARAMS, "calcType": 3, "maskType": 1}, mask=3, heads=_HEADS)
 
 
@@ -48,18 +48,18 @@ def _caches(draw: Draw) -> tuple[Tensor, Tensor]:
 
 @case("PagedAttentionOperation", "plain")
 def paged(draw: Draw) -> Built:
-    lengths = (70, 33, 96, 17)
-    table = draw.order(_BLOCKS).reshape(4, 6)
+    lengths = (700, 331, 1024, 517)
+    table = draw.order(_BLOCKS).reshape(4, 8)
     inputs = [draw.floats(4, _HEADS, _SIZE), *_caches(draw), table, _int32(*lengths)]
-    return Built(inputs, _PARAMS, lengths=4, room=6 * _BLOCK, heads=_HEADS)
+    return Built(inputs, _PARAMS, lengths=4, room=8 * _BLOCK, heads=_HEADS)
 
 
 @case("PagedAttentionOperation", "mask")
 def paged_mask(draw: Draw) -> Built:
-    lengths = (70, 33, 90, 17)
-    table = draw.order(_BLOCKS).reshape(4, 6)
-    mask = torch.zeros(4, 1, 6 * _BLOCK)
-    mask[:, :, :9] = -10000.0
+    lengths = (700, 331, 990, 517)
+    table = draw.order(_BLOCKS).reshape(4, 8)
+    mask = torch.zeros(4, 1, 8 * _BLOCK)
+    mask[:, :, :90] = -10000.0
     inputs = [draw.floats(4, _HEADS, _SIZE), *_caches(draw), table, _int32(*lengths)]
     return Built([*inputs, mask.to(draw.dtype)], {**_PARAMS, "maskType": 1}, mask=5, heads=_HEADS)
 
@@ -71,14 +71,14 @@ def latent(draw: Draw) -> Built:
         "maskUseStatusType": 0, "qkScale": 1 / 24, "windowSize": 0,
     }  # fmt: skip
     inputs = [
-        draw.floats(2, 8, 512),
-        draw.floats(2, 8, 64),
-        draw.floats(6, 16, 1, 512),
-        draw.floats(6, 16, 1, 64),
-        draw.order(6).reshape(2, 3),
-        _int32(40, 21),
+        draw.floats(4, 8, 512),
+        draw.floats(4, 8, 64),
+        draw.floats(12, 128, 1, 512),
+        draw.floats(12, 128, 1, 64),
+        draw.order(12).reshape(4, 3),
+        _int32(300, 211, 380, 129),
     ]
-    return Built(inputs, params, lengths=5, room=48, heads=8)
+    return Built(inputs, params, lengths=5, room=384, heads=8)
 
 
 @case("RopeOperation", "half")
@@ -100,7 +100,8 @@ def rope_concat(draw: Draw) -> Built:
 @case("ReshapeAndCacheOperation")
 def reshape_and_cache(draw: Draw) -> Built:
     new = [draw.floats(20, _KV_HEADS, _SIZE), draw.floats(20, _KV_HEADS, _SIZE)]
-    return Built([*new, *_caches(draw), draw.order(_BLOCKS * _BLOCK, 20)], {})
+    caches = [draw.floats(6, 16, _KV_HEADS, _SIZE), draw.floats(6, 16, _KV_HEADS, _SIZE)]
+    return Built([*new, *caches, draw.order(6 * 16, 20)], {})
 
 
 @case("KvCacheOperation")

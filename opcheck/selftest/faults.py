@@ -120,10 +120,18 @@ def fused_multiply_add(run: Run) -> Result | None:
 
 @variations.register("16-bit probabilities")
 def half_probabilities(run: Run) -> Result | None:
-    """Attention stores its probabilities in 16 bits; only where the contract permits it."""
+    """Attention stores its probabilities in 16 bits, where the contract permits it."""
     if run.golden.kernel(run.built.params).roundings < 2 or run.dtype.itemsize != 2:
         return None
     return run.compute(by=kernels.half_probabilities(run.dtype))
+
+
+@variations.register("16-bit scores")
+def half_scores(run: Run) -> Result | None:
+    """Attention stores its scores, too, in 16 bits, where the contract permits it."""
+    if run.golden.kernel(run.built.params).roundings < 2 or run.dtype.itemsize != 2:
+        return None
+    return run.compute(by=kernels.half_probabilities(run.dtype, scores=True))
 
 
 # ---- faults of the whole output -------------------------------------------------------------
@@ -179,14 +187,24 @@ def one_wrong_element(run: Run) -> Result | None:
 
 @faults.register("1 % scale")
 def scale(run: Run) -> Result | None:
-    """Every element is one percent too large."""
+    """Every element is one percent too large; before it is quantised, where it is."""
 
     def change(output: Tensor) -> Tensor | None:
         if output.is_floating_point():
             return (output.double() * 1.01).to(output.dtype)
-        if run.golden.kernel(run.built.params).quantises and output.dtype == torch.int8:
-            return (output.double() * 1.01).round().clamp(-128, 127).to(torch.int8)
         return None
+
+    first = run.built.inputs[0]
+    if run.golden.kernel(run.built.params).quantises and first is not None:
+        if run.device.outputs[0].dtype != torch.int8 or not first.is_floating_point():
+            return _changed(run, change)
+        if run.built.scaled is None:
+            return run.compute(inputs={0: (first.double() * 1.01).to(first.dtype)})
+        weight = run.built.inputs[run.built.scaled]
+        assert weight is not None
+        return run.compute(
+            inputs={run.built.scaled: (weight.double() * 1.01).to(weight.dtype)}
+        )
 
     return _changed(run, change)
 

@@ -32,10 +32,12 @@ class Kernels:
 
     Attributes:
         product: ``[b, m, k]`` times ``[b, k, n]``.
+        scores: what becomes of softmax inputs.
         probabilities: what becomes of softmax outputs before they are used.
     """
 
     product: Product
+    scores: Callable[[Tensor], Tensor] = lambda values: values
     probabilities: Callable[[Tensor], Tensor] = lambda values: values
 
     def run(self, compute: Callable[[], Any]) -> Any:  # whatever compute returns
@@ -84,9 +86,15 @@ def sequential(fused: bool) -> Kernels:
     return Kernels(product)
 
 
-def half_probabilities(dtype: torch.dtype) -> Kernels:
-    """Softmax outputs are stored in 16 bits before the values are weighted with them."""
-    return Kernels(torch.matmul, lambda values: values.to(dtype).to(values.dtype))
+def half_probabilities(dtype: torch.dtype, *, scores: bool = False) -> Kernels:
+    """Softmax outputs, and ``scores`` too, are stored in 16 bits before they are used."""
+
+    def store(values: Tensor) -> Tensor:
+        return values.to(dtype).to(values.dtype)
+
+    if scores:
+        return Kernels(torch.matmul, store, store)
+    return Kernels(torch.matmul, probabilities=store)
 
 
 def half_accumulation(dtype: torch.dtype) -> Kernels:
@@ -180,7 +188,7 @@ class _Sums(TorchDispatchMode):
                 total if func is aten.sum.dim_IntList else total / (first.numel() / total.numel())
             )
         if func is aten._softmax.default:
-            dim = args[1]
-            powers = torch.exp(first - first.amax(dim, keepdim=True))
+            dim, scores = args[1], kernels.scores(first)
+            powers = torch.exp(scores - scores.amax(dim, keepdim=True))
             return kernels.probabilities(powers / _total(kernels, powers, [dim], True))
         return func(*args, **kwargs)
