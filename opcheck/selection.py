@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from ait_llm.core.comparison import Problem
 from ait_llm.dumps import AtbDump, IoRow, Loss, open_dump, read_io_table
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError, FormatError, UsageError
+from ait_llm.formats.opening import open_regular
 from ait_llm.topology.atb_json import read_topology
 from ait_llm.topology.graph import Node
 
@@ -98,6 +100,8 @@ class Selection:
                 found.append(Problem("mine", process.problem or "it did not finish its capture"))
         if self._rows is not None and self._nameless:
             found.append(Problem("mine", f"{self._nameless} rows of the table name no operation"))
+        if self._table is not None and not _ends_with_a_line(self._table):
+            found.append(Problem("mine", f"{self._table}: the last line was cut off"))
         return found
 
     def targets(self) -> list[Target]:
@@ -261,6 +265,12 @@ class Selection:
                 if node.op_id is not None:
                     found[file.pid, node.op_id] = node
         return found
+
+
+def _ends_with_a_line(path: Path) -> bool:
+    with open_regular(path) as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
 
 
 def _lost_text(loss: Loss) -> str:

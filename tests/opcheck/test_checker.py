@@ -299,6 +299,17 @@ def test_tensors_that_only_the_table_knows_are_not_checked(dump: OperatorDump) -
     assert "line 3 of the table names it" in second.reason
 
 
+def test_a_table_that_was_cut_off_is_incomplete(dump: OperatorDump) -> None:
+    x, weight, right = product()
+    dump.add("0_LinearOperation", [x, weight], [right], LINEAR)
+    table = dump.table(table_row("LinearOperation_0", "{}", [x, weight], [right]))
+    table.write_text(table.read_text() + "2|LinearOperation_1")
+    report = opcheck(dump.root, table=table)
+    assert only(report).verdict is Verdict.PASS
+    assert "the last line was cut off" in report.problems[0].text
+    assert report.exit_code() == 3
+
+
 def test_a_table_of_another_kind_or_run_is_told(dump: OperatorDump) -> None:
     x, weight, right = product()
     dump.add("0_LinearOperation", [x, weight], [right])
