@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +59,8 @@ def compare_data(
         first = stack.enter_context(_opened(golden, golden_name))
         second = stack.enter_context(_opened(mine, my_name))
         records = _record(golden, first, golden_name), _record(mine, second, my_name)
-        comparison = compare_opened(first, second, settings)
-    return replace(comparison, golden=records[0], mine=records[1])
+        names = {"golden": records[0], "mine": records[1]}
+        return compare_opened(first, second, settings, names=names)
 
 
 def _opened(data: Any, name: str | None) -> Values:

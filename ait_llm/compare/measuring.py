@@ -14,7 +14,7 @@ from ait_llm.metrics import Measurement, measure_pair
 if TYPE_CHECKING:
     from ait_llm.compare.pair import Settings
 
-_WIDE = ("float64", "complex64", "complex128")
+_WIDE = frozenset({"float64", "complex64", "complex128"})
 
 
 def measure_aligned(golden: Aligned, mine: Aligned, settings: Settings) -> Measurement:
@@ -46,7 +46,7 @@ def _arrays(golden: Aligned, mine: Aligned, settings: Settings) -> tuple[Array, 
     if (
         golden.size <= BLOCK_ELEMENTS
         or settings.custom
-        or {golden.type.name, mine.type.name} & set(_WIDE)
+        or not _WIDE.isdisjoint((golden.type.name, mine.type.name))
     ):
         return golden.whole(), mine.whole()
     first, second = (

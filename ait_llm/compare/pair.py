@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -79,8 +79,14 @@ def _compare(match: Match, settings: Settings) -> Comparison:
     golden, mine = match.golden.tensor, match.mine.tensor
     if golden.has_data and mine.has_data:
         with open_values(golden) as first, open_values(mine) as second:
-            found = compare_opened(first, second, settings, match.golden.views, match.mine.views)
-        return replace(found, **naming(match))
+            return compare_opened(
+                first,
+                second,
+                settings,
+                match.golden.views,
+                match.mine.views,
+                names=naming(match),
+            )
     recorded = _statistics(golden), _statistics(mine)
     if recorded[0] is None or recorded[1] is None:
         return _compare_descriptions(match, recorded)
@@ -93,8 +99,16 @@ def compare_opened(
     settings: Settings,
     golden_views: Sequence[View] = (),
     my_views: Sequence[View] = (),
+    *,
+    names: Mapping[str, Any],
 ) -> Comparison:
-    """Measure and judge two opened tensors; the result names no tensors yet.
+    """Measure and judge two opened tensors.
+
+    Args:
+        first, second: golden and mine.
+        settings: of all pairs.
+        golden_views, my_views: from the match.
+        names: the fields of the comparison that say what was compared, see :func:`naming`.
 
     Raises:
         ShapeMismatchError: the shapes differ after the views.
@@ -112,8 +126,7 @@ def compare_opened(
         bad = measurement.first_bad is not None
         histogram = error_histogram(golden, mine, measurement.worst_values, bad)
     return Comparison(
-        golden=None,
-        mine=None,
+        **names,
         verdict=judgement.verdict,
         reason=judgement.reason,
         golden_summary=measurement.golden,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +20,14 @@ from ait_llm.metrics.custom import CustomMetric
 from ait_llm.metrics.native import CHUNK, NativeMetrics, native_metrics
 from ait_llm.metrics.numpy_pass import Settings, block_totals
 from ait_llm.metrics.precision import coarser, element_limit
-from ait_llm.metrics.registry import METRIC_NAMES, ULP_METRICS, Undefined
+from ait_llm.metrics.registry import METRIC_NAMES, ULP_METRICS, Metric, Undefined
 from ait_llm.metrics.registry import metrics as registered
 from ait_llm.metrics.tolerance import Tolerance, tolerance_for
 from ait_llm.metrics.totals import SideTotals, Totals, empty_totals, merge
 
 Blocks = Callable[[], Iterable[tuple[Array, Array]]]
 
+_DISTANCE = "relative_euclidean_distance"
 _BLOCK = 1 << 16  # elements of a NumPy block; its float64 copies fit into the second-level cache
 
 
@@ -108,7 +110,7 @@ def measure_pair(
     golden_dtype = golden_dtype or dtype_of(golden)
     my_dtype = my_dtype or dtype_of(mine)
     names = tuple(METRIC_NAMES if metrics is None else metrics)
-    functions = {name: registered.get(name) for name in names}
+    functions = _functions(names)
     limit = element_limit(golden_dtype, my_dtype)
     ulp, no_ulp = _ulp_type(golden_dtype, my_dtype)
     if not ULP_METRICS & set(names):
@@ -125,8 +127,8 @@ def measure_pair(
 
     values: dict[str, float] = {}
     missing: dict[str, str] = {}
-    for name, function in functions.items():
-        if name in ULP_METRICS and no_ulp:
+    for name, function in functions:
+        if no_ulp and name in ULP_METRICS:
             missing[name] = no_ulp
         else:
             _evaluate(name, function, totals, values, missing)
@@ -139,8 +141,10 @@ def measure_pair(
     )
     part = 2 if "c" in (golden.dtype.kind, mine.dtype.kind) else 1
     some = totals.finite > 0
-    relative: dict[str, float] = {}
-    _evaluate("", registered.get("relative_euclidean_distance"), totals, relative, {})
+    relative = values
+    if _DISTANCE not in values:
+        relative = {}
+        _evaluate(_DISTANCE, registered.get(_DISTANCE), totals, relative, {})
     return Measurement(
         count=golden.size,
         golden=_summary(totals.golden, exponent),
@@ -154,15 +158,20 @@ def measure_pair(
         unequal=totals.unequal,
         finite=totals.finite,
         max_absolute_error=totals.max_absolute if some else None,
-        relative_euclidean=relative.get(""),
+        relative_euclidean=relative.get(_DISTANCE),
         element_error=element_error,
         element_error_exact=exact,
     )
 
 
+@functools.lru_cache(maxsize=64)
+def _functions(names: tuple[str, ...]) -> tuple[tuple[str, Metric], ...]:
+    return tuple((name, registered.get(name)) for name in dict.fromkeys(names))
+
+
 def _evaluate(
     name: str,
-    function: Callable[[Totals], float],
+    function: Metric,
     totals: Totals,
     values: dict[str, float],
     missing: dict[str, str],
@@ -183,6 +192,7 @@ def _evaluate(
             missing[name] = "the result exceeds the range of float64"
 
 
+@functools.cache
 def _ulp_type(golden: DType, mine: DType) -> tuple[DType | None, str]:
     """The type in which ULPs are counted, or why they are not."""
     if not (golden.is_floating and mine.is_floating):

@@ -74,12 +74,10 @@ class PairState:
         settings: Settings,
     ) -> None:
         self._native = native
-        self._tables = _table(golden), _table(mine)  # the state keeps their addresses
-        size = int(native.library.ait_pair_state_size())
-        self._memory = np.empty(size + 64, np.uint8)
-        address = self._memory.ctypes.data
+        self._memory = np.empty(native.state_size + 64, np.uint8)
+        address = _address(self._memory)
         self._state = ctypes.c_void_p(address + -address % 64)
-        self.settings = native.pair_settings(golden, mine, self._tables, settings)
+        self.settings = native.pair_settings(golden, mine, settings)
         self._check(native.library.ait_pair_begin(self._state, ctypes.byref(self.settings)))
 
     @staticmethod
@@ -94,7 +92,7 @@ class PairState:
     def add(self, golden: Array, mine: Array) -> None:
         """Add contiguous pieces of the same length, which follow those added before."""
         self._native.library.ait_pair_add(
-            self._state, golden.ctypes.data, mine.ctypes.data, golden.size
+            self._state, _address(golden), _address(mine), golden.size
         )
 
     def end(self) -> Totals:
@@ -119,9 +117,11 @@ class NativeMetrics:
     def __init__(self, path: Path, variant: int = 0) -> None:
         self.library = ctypes.CDLL(str(path))
         self._variant = variant
+        self.pair_settings = functools.lru_cache(maxsize=256)(self._pair_settings)
         pointer, count = ctypes.c_void_p, ctypes.c_uint64
         self.library.ait_pair_state_size.argtypes = ()
         self.library.ait_pair_state_size.restype = count
+        self.state_size = int(self.library.ait_pair_state_size())
         self.library.ait_pair_begin.argtypes = (pointer, pointer)
         self.library.ait_pair_add.argtypes = (pointer, pointer, pointer, count)
         self.library.ait_pair_add.restype = None
@@ -159,6 +159,9 @@ class NativeMetrics:
             settings: what is counted.
         """
         state = self.state(golden.dtype, mine.dtype, settings)
+        if stop - start == golden.size and is_direct(golden) and is_direct(mine):
+            state.add(golden, mine)
+            return state.end()
         for g, m in pieces(golden, mine, start, stop, self._piece(golden, mine, stop - start)):
             state.add(g, m)
         return state.end()
@@ -169,12 +172,11 @@ class NativeMetrics:
 
     def element_error(self, golden: Array, mine: Array, rms: float) -> float:
         """Largest ``abs(m - g) / (abs(g) + rms)`` of the places finite on both sides."""
-        tables = _table(golden.dtype), _table(mine.dtype)
-        settings = self.pair_settings(golden.dtype, mine.dtype, tables, Settings(None, 0, 0.0, 0.0))
+        settings = self.pair_settings(golden.dtype, mine.dtype, Settings(None, 0, 0.0, 0.0))
         largest = 0.0
         for g, m in pieces(golden, mine, 0, golden.size, self._piece(golden, mine, golden.size)):
             error = self.library.ait_pair_element_error(
-                ctypes.byref(settings), g.ctypes.data, m.ctypes.data, g.size, rms
+                ctypes.byref(settings), _address(g), _address(m), g.size, rms
             )
             largest = max(largest, float(error))
         return largest
@@ -183,16 +185,13 @@ class NativeMetrics:
     def _piece(golden: Array, mine: Array, whole: int) -> int:
         return max(1, whole) if is_direct(golden) and is_direct(mine) else _PIECE
 
-    def pair_settings(
-        self,
-        golden: np.dtype[Any],
-        mine: np.dtype[Any],
-        tables: tuple[NDArray[np.float32] | None, NDArray[np.float32] | None],
-        settings: Settings,
+    def _pair_settings(
+        self, golden: np.dtype[Any], mine: np.dtype[Any], settings: Settings
     ) -> _PairSettings:
-        """The settings as the library wants them."""
+        """The settings as the library wants them, the same object for the same arguments."""
         ulp = _ulp_settings(settings.ulp)
-        addresses = [None if table is None else table.ctypes.data for table in tables]
+        tables = _table(golden), _table(mine)  # they live on in their cache
+        addresses = [None if table is None else _address(table) for table in tables]
         return _PairSettings(
             _code(golden),
             _code(mine),
@@ -206,6 +205,13 @@ class NativeMetrics:
         )
 
 
+def _address(array: Array) -> int:
+    """Where the elements begin; ``array.ctypes`` makes an object of its own each time."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+@functools.cache
 def _code(dtype: np.dtype[Any]) -> int | None:
     if dtype.itemsize == 1 and dtype.kind in "biuVf":
         return _BYTE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from ait_llm.core import DType
@@ -68,6 +69,7 @@ def component(dtype: DType) -> DType:
     return _COMPONENT.get(dtype, dtype)
 
 
+@functools.cache
 def coarser(golden: DType, mine: DType) -> DType | None:
     """The floating type with the shorter significand; None if no side is floating.
 
@@ -86,6 +88,7 @@ def is_quantised(golden: DType, mine: DType) -> bool:
     )
 
 
+@functools.cache
 def element_limit(golden: DType, mine: DType) -> ElementLimit:
     """The limit of pass_rate for a pair; integers and bools must be equal."""
     dtype = coarser(golden, mine)

@@ -22,6 +22,7 @@ in a billion elements, and the elements of one tensor do not all have the same.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -98,6 +99,15 @@ def tolerance_for(golden: DType, mine: DType, tolerance: Tolerance | None = None
     The coarser type decides. Integers and bools must be equal unless a tolerance is set for them,
     by name or for all types.
     """
+    return _default_limits(golden, mine) if tolerance is None else _limits(golden, mine, tolerance)
+
+
+@functools.cache
+def _default_limits(golden: DType, mine: DType) -> Limits:
+    return _limits(golden, mine, Tolerance())
+
+
+def _limits(golden: DType, mine: DType, chosen: Tolerance) -> Limits:
     dtype = coarser(golden, mine)
     deciding = dtype or (golden if golden.bits <= mine.bits else mine)
     if dtype is None:
@@ -106,7 +116,6 @@ def tolerance_for(golden: DType, mine: DType, tolerance: Tolerance | None = None
         default = max(_QUANTISED_DISTANCE, _DISTANCES[dtype])
     else:
         default = _DISTANCES[dtype]
-    chosen = tolerance or Tolerance()
     if chosen.by_dtype:
         sides = (deciding, golden, mine) if is_quantised(golden, mine) else (deciding,)
         named = [chosen.by_dtype[side] for side in sides if side in chosen.by_dtype]

@@ -11,6 +11,7 @@ from ait_llm.metrics.blocks import pieces, real_views
 from ait_llm.metrics.totals import Totals
 
 _BLOCK = 1 << 16
+_WIDE = ("f8", "c16")
 # Squares beyond these overflow in a sum, or lose digits to underflow.
 _LARGE = 2.0**480
 _SMALL = 2.0**-450
@@ -26,7 +27,7 @@ def scaled(value: float, exponent: int) -> float:
 
 def exponent_out_of_range(golden: Array, mine: Array, totals: Totals) -> int:
     """Power of two to divide by before squaring; 0 where no scaling is needed."""
-    if not {golden.dtype.name, mine.dtype.name} & {"float64", "complex128"}:
+    if not any(side.dtype.kind + str(side.dtype.itemsize) in _WIDE for side in (golden, mine)):
         return 0
     largest = max(
         (

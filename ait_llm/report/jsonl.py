@@ -19,12 +19,13 @@ from ait_llm.report.files import FILE_MODE, replacing
 from ait_llm.report.writing import writers
 
 MAX_LINE_BYTES = 16 << 20
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 FLUSH_SECONDS = 0.25  # what a kill may cost
 
 
 def line(data: records.Object) -> str:
     """One object as a line of ASCII."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n"
+    return _ENCODER.encode(data) + "\n"
 
 
 def lines(report: Report) -> Iterator[str]:

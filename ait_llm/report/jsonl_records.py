@@ -7,9 +7,10 @@ infinities: they are the strings ``NaN``, ``Infinity`` and ``-Infinity``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from ait_llm import __version__
@@ -148,24 +149,34 @@ def read_side(data: Object) -> Side:
 def _object(item: Any) -> Object:  # any of the frozen types of core.comparison
     result: Object = {}
     owner: Any = type(item)
-    for name, default in _defaults(owner):
-        value = getattr(item, name)
-        if value is default or value == default:
+    defaults = _defaults(owner)
+    for (name, default), value in zip(defaults, _values(owner)(item), strict=True):
+        if value is default:
             continue
         kind = type(value)
-        if kind is str or kind is int:
+        if kind is TensorRecord or kind is SideSummary:
+            result[name] = _object(value)
+        elif value == default:
+            continue
+        elif kind is str or kind is int:
             result[name] = value
         elif kind is float:
             result[name] = number(value)
-        elif kind is TensorRecord or kind is SideSummary:
-            result[name] = _object(value)
         elif kind is Verdict:
             result[name] = value.value
         elif kind is DType:
             result[name] = value.label
+        elif name in _NUMBERS and kind is dict and all(map(math.isfinite, value.values())):
+            result[name] = value
         else:
             result[name] = plain(value)
     return result
+
+
+@cache
+def _values(kind: Any) -> Callable[[Any], tuple[Any, ...]]:  # a dataclass
+    """All fields of an object at once, in their order."""
+    return attrgetter(*(name for name, _ in _defaults(kind)))
 
 
 @cache
