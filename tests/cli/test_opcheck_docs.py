@@ -19,6 +19,7 @@ from ait_llm.core import DType
 from ait_llm.opcheck.element_errors import LEVELS
 from ait_llm.opcheck.outcome import OpcheckReport
 from ait_llm.opcheck.reports.table import columns
+from ait_llm.opcheck.standards import standards
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "opcheck.md").read_text(encoding="utf-8")
@@ -54,6 +55,10 @@ def test_the_page_has_the_levels_of_the_standard() -> None:
         dtype.torch_name: (level.error, level.rate) for dtype, level in LEVELS.items()
     }
     assert DType.BFLOAT16 in LEVELS
+
+
+def test_the_page_names_every_standard() -> None:
+    assert sorted(re.findall(r"^\| `(\w+)` \|", section("Standards"), re.MULTILINE)) == [*standards]
 
 
 def test_the_python_example_prints_what_the_page_shows() -> None:
