@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from ait_llm.errors import AitError, FormatError
 from ait_llm.formats import Statistics
 from ait_llm.match.model import Match, Source, Unmatched
 from ait_llm.match.views import View, describe
-from ait_llm.metrics import CustomMetric, Tolerance, judge, tolerance_for
+from ait_llm.metrics import QUANTISED, CustomMetric, Tolerance, judge, tolerance_for
 
 _Value = TypeVar("_Value", str, float)
 
@@ -76,6 +76,8 @@ def without_partner(item: Unmatched) -> Comparison:
 
 
 def _compare(match: Match, settings: Settings) -> Comparison:
+    if match.quantised and settings.tolerance is None:
+        settings = replace(settings, tolerance=QUANTISED)
     golden, mine = match.golden.tensor, match.mine.tensor
     if golden.has_data and mine.has_data:
         with open_values(golden) as first, open_values(mine) as second:
@@ -240,6 +242,8 @@ def _comparison(match: Match, verdict: Verdict, reason: str, **fields: Any) -> C
 def naming(match: Match) -> dict[str, Any]:
     """The fields of a comparison that say what was compared and why."""
     why = match.reason
+    if match.quantised:
+        why = f"{why}; behind an int8 product"
     if match.alternatives:
         why = f"{why}; as likely: {', '.join(match.alternatives)}"
     return {

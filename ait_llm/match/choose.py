@@ -8,6 +8,7 @@ from importlib import import_module
 from ait_llm.core import TensorRecord
 from ait_llm.match.model import Match, Matcher, MatchOptions, Run, SideName, Unmatched, matchers
 from ait_llm.match.operators import Key, key_of, placed, remaining
+from ait_llm.match.precision import mark_quantised
 from ait_llm.match.views import View
 
 # Module of each matcher; they register themselves when imported.
@@ -98,7 +99,7 @@ def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Un
     ordered.sort(key=_my_place)
     answered = {_key(each.golden.record) for each in matches.values()}
     answered |= {key for side, key in used if side == "golden"}
-    return [*ordered, *_left("golden", golden, answered, reasons)]
+    return mark_quantised([*ordered, *_left("golden", golden, answered, reasons)])
 
 
 def _left(

@@ -73,6 +73,7 @@ class Match:
         alternatives: titles of other golden tensors that fit as well; not empty means ambiguous.
         uses: tensors that the views take their numbers from, such as scales, with their side; they
             are looked at with this match and need no partner of their own.
+        quantised: one side computed this from int8 products that the other side has not.
     """
 
     golden: Source
@@ -82,6 +83,7 @@ class Match:
     reason: str
     alternatives: tuple[str, ...] = ()
     uses: tuple[tuple[SideName, TensorRecord], ...] = ()
+    quantised: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from ait_llm.metrics.custom import CustomMetric, entry_point_names, load_custom
 from ait_llm.metrics.judge import Judgement, judge
 from ait_llm.metrics.measure import Measurement, measure_pair
 from ait_llm.metrics.registry import METRIC_NAMES, metrics
-from ait_llm.metrics.tolerance import Limits, Tolerance, parse_tolerance, tolerance_for
+from ait_llm.metrics.tolerance import QUANTISED, Limits, Tolerance, parse_tolerance, tolerance_for
 
 __all__ = [
     "METRIC_NAMES",
+    "QUANTISED",
     "CustomMetric",
     "Judgement",
     "Limits",

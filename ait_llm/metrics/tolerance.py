@@ -77,6 +77,15 @@ class Tolerance:
                 raise UsageError(f"a tolerance must be a number from 0, not {value}")
 
 
+# For floating tensors computed from int8 products on one side only.
+QUANTISED = Tolerance(
+    by_dtype={
+        dtype: Tolerance(max(_QUANTISED_DISTANCE, distance))
+        for dtype, distance in _DISTANCES.items()
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one pair is judged by.
