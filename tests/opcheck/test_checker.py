@@ -362,6 +362,18 @@ def test_a_collective_without_a_rank_is_skipped_and_the_rank_named(tmp_path: Pat
     assert "none of rank 1" in item.reason
 
 
+def test_two_dumps_of_one_rank_are_not_mixed(tmp_path: Path) -> None:
+    root = tmp_path / "ait_dump"
+    _all_reduce(root, 2)
+    params = {"rank": 1, "rankSize": 2, "allReduceType": "sum"}
+    tensor = torch.full((2, 3), 2.0).half()
+    again = OperatorDump(root, process="1_999")
+    again.add("0_AllReduceOperation", [tensor], [tensor], params)
+    items = opcheck(root).items
+    assert {item.verdict for item in items} == {Verdict.SKIPPED}
+    assert "are both rank 1 of the group" in items[0].reason
+
+
 def test_results_do_not_depend_on_the_number_of_threads(dump: OperatorDump) -> None:
     x, weight, right = product()
     for number in range(12):
