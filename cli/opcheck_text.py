@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def summary_lines(report: OpcheckReport, files: Sequence[Path]) -> list[str]:
         ]
         if len(items) > _LISTED:
             lines.append(f"  {verdict.value:<7} and {len(items) - _LISTED} more, see the report")
+    noted = Counter(i.note for i in report.items if i.note and i.verdict is Verdict.PASS)
+    for note, count in noted.most_common(_LISTED):
+        lines.append(printable(f"  note    {counted(count, 'output')} passed: {note}"))
     lines += [printable(f"  missing {problem.text}") for problem in report.problems]
     if report.partial:
         lines.append("  interrupted before everything was checked")
