@@ -26,6 +26,17 @@ void Look(const float *table, const void *data, size_t count, Number *out)
     }
 }
 
+// Whether a table says what the bytes are as integers.
+template <typename Integer> bool Counts(const float *table)
+{
+    for (int byte = 0; byte < 256; ++byte) {
+        if (table[byte] != static_cast<float>(static_cast<Integer>(byte))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 // The sixteen-bit loops want aligned elements.
 void Sixteen(void (*decode)(const uint16_t *, size_t, float *), const void *data, size_t count,
              float *out)
@@ -104,7 +115,14 @@ void DecodeFloats(const PairKernels &kernels, int type, const float *table, cons
         case AIT_PAIR_BFLOAT16: Sixteen(kernels.decodeBrains, data, count, out); break;
         case AIT_PAIR_INT16: Convert<int16_t>(data, count, out); break;
         case AIT_PAIR_UINT16: Convert<uint16_t>(data, count, out); break;
-        default: Look(table, data, count, out); break;
+        default:
+            if (Counts<int8_t>(table)) {
+                kernels.decodeSigned(static_cast<const int8_t *>(data), count, out);
+            } else if (Counts<uint8_t>(table)) {
+                kernels.decodeUnsigned(static_cast<const uint8_t *>(data), count, out);
+            } else {
+                Look(table, data, count, out);
+            }
     }
 }
 

@@ -14,6 +14,8 @@ constexpr double LARGEST = 0x1p60;
 constexpr double SMALLEST = 0x1p-50;
 // Weights exp(g - R) of a block stay in the range of a float.
 constexpr double REFERENCE_RANGE = 40;
+// exp(-45) of the largest weight is nothing even 2^40 times.
+constexpr double NEGLIGIBLE = 45;
 constexpr double FLOOR = 0x1p-23;
 
 double Largest(double high, double low)
@@ -32,11 +34,11 @@ double Excess(double d)
     if (std::abs(d) > 0.05) {
         return std::expm1(d) - d;
     }
-    double series = 0;
-    for (int order = 9; order > 1; --order) {
-        series = d / order * (1 + series);
+    double series = 1.0 / 362880;
+    for (const double term : {1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5}) {
+        series = series * d + term;
     }
-    return series * d;
+    return series * d * d;
 }
 
 template <typename Integer>
@@ -65,6 +67,7 @@ Pass::Pass(const PairKernels &kernels, const AitPairSettings &settings)
                      : type == AIT_PAIR_BFLOAT16 ? 7
                      : type == AIT_PAIR_FLOAT32  ? 23
                                                  : 0;
+    block_ = goldenSize_ == 2 && mySize_ == 2 ? PAIR_BLOCK : SMALL_BLOCK;
     direct_ = type == settings.my_type && bits != 0 &&
               (settings.ulp_bits < 0 || settings.ulp_bits == bits);
 }
@@ -74,23 +77,23 @@ void Pass::Add(const void *golden, const void *mine, uint64_t count)
     const auto *g = static_cast<const unsigned char *>(golden);
     const auto *m = static_cast<const unsigned char *>(mine);
     while (count > 0) {
-        if (held_ == 0 && count >= PAIR_BLOCK) {
-            Block(g, m, PAIR_BLOCK);
-            g += PAIR_BLOCK * goldenSize_;
-            m += PAIR_BLOCK * mySize_;
-            count -= PAIR_BLOCK;
+        if (held_ == 0 && count >= block_) {
+            Block(g, m, block_);
+            g += block_ * goldenSize_;
+            m += block_ * mySize_;
+            count -= block_;
             continue;
         }
-        const auto taken = static_cast<size_t>(std::min<uint64_t>(count, PAIR_BLOCK - held_));
+        const auto taken = static_cast<size_t>(std::min<uint64_t>(count, block_ - held_));
         memcpy(heldGolden_ + held_ * goldenSize_, g, taken * goldenSize_);
         memcpy(heldMine_ + held_ * mySize_, m, taken * mySize_);
         held_ += taken;
         g += taken * goldenSize_;
         m += taken * mySize_;
         count -= taken;
-        if (held_ == PAIR_BLOCK) {
+        if (held_ == block_) {
             held_ = 0;
-            Block(heldGolden_, heldMine_, PAIR_BLOCK);
+            Block(heldGolden_, heldMine_, block_);
         }
     }
 }
@@ -118,13 +121,13 @@ void Pass::Block(const unsigned char *golden, const unsigned char *mine, size_t 
         Join(total_, chunk_);
         chunk_ = NoTotals();
         reference_ = myReference_ = 0;
-        far_ = false;
+        heaviestGolden_ = heaviestMine_ = -INFINITE;
     }
 }
 
 void Pass::FloatBlock(const unsigned char *golden, const unsigned char *mine, size_t count)
 {
-    if (direct_ && count == PAIR_BLOCK && Vector(nullptr, nullptr, nullptr, count, golden, mine)) {
+    if (direct_ && count == block_ && Vector(nullptr, nullptr, nullptr, count, golden, mine)) {
         chunk_.golden.finite += count;
         chunk_.mine.finite += count;
         return;
@@ -211,40 +214,50 @@ bool Pass::Vector(const float *golden, const float *mine, const uint16_t *places
     PairLimits limits = {static_cast<float>(settings_.rtol), static_cast<float>(settings_.atol),
                          reference_, myReference_,
                          static_cast<uint32_t>(std::min<uint64_t>(settings_.ulp_limit, UINT32_MAX))};
-    // Neighbouring blocks mostly resemble each other: what the last one took is tried first.
-    bool far = far_;
     PairSums sums;
-    (far ? loops.far : loops.near)(g, m, count, limits, sums);
+    loops.orders(g, m, count, limits, sums);
     const double largestGolden = Largest(sums.highGolden, sums.lowGolden);
     const double largestMine = Largest(sums.highMine, sums.lowMine);
     if (!std::isfinite(largestGolden) || !std::isfinite(largestMine) ||
-        !SquaresFit(largestGolden) || !SquaresFit(largestMine) || !SquaresFit(sums.maxAbsolute)) {
+        !SquaresFit(largestGolden) || !SquaresFit(largestMine)) {
         return false;
     }
-    bool moved = std::abs(sums.highGolden - static_cast<double>(reference_)) > REFERENCE_RANGE;
-    if (moved) {
-        limits.reference = reference_ = static_cast<float>(sums.highGolden);
-    }
-    far_ = !(sums.maxAbsolute <= static_cast<double>(NEAR_LIMIT)) ||
-           sums.squares > 0.25 * std::min(sums.squaresGolden, sums.squaresMine);
-    if (far_ || far) {
-        if (std::abs(sums.highMine - static_cast<double>(myReference_)) > REFERENCE_RANGE) {
-            limits.myReference = myReference_ = static_cast<float>(sums.highMine);
-            moved = true;
-        }
-        if (myReference_ - reference_ > WEIGHT_RANGE) {
+    const bool same = sums.unequal == 0;
+    bool far = false;
+    if (!same) {
+        loops.errors(g, m, count, limits, scratch_, sums);
+        if (!SquaresFit(sums.maxAbsolute)) {
             return false;
         }
-        if (moved || !far) {
-            far = true;
-            loops.far(g, m, count, limits, sums);
-        }
-    } else if (sums.lowGolden < static_cast<double>(reference_ - WEIGHT_RANGE)) {
-        loops.wide(g, m, count, limits, sums);
-    } else if (moved) {
-        loops.near(g, m, count, limits, sums);
+        far = !(sums.maxAbsolute <= static_cast<double>(NEAR_LIMIT)) ||
+              sums.squares > 0.25 * std::min(sums.squaresGolden, sums.squaresMine);
     }
-    if (!raw && settings_.ulp_bits >= 0 && settings_.ulp_bits != 23) {
+    const bool negligible = sums.highGolden < heaviestGolden_ - NEGLIGIBLE &&
+                            sums.highMine < heaviestMine_ - NEGLIGIBLE;
+    if (!far && !same && negligible) {
+        sums.weights = sums.linear = sums.excess = 0;
+        sums.reference = chunk_.kl_reference;
+    } else {
+        if (std::abs(sums.highGolden - static_cast<double>(reference_)) > REFERENCE_RANGE) {
+            limits.reference = reference_ = static_cast<float>(sums.highGolden);
+        }
+        const bool wide = sums.lowGolden < static_cast<double>(reference_ - WEIGHT_RANGE) ||
+                          std::abs(reference_) > WEIGHT_REFERENCE;
+        if (same) {
+            (wide ? loops.sameWide : loops.same)(g, m, count, limits, sums);
+        } else if (!far) {
+            (wide ? loops.wide : loops.near)(scratch_, m, count, limits, sums);
+        } else {
+            if (std::abs(sums.highMine - static_cast<double>(myReference_)) > REFERENCE_RANGE) {
+                limits.myReference = myReference_ = static_cast<float>(sums.highMine);
+            }
+            if (myReference_ - reference_ > WEIGHT_RANGE) {
+                return false;
+            }
+            loops.far(scratch_, m, count, limits, sums);
+        }
+    }
+    if (!raw && !same && settings_.ulp_bits >= 0 && settings_.ulp_bits != 23) {
         if (settings_.ulp_bits != 10 && settings_.ulp_bits != 7) {
             return false;
         }
@@ -273,6 +286,8 @@ bool Pass::Vector(const float *golden, const float *mine, const uint16_t *places
             }
         }
     }
+    heaviestGolden_ = std::max(heaviestGolden_, sums.highGolden);
+    heaviestMine_ = std::max(heaviestMine_, sums.highMine);
     AddSums(sums, count, far);
     return true;
 }

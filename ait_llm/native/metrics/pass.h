@@ -5,6 +5,8 @@
 #include "ait_metrics.h"
 #include "kernels.h"
 
+#include <limits>
+
 namespace ait {
 
 // Index of the best variant where `variant` is AIT_PAIR_BEST; nullptr where it cannot run.
@@ -49,13 +51,16 @@ private:
     AitPairSettings settings_;
     size_t goldenSize_;
     size_t mySize_;
+    size_t block_; // elements of a block
     bool direct_; // both sides of one type that the loops read, ULPs counted in that type
     AitPairTotals total_;
     AitPairTotals chunk_;
-    // What the last block took: references of the weights and the loop.
+    // Of this chunk: references of the weights, and the largest numbers that have a weight.
     float reference_ = 0;
     float myReference_ = 0;
-    bool far_ = false;
+    double heaviestGolden_ = -std::numeric_limits<double>::infinity();
+    double heaviestMine_ = -std::numeric_limits<double>::infinity();
+    PairScratch scratch_;
     size_t held_ = 0; // elements that wait for a whole block
     alignas(64) unsigned char heldGolden_[PAIR_BLOCK * 8];
     alignas(64) unsigned char heldMine_[PAIR_BLOCK * 8];
