@@ -157,7 +157,8 @@ def compare(
     findings = Findings()
     if len(places) == total:  # who interrupts a comparison does not want to wait for more
         runs = [pair.mine for pair in pairing.pairs]
-        findings = _origins(comparisons, runs, matches, deep)
+        with without_full_collections():
+            findings = _origins(comparisons, runs, matches, deep)
     completed = apply_findings(comparisons, findings)
     if on_comparison is not None:
         for place, before, after in zip(places, comparisons, completed, strict=True):

@@ -11,7 +11,6 @@ import mmap
 import os
 import threading
 from collections.abc import Callable
-from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,7 +25,7 @@ from ait_llm.formats.elements import Array, decode
 from ait_llm.formats.layout import stored_shape, to_nd
 from ait_llm.formats.locate import locate
 from ait_llm.formats.names import PLAIN_FORMATS
-from ait_llm.formats.opening import open_unbuffered
+from ait_llm.formats.opening import open_descriptor
 from ait_llm.formats.payload import Payload
 
 _MAP_FROM = 1 << 20  # bytes; below, page faults cost more than a copy
@@ -38,7 +37,7 @@ _UNPACKED = threading.RLock()
 
 
 class Values:
-    """The values of one tensor; a context manager that closes the file.
+    """The values of one tensor; a context manager that lets go of them.
 
     Attributes:
         array: the values in row-major dims, with their true element type; often a mapped file.
@@ -53,15 +52,13 @@ class Values:
         dtype: DType,
         *,
         stamp: tuple[int, int] | None = None,
-        file: FileIO | None = None,
         mapping: mmap.mmap | None = None,
         offset: int = 0,
-        path: Path | None = None,
+        path: Path | str | None = None,
     ) -> None:
         self.array = array
         self.dtype = dtype
         self.stamp = stamp
-        self._file = file
         self._mapping = mapping
         self._offset = offset  # of the mapping within the file
         self._path = path
@@ -80,10 +77,10 @@ class Values:
         Raises:
             FormatError: it became shorter.
         """
-        if self._file is not None and self._mapping is not None and self._path is not None:
-            size = os.fstat(self._file.fileno()).st_size
-            if size < self._offset + len(self._mapping):
-                raise FormatError(self._path, "became shorter while it was read")
+        if self._mapping is None or self._path is None:
+            return
+        if self._mapping.size() < self._offset + len(self._mapping):
+            raise FormatError(self._path, "became shorter while it was read")
 
     def release(self, block: Array) -> None:
         """Give back the memory under a contiguous part of :attr:`array`; its values stay readable.
@@ -112,8 +109,6 @@ class Values:
         """Let go of the values; views that are still used keep the mapping alive."""
         self.array = np.empty(0, np.uint8)
         self._mapping = None
-        if self._file is not None:
-            self._file.close()
         if self._unpacked:
             self._unpacked = False
             _UNPACKED.release()
@@ -191,52 +186,50 @@ def open_payload(payload: Payload) -> Values:
         FormatError: the file vanished, changed, or holds values that cannot be represented.
     """
     path, dtype = payload.path, payload.dtype
-    file = open_unbuffered(path)
+    descriptor, status = open_descriptor(path)
     try:
-        status = os.fstat(file.fileno())
         if status.st_size < payload.offset + payload.length:
             raise FormatError(path, "became shorter while it was read")
         stamp = (status.st_size, status.st_mtime_ns)
         if payload.length < _MAP_FROM or not _can_be_viewed(payload):
-            with file:
-                return _unpack(
-                    payload.length,
-                    lambda: Values(_shaped(_read(file, payload), payload), dtype, stamp=stamp),
-                )
+            return _unpack(
+                payload.length,
+                lambda: Values(_shaped(_read(descriptor, payload), payload), dtype, stamp=stamp),
+            )
         start = payload.offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         length = payload.offset + payload.length - start
-        mapping = mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ, offset=start)
+        mapping = mmap.mmap(descriptor, length, prot=mmap.PROT_READ, offset=start)
         raw = np.frombuffer(mapping, np.uint8, payload.length, payload.offset - start)
         return Values(
             _shaped(raw, payload),
             dtype,
             stamp=stamp,
-            file=file,
             mapping=mapping,
             offset=start,
             path=path,
         )
     except (ValueError, OverflowError) as error:
-        file.close()
         raise FormatError(path, str(error)) from None
     except OSError as error:
-        file.close()
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
     except MemoryError:
-        file.close()
         raise FormatError(
             path, f"its {payload.length} bytes do not fit into the free memory"
         ) from None
-    except BaseException:
-        file.close()
-        raise
+    finally:
+        os.close(descriptor)  # a mapping keeps one of its own
 
 
-def _read(file: FileIO, payload: Payload) -> Array:
+def _read(descriptor: int, payload: Payload) -> Array:
+    if payload.length < _MAP_FROM:
+        data = os.pread(descriptor, payload.length, payload.offset)
+        if len(data) < payload.length:
+            raise FormatError(payload.path, "became shorter while it was read")
+        return np.frombuffer(data, np.uint8)
     raw = np.empty(payload.length, np.uint8)
     filled = 0
     while filled < payload.length:
-        count = os.preadv(file.fileno(), [raw[filled:].data], payload.offset + filled)
+        count = os.preadv(descriptor, [raw[filled:].data], payload.offset + filled)
         if not count:
             raise FormatError(payload.path, "became shorter while it was read")
         filled += count

@@ -75,7 +75,7 @@ class AtbTensor:
             FormatError: the file is not a sound tensor file, or a link that leaves the dump.
         """
         if self._header is None:
-            path = unlinked(self.path, self.place.root)
+            path = unlinked(self.file, self.place.root)
             object.__setattr__(self, "_header", read_header(path))
         assert self._header is not None
         return self._header
@@ -139,7 +139,7 @@ class AtbTensor:
             FormatError: the file is damaged, or refers to another one that cannot be used.
         """
         if self.header.has_data:
-            return payload_of(unlinked(self.path, self.place.root), self.header)
+            return payload_of(unlinked(self.file, self.place.root), self.header)
         return None if self.header.alias is None else payload_of(*self._resolved())
 
     def nd(self) -> Array:

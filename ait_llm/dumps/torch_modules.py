@@ -171,10 +171,7 @@ class TorchDump:
                 if not entry.is_dir(follow_symlinks=False):
                     continue
                 module, call = parse_call(entry.name)
-                stems = sorted(
-                    filter(_is_value, _stems(Path(entry.path))),
-                    key=natural,
-                )
+                stems = sorted(filter(_is_value, _stems(entry.path)), key=natural)
                 found.append(_Folder(module, call, entry.path, tuple(stems)))
             self._folders[key] = found
         return self._folders[key]
@@ -287,7 +284,7 @@ class TorchDump:
         return only is None or module == only or module.startswith(f"{only}.")
 
 
-def _stems(folder: Path) -> list[str]:
+def _stems(folder: Path | str) -> list[str]:
     return [
         sys.intern(entry.name.removesuffix(SUFFIX))  # most folders hold the same names
         for entry in _scan(folder)
@@ -326,7 +323,7 @@ def _is_torch_ledger(path: Path) -> bool:
     return isinstance(header, dict) and header.get("producer") == "torch"
 
 
-def _scan(folder: Path) -> list[os.DirEntry[str]]:
+def _scan(folder: Path | str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,13 +28,13 @@ SUFFIX = ".pth"
 _Place = tuple[int, int, int, int, tuple[int, ...] | None]
 
 
-def _state(path: Path) -> tuple[int, int]:
-    """Size and time of the last change, in bytes and ns; -1 if it cannot be told."""
+def _state(path: Path | str) -> tuple[int, int]:
+    """Size and time of the last change, in bytes and ns; -1 if it cannot be told, as of a link."""
     try:
-        status = path.stat()
+        status = os.lstat(path)
     except OSError:
         return -1, -1  # opening it says why
-    return status.st_size, status.st_mtime_ns
+    return (-1, -1) if stat.S_ISLNK(status.st_mode) else (status.st_size, status.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +135,11 @@ class TorchTensor:
         """
         if not self.exists:
             return None
-        path = contained_file(self.path, self.root)
         place, known = self._place, self._known
-        if place is not None and known is not None and _state(path) == place[:2]:
+        if place is not None and known is not None and _state(self.file) == place[:2]:
             _, _, offset, length, strides = place
-            return Payload(path, offset, length, *known, strides=strides)
-        return self._locate(path)
+            return Payload(self.file, offset, length, *known, strides=strides)
+        return self._locate()
 
     def nd(self) -> Array:
         """The values, which are row-major already."""
@@ -161,19 +162,22 @@ class TorchTensor:
         if not self.exists and self.recorded is not None:
             return self.recorded[:2]
         if self.exists:
-            found = self._locate(contained_file(self.path, self.root))
+            found = self._locate()
             if found is not None:
                 return found.dtype, found.shape
         loaded = self._load()
         return loaded.dtype, loaded.array.shape
 
-    def _locate(self, path: Path) -> Payload | None:
+    def _locate(self) -> Payload | None:
         """Where the values lie, and remember it for as long as the file does not change."""
-        state = _state(path)
+        path = contained_file(self.file, self.root)
+        state = _state(self.file)
         payloads = pth_payloads(path)
         found = payloads.get("") if payloads is not None and len(payloads) == 1 else None
         if found is not None:
             object.__setattr__(self, "_known", (found.dtype, found.shape))
+            if state[0] < 0:
+                return found  # a link is followed each time
             place = (*state, found.offset, found.length, found.strides)
             object.__setattr__(self, "_place", place)
         return found
@@ -183,7 +187,7 @@ class TorchTensor:
             raise FormatError(
                 self.path, "was not saved, only its statistics were", "Dump with --type torch"
             )
-        return load(contained_file(self.path, self.root))
+        return load(Path(contained_file(self.file, self.root)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ait_llm.formats.atb_header import MAGIC, MAX_HEADER_BYTES, AtbHeader, parse
 from ait_llm.formats.elements import Array, decode, encode, stored_byte_counts
 from ait_llm.formats.layout import stored_shape
 from ait_llm.formats.names import PLAIN_FORMATS
-from ait_llm.formats.opening import contained, open_unbuffered, unlinked
+from ait_llm.formats.opening import contained, open_descriptor, open_unbuffered, unlinked
 from ait_llm.formats.payload import Payload
 
 SUFFIX = ".bin"
@@ -37,9 +37,16 @@ def read_header(path: Path | str) -> AtbHeader:
     Raises:
         FormatError: the file is missing, is not a tensor file, or contradicts its own header.
     """
-    path = path if isinstance(path, Path) else Path(path)
-    with open_unbuffered(path) as file:
-        return _read_header(path, file)
+    descriptor, status = open_descriptor(path)
+    try:
+        head = os.read(descriptor, _USUAL_HEADER_BYTES)
+        if len(head) == _USUAL_HEADER_BYTES and b"\n$End=" not in head:
+            head += os.read(descriptor, MAX_HEADER_BYTES - len(head))
+    except OSError as error:
+        raise FormatError(path, f"cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+    return parse_header(path, head, status.st_size)
 
 
 def read_tensor(path: Path | str, *, root: Path | None = None, mmap: bool | None = None) -> Array:
@@ -113,7 +120,7 @@ def resolve_data(
     return holder, same
 
 
-def payload_of(path: Path, header: AtbHeader) -> Payload:
+def payload_of(path: Path | str, header: AtbHeader) -> Payload:
     """Where the values lie that ``header``, which has data, describes in the file it belongs to."""
     desc = header.desc
     return Payload(path, header.offset, header.length, desc.dtype, desc.shape, desc.format)
@@ -204,13 +211,6 @@ def write_tensor(
         lines.append(f"$Object.data=0,{len(data)}")
     lines.append("$End=1")
     _replace(path, "".join(f"{line}\n" for line in lines).encode(), data)
-
-
-def _read_header(path: Path, file: FileIO) -> AtbHeader:
-    head = file.read(_USUAL_HEADER_BYTES)
-    if len(head) == _USUAL_HEADER_BYTES and b"\n$End=" not in head:
-        head += file.read(MAX_HEADER_BYTES - len(head))
-    return parse_header(path, head, os.fstat(file.fileno()).st_size)
 
 
 def _bytes_of(path: Path, file: FileIO, header: AtbHeader, mapped: bool) -> Array:

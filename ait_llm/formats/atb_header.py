@@ -68,7 +68,7 @@ class AtbHeader:
         )
 
 
-def parse_header(path: Path, head: bytes, file_size: int) -> AtbHeader:
+def parse_header(path: Path | str, head: bytes, file_size: int) -> AtbHeader:
     """Parse and check a header.
 
     Args:
@@ -103,7 +103,7 @@ def parse_header(path: Path, head: bytes, file_size: int) -> AtbHeader:
     return AtbHeader(desc, end + offset, length, MappingProxyType(attributes), alias)
 
 
-def _header_lines(path: Path, head: bytes) -> tuple[list[bytes], int]:
+def _header_lines(path: Path | str, head: bytes) -> tuple[list[bytes], int]:
     """The lines before ``$End`` and the position of the first byte after the header."""
     if not head:
         raise FormatError(path, "is empty", _DUMP_AGAIN)
@@ -127,11 +127,11 @@ def _header_lines(path: Path, head: bytes) -> tuple[list[bytes], int]:
     raise FormatError(path, "header is cut off, it has no $End line", _DUMP_AGAIN)
 
 
-def _trailing_reason(path: Path, data_end: int, surplus: int, head: bytes) -> str:
+def _trailing_reason(path: Path | str, data_end: int, surplus: int, head: bytes) -> str:
     if data_end < len(head):
         following = head[data_end : data_end + len(MAGIC)]
     else:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             file.seek(data_end)
             following = file.read(len(MAGIC))
     if following == MAGIC:
@@ -139,7 +139,7 @@ def _trailing_reason(path: Path, data_end: int, surplus: int, head: bytes) -> st
     return f"has {surplus} bytes more than its header says"
 
 
-def _check_length(path: Path, desc: TensorDesc, length: int) -> None:
+def _check_length(path: Path | str, desc: TensorDesc, length: int) -> None:
     if length == 0 or desc.dtype.bits == 0:
         return
     expected = stored_byte_counts(desc.dtype, desc.elements)
@@ -170,13 +170,13 @@ def _count(text: str | None) -> int | None:
 class _Fields:
     """The fields of a header, split but not yet interpreted."""
 
-    path: Path
+    path: Path | str
     attributes: dict[str, str]
     objects: dict[str, tuple[int, int]]
     data_bytes: int
 
     @classmethod
-    def parse(cls, path: Path, lines: list[bytes]) -> _Fields:
+    def parse(cls, path: Path | str, lines: list[bytes]) -> _Fields:
         attributes: dict[str, str] = {}
         objects: dict[str, tuple[int, int]] = {}
         system: dict[str, str] = {}
@@ -245,7 +245,7 @@ class _Fields:
         raise FormatError(self.path, f"holds no object called 'data', only {known}")
 
 
-def _integer(path: Path, name: str, text: str | None) -> int:
+def _integer(path: Path | str, name: str, text: str | None) -> int:
     if text is None:
         raise FormatError(path, f"header has no {name!r} line")
     if not _INTEGER.fullmatch(text):
@@ -253,7 +253,7 @@ def _integer(path: Path, name: str, text: str | None) -> int:
     return int(text)
 
 
-def _offset_and_length(path: Path, name: str, value: str) -> tuple[int, int]:
+def _offset_and_length(path: Path | str, name: str, value: str) -> tuple[int, int]:
     offset_text, comma, length_text = value.partition(",")
     if not comma:
         raise FormatError(path, f"header gives {name!r} no offset and length")
@@ -264,7 +264,7 @@ def _offset_and_length(path: Path, name: str, value: str) -> tuple[int, int]:
 
 
 def _check_objects(
-    path: Path, objects: Mapping[str, tuple[int, int]], count: int, data_bytes: int
+    path: Path | str, objects: Mapping[str, tuple[int, int]], count: int, data_bytes: int
 ) -> None:
     if data_bytes < 0 or data_bytes > _MAX_BYTES or count < 0:
         raise FormatError(path, f"header gives {count} objects of {data_bytes} bytes in total")

@@ -7,26 +7,49 @@ import os
 import stat
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from ait_llm.errors import FormatError
 
+_Path = TypeVar("_Path", Path, str)
 
-def open_regular(path: Path) -> BinaryIO:
+
+def open_regular(path: Path | str) -> BinaryIO:
     """Open a regular file for reading; a pipe or a device is refused instead of waited for.
 
     Raises:
         FormatError: it does not exist, cannot be read, or is not a regular file.
     """
-    return os.fdopen(_descriptor(path), "rb")
+    return os.fdopen(open_descriptor(path)[0], "rb")
 
 
-def open_unbuffered(path: Path) -> FileIO:
+def open_unbuffered(path: Path | str) -> FileIO:
     """Like :func:`open_regular`, for readers that ask for exactly what they need."""
-    return os.fdopen(_descriptor(path), "rb", buffering=0)
+    return os.fdopen(open_descriptor(path)[0], "rb", buffering=0)
 
 
-def unlinked(path: Path, root: Path) -> Path:
+def open_descriptor(path: Path | str) -> tuple[int, os.stat_result]:
+    """Like :func:`open_regular`, for readers of very many files, where file objects cost too much.
+
+    Returns:
+        The descriptor, which the caller closes, and what the system says about the file.
+
+    Raises:
+        FormatError: as :func:`open_regular`.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise FormatError(path, f"cannot be read: {reason}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise FormatError(path, "is not a regular file")
+    return descriptor, status
+
+
+def unlinked(path: _Path, root: Path) -> _Path | Path:
     """The path itself, or, if it is a link, the file it leads to within ``root``.
 
     Only the last part is checked: the folders are those that the caller found or was given.
@@ -34,10 +57,10 @@ def unlinked(path: Path, root: Path) -> Path:
     Raises:
         FormatError: the link leads out of ``root`` or nowhere.
     """
-    return contained(path, root) if path.is_symlink() else path
+    return contained(Path(path), root) if os.path.islink(path) else path  # noqa: PTH114
 
 
-def contained_file(path: Path, root: Path) -> Path:
+def contained_file(path: _Path, root: Path) -> _Path | Path:
     """Like :func:`contained`, for many files of one tree: following links costs most of it.
 
     Folders between ``root`` and the file that were no links once are not looked at again.
@@ -46,7 +69,7 @@ def contained_file(path: Path, root: Path) -> Path:
     folder = text.rpartition("/")[0]
     if _is_plain(folder, boundary) and not os.path.islink(text):  # noqa: PTH114  Path costs more
         return path
-    return contained(path, root)
+    return contained(Path(path), root)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -85,15 +108,3 @@ def contained(path: Path, root: Path, *, named_in: Path | None = None) -> Path:
     if not resolved.is_relative_to(boundary):
         raise FormatError(blamed, f"{what or 'is a link that '}lies outside of {root}")
     return resolved
-
-
-def _descriptor(path: Path) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise FormatError(path, f"cannot be read: {reason}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise FormatError(path, "is not a regular file")
-    return descriptor

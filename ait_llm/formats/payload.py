@@ -23,7 +23,7 @@ class Payload:
         strides: in elements, where the elements are not stored in row-major order.
     """
 
-    path: Path
+    path: Path | str
     offset: int
     length: int
     dtype: DType

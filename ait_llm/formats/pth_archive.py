@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _END = struct.Struct("<4sHHHHIIH")
 _END_64 = struct.Struct("<4sQHHIIQQQQ")
@@ -21,8 +21,7 @@ _WINDOW = 4096  # a directory and a small pickle fit; small files are read in on
 _MAX_DIRECTORY_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record of an archive.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ait_llm.formats.opening import open_unbuffered
+from ait_llm.formats.opening import open_descriptor
 from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_archive import Archive, Record
 from ait_llm.formats.pth_pickle import StoredTensor, UnexpectedPickleError, read_tensor_pickle
@@ -19,7 +19,7 @@ _MAX_VALUES = 1 << 18  # a small pickle can describe a tree of any size by repea
 _LITTLE = (6, zlib.crc32(b"little"))
 
 
-def pth_payloads(path: Path) -> dict[str, Payload] | None:
+def pth_payloads(path: Path | str) -> dict[str, Payload] | None:
     """Every tensor of the file that can be mapped; None if ``read_torch`` must read the file.
 
     Names are those of ``torch_file.read_torch``: ``""`` for a sole tensor, else the path within
@@ -28,28 +28,34 @@ def pth_payloads(path: Path) -> dict[str, Payload] | None:
     Raises:
         FormatError: the file cannot be opened.
     """
-    with open_unbuffered(path) as file:
-        archive = Archive(file.fileno(), os.fstat(file.fileno()).st_size)
-        records = archive.records()
-        if records is None or not _is_little(records):
+    descriptor, status = open_descriptor(path)
+    try:
+        return _payloads(path, Archive(descriptor, status.st_size))
+    finally:
+        os.close(descriptor)
+
+
+def _payloads(path: Path | str, archive: Archive) -> dict[str, Payload] | None:
+    records = archive.records()
+    if records is None or not _is_little(records):
+        return None
+    pickled = records.get("data.pkl")
+    if pickled is None or pickled.size > _MAX_PICKLE_BYTES:
+        return None
+    data = archive.read(pickled)
+    if data is None:
+        return None
+    try:
+        found = list(_tensors(read_tensor_pickle(data), "", 0, [_MAX_VALUES]))
+    except (UnexpectedPickleError, RecursionError):
+        return None
+    payloads: dict[str, Payload] = {}
+    for name, tensor in found:
+        payload = _payload(path, tensor, records, archive)
+        if payload is None or name in payloads:
             return None
-        pickled = records.get("data.pkl")
-        if pickled is None or pickled.size > _MAX_PICKLE_BYTES:
-            return None
-        data = archive.read(pickled)
-        if data is None:
-            return None
-        try:
-            found = list(_tensors(read_tensor_pickle(data), "", 0, [_MAX_VALUES]))
-        except (UnexpectedPickleError, RecursionError):
-            return None
-        payloads: dict[str, Payload] = {}
-        for name, tensor in found:
-            payload = _payload(path, tensor, records, archive)
-            if payload is None or name in payloads:
-                return None
-            payloads[name] = payload
-        return payloads
+        payloads[name] = payload
+    return payloads
 
 
 def _is_little(records: Mapping[str, Record]) -> bool:
@@ -58,7 +64,7 @@ def _is_little(records: Mapping[str, Record]) -> bool:
 
 
 def _payload(
-    path: Path, tensor: StoredTensor, records: Mapping[str, Record], archive: Archive
+    path: Path | str, tensor: StoredTensor, records: Mapping[str, Record], archive: Archive
 ) -> Payload | None:
     record = records.get(f"data/{tensor.storage}")
     offset = archive.data_offset(record) if record is not None else None
