@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -48,9 +49,9 @@ def script(tmp_path: Path) -> Path:
     return made
 
 
-def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(script: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", LONE, str(script), *arguments],
+        [sys.executable, "-c", LONE, str(script)],
         cwd=script.parent,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -73,13 +74,25 @@ def test_the_script_alone_prints_golden_the_dumped_value_and_the_first_bad_index
     assert "dumped: 3 of 16 elements beyond a relative error of 0.004" in ran.stdout
 
 
-def test_the_script_judges_a_kernel(script: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [("right", 0, "kernel: 0 of 16 elements"), ("wrong", 1, "first bad index [0, 0]")],
+)
+def test_the_script_judges_a_kernel(
+    script: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    code: int,
+    said: str,
+) -> None:
     kernel = script.parent / "kernel.py"
     kernel.write_text(KERNEL)
-    right, wrong = (run(script, f"{kernel}:{name}") for name in ("right", "wrong"))
-    assert (right.returncode, wrong.returncode) == (0, 1), right.stderr + wrong.stderr
-    assert "kernel: 0 of 16 elements" in right.stdout
-    assert "first bad index [0, 0]" in wrong.stdout
+    monkeypatch.setattr(sys, "argv", [str(script), f"{kernel}:{name}"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert ended.value.code == code
+    assert said in capsys.readouterr().out
 
 
 def test_the_tensors_are_those_of_the_dump_and_readable_by_the_group(script: Path) -> None:
