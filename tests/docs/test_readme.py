@@ -38,8 +38,12 @@ def test_readme_walkthrough_runs_as_written(page: str, tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert shell.returncode == 0, shell.stderr
-    assert "LinearOperation" in shell.stdout
+    # The last command compares with a faulty run and says so.
+    assert shell.returncode == 1, shell.stderr
+    assert "ait llm compare: FAIL" in shell.stdout
+    named = re.search(r"`(\w+Operation_\w+)`", (_ROOT / page).read_text("utf-8"))
+    assert named is not None
+    assert re.search(rf"started +{named[1]} ", shell.stdout)
     for snippet in _blocks(_ROOT / page, "python"):
         python = subprocess.run(
             [sys.executable, "-c", snippet],
