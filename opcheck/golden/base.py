@@ -105,6 +105,7 @@ class KernelArithmetic:
         moves: it copies, selects or orders bits and computes nothing.
         quantises: its int8 outputs are rounded numbers, which may fall either way at a tie.
         roundings: how often values on the way to the output are stored in the input's 16 bits.
+        shared: what is rounded on the way enters all elements of a row.
         products: it sums products of its floating inputs, linear in each. On absolute values the
             operator then is the bound of every partial sum.
     """
@@ -112,6 +113,7 @@ class KernelArithmetic:
     moves: bool = False
     quantises: bool = False
     roundings: int = 0
+    shared: bool = False
     products: bool = False
 
 
@@ -119,8 +121,9 @@ FLOAT32_KERNEL = KernelArithmetic()
 MOVES = KernelArithmetic(moves=True)
 QUANTISES = KernelArithmetic(quantises=True)
 PRODUCTS = KernelArithmetic(products=True)
-# Scores and probabilities in 16 bits, as the fast attention kernels keep them.
-ATTENTION = KernelArithmetic(roundings=2)
+# Scores and probabilities in 16 bits, as the fast attention kernels keep them. The one is like
+# rounding query and key, the other like rounding value: together one rounding of all inputs.
+ATTENTION = KernelArithmetic(roundings=1, shared=True)
 
 
 @dataclass(frozen=True, slots=True)

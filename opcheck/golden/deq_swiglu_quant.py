@@ -164,7 +164,9 @@ def _compute(
     return Result((output,), undefined={0: torch.arange(len(x)).unsqueeze(1) >= ends[-1]})
 
 
-@golden_op(GROUPED, infer_shape=infer_shape_grouped, kernel=KernelArithmetic(roundings=3))
+@golden_op(
+    GROUPED, infer_shape=infer_shape_grouped, kernel=KernelArithmetic(roundings=3, shared=True)
+)
 def compute_grouped(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:
@@ -177,7 +179,9 @@ def compute_grouped(
     return _compute(GROUPED, inputs, params, arithmetic)
 
 
-@golden_op(SINGLE, infer_shape=infer_shape_single, kernel=KernelArithmetic(roundings=3))
+@golden_op(
+    SINGLE, infer_shape=infer_shape_single, kernel=KernelArithmetic(roundings=3, shared=True)
+)
 def compute_single(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:

@@ -177,7 +177,9 @@ class _Chain:
         return self.rounded(wide)
 
 
-@golden_op(NAME, infer_shape=infer_shape, kernel=KernelArithmetic(quantises=True, roundings=4))
+@golden_op(
+    NAME, infer_shape=infer_shape, kernel=KernelArithmetic(quantises=True, roundings=4, shared=True)
+)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Latent key, rotated key and query heads of each token; both keys go into paged caches.
 

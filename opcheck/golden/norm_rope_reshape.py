@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, KernelArithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.rms_norm import reciprocal_rms
 from ait_llm.opcheck.golden.rope import rotate_half
 from ait_llm.opcheck.golden.shapes import (
@@ -46,7 +46,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (descs[6],)
 
 
-@golden_op(NAME, infer_shape=infer_shape, kernel=KernelArithmetic(roundings=1))
+@golden_op(NAME, infer_shape=infer_shape)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``cache[slot[t]] = (rms_norm(x[t]) * gamma, rope(key[t]))``; a negative slot is skipped.
 

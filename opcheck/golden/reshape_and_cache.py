@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import FORMAT_FRACTAL_NZ, DType, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import (
+    MOVES,
+    Arithmetic,
+    KernelArithmetic,
+    Params,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -251,7 +258,12 @@ def _compute(
     return Result(tuple(updated.values()), updated)
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _kernel(params: Params) -> KernelArithmetic:
+    """Only KVHEAD_ROPE computes something, the mean of a window."""
+    return KernelArithmetic(moves=params.get("compressType", 0) != CompressType.KVHEAD_ROPE)
+
+
+@golden_op(NAME, infer_shape=infer_shape, kernel=_kernel)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``cache[slot // bs, slot % bs] = token``; the caches are inputs and outputs.
 
@@ -270,7 +282,7 @@ def compute_omni(inputs: Sequence[Tensor | None], params: Params, arithmetic: Ar
     return _compute(OMNI, inputs, params, arithmetic)
 
 
-@golden_op(STRIDED, infer_shape=infer_shape_strided)
+@golden_op(STRIDED, infer_shape=infer_shape_strided, kernel=MOVES)
 def compute_strided(
     inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic
 ) -> Result:

@@ -8,7 +8,7 @@ from enum import IntEnum
 from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import Arithmetic, KernelArithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -53,7 +53,11 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return ()
 
 
-@golden_op(NAME, infer_shape=infer_shape)
+def _kernel(params: Params) -> KernelArithmetic:
+    return KernelArithmetic(moves=not params.get("reduction", Reduction.NONE))
+
+
+@golden_op(NAME, infer_shape=infer_shape, kernel=_kernel)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``x[i, indices[i, j]] = updates[i, j]`` (or ``+=``) along ``axis``; x is overwritten."""
     x, indices, updates = (tensor_at(NAME, inputs, index) for index in range(3))

@@ -41,6 +41,12 @@ def packed_causal(draw: Draw) -> Built:
     return Built(inputs, {**_PARAMS, "calcType": 3, "maskType": 1}, mask=3, heads=_HEADS)
 
 
+@case("SelfAttentionOperation", "packed, 48 tokens")
+def packed_short(draw: Draw) -> Built:
+    inputs = [*_packed(draw, 48), _int32(48)]
+    return Built(inputs, {**_PARAMS, "calcType": 3}, heads=_HEADS)
+
+
 def _caches(draw: Draw) -> tuple[Tensor, Tensor]:
     shape = (_BLOCKS, _BLOCK, _KV_HEADS, _SIZE)
     return draw.floats(*shape), draw.floats(*shape)
@@ -114,3 +120,34 @@ def kv_cache(draw: Draw) -> Built:
         _int32(4, 2),
     ]
     return Built(inputs, {})
+
+
+@case("RopeGradOperation", dtypes=(torch.float16,))
+def rope_gradient(draw: Draw) -> Built:
+    angle = draw.floats(24, 128, dtype=torch.float32)
+    tables = [angle.cos().to(draw.dtype), angle.sin().to(draw.dtype)]
+    states = [draw.floats(40, 256), draw.floats(40, 128)]
+    return Built([*states, *tables], {"c_qSeqLen": [24, 16]}, heads=2)
+
+
+@case("NormRopeReshapeOperation")
+def norm_rope_reshape(draw: Draw) -> Built:
+    angle = draw.floats(20, 64, dtype=torch.float32)
+    inputs = [
+        draw.floats(20, 1, 512),
+        draw.around_one(512),
+        draw.floats(20, 64),
+        angle.cos().to(draw.dtype),
+        angle.sin().to(draw.dtype),
+        draw.order(64, 20),
+        draw.floats(4, 16, 1, 576),
+    ]
+    return Built(inputs, {"epsilon": 1e-5, "precisionMode": 0, "rotaryCoeff": 2})
+
+
+@case("PagedCacheLoadOperation", dtypes=(torch.float16,))
+def paged_cache_load(draw: Draw) -> Built:
+    caches = [draw.floats(8, 16, 2, 32), draw.floats(8, 16, 2, 32)]
+    lengths = _int32(20, 9)
+    dense = [draw.floats(29, 2, 32), draw.floats(29, 2, 32)]
+    return Built([*caches, draw.order(8, 4).reshape(2, 2), lengths, *dense], {})

@@ -220,3 +220,37 @@ def dynamic_ntk(draw: Draw) -> Built:
     frequencies = 10000.0 ** (-torch.arange(0, 32, dtype=torch.float32) / 32)
     lengths = torch.tensor([24, 24], dtype=torch.int32)
     return Built([positions, torch.stack([frequencies] * 2), lengths], {"outputType": 1})
+
+
+def _quantisation(draw: Draw) -> list[torch.Tensor]:
+    return [
+        torch.tensor([0.03], dtype=draw.dtype),
+        torch.tensor([3], dtype=torch.int8),
+    ]
+
+
+@case("RmsNormOperation", "static quant", dtypes=(torch.float16,))
+def rms_norm_quant(draw: Draw) -> Built:
+    weights = [draw.around_one(_HIDDEN), draw.floats(_HIDDEN, scale=0.1)]
+    inputs = [draw.floats(24, _HIDDEN), *weights, *_quantisation(draw)]
+    return Built(inputs, _norm(1, quantType=2), scaled=1)
+
+
+@case("RmsNormOperation", "fast", dtypes=(torch.float16,))
+def rms_norm_fast(draw: Draw) -> Built:
+    inputs = [draw.floats(24, _HIDDEN), draw.around_one(_HIDDEN)]
+    return Built(inputs, _norm(1, precisionMode=1))
+
+
+@case("LayerNormOperation", "static quant", dtypes=(torch.float16,))
+def layer_norm_quant(draw: Draw) -> Built:
+    weights = [draw.around_one(_HIDDEN), draw.floats(_HIDDEN, scale=0.1)]
+    inputs = [draw.floats(24, _HIDDEN), *weights, *_quantisation(draw)]
+    return Built(inputs, _norm(1, quantType=2, beginNormAxis=1, beginParamsAxis=1), scaled=1)
+
+
+@case("RmsNormBackwardOperation")
+def rms_norm_backward(draw: Draw) -> Built:
+    rstd = draw.around_one(48, 1, dtype=torch.float32).abs()
+    states = [draw.floats(48, 128), draw.floats(48, 128)]
+    return Built([*states, rstd, draw.around_one(128)], {})

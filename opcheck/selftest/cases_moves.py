@@ -91,3 +91,15 @@ def unpad(draw: Draw) -> Built:
     total = lengths.sum().reshape(1, 1)
     column = [values.to(torch.int32).reshape(4, 1) for values in (offsets, lengths)]
     return Built([ids, column[0], total, column[1]], {})
+
+
+@case("ScatterElementsV2Operation", "add", dtypes=HALVES)
+def scatter_add(draw: Draw) -> Built:
+    index = torch.stack([draw.order(64, 16) for _ in range(16)])
+    return Built([draw.floats(16, 64), index, draw.floats(16, 16)], {"axis": -1, "reduction": 1})
+
+
+@case("ScatterElementsV2Operation", "replace", dtypes=HALVES)
+def scatter(draw: Draw) -> Built:
+    index = torch.stack([draw.order(64, 16) for _ in range(16)])
+    return Built([draw.floats(16, 64), index, draw.floats(16, 16)], {"axis": -1, "reduction": 0})

@@ -121,7 +121,7 @@ def fused_multiply_add(run: Run) -> Result | None:
 @variations.register("16-bit probabilities")
 def half_probabilities(run: Run) -> Result | None:
     """Attention stores its probabilities in 16 bits, where the contract permits it."""
-    if run.golden.kernel(run.built.params).roundings < 2 or run.dtype.itemsize != 2:
+    if not run.golden.kernel(run.built.params).shared or run.dtype.itemsize != 2:
         return None
     return run.compute(by=kernels.half_probabilities(run.dtype))
 
@@ -129,7 +129,7 @@ def half_probabilities(run: Run) -> Result | None:
 @variations.register("16-bit scores")
 def half_scores(run: Run) -> Result | None:
     """Attention stores its scores, too, in 16 bits, where the contract permits it."""
-    if run.golden.kernel(run.built.params).roundings < 2 or run.dtype.itemsize != 2:
+    if not run.golden.kernel(run.built.params).shared or run.dtype.itemsize != 2:
         return None
     return run.compute(by=kernels.half_probabilities(run.dtype, scores=True))
 
@@ -202,9 +202,7 @@ def scale(run: Run) -> Result | None:
             return run.compute(inputs={0: (first.double() * 1.01).to(first.dtype)})
         weight = run.built.inputs[run.built.scaled]
         assert weight is not None
-        return run.compute(
-            inputs={run.built.scaled: (weight.double() * 1.01).to(weight.dtype)}
-        )
+        return run.compute(inputs={run.built.scaled: (weight.double() * 1.01).to(weight.dtype)})
 
     return _changed(run, change)
 

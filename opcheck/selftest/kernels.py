@@ -160,11 +160,11 @@ def _attention(
     return torch.matmul(torch.softmax(scores, dim=-1), value)
 
 
-class _Sums(TorchDispatchMode):
+class _Sums(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Sends the sums that torch is about to compute to other kernels."""
 
     def __init__(self, kernels: Kernels) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
         self.kernels = kernels
 
     def __torch_dispatch__(

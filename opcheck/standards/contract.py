@@ -155,13 +155,14 @@ def _statistics(
         return []
     error, distance = (mine[use] - exact) / deviation, (mine[use] - rounded[use]) / deviation
     independent = _distinct(exact)
-    if permitted.roundings:  # what is rounded on the way is shared by a row
+    if permitted.shared:
         independent = min(independent, max(1, mine.numel() // max(mine.shape[-1:], default=1)))
     chance = _SIGMAS / independent**0.5
     weights = exact / deviation
     power = float(weights.square().mean())
     found = [
-        _Statistic("rms", float(error.square().mean().sqrt()), _RMS + chance),
+        # A square has twice the variance of its error.
+        _Statistic("rms", float(error.square().mean().sqrt()), _RMS * (1 + 2**0.5 * chance) ** 0.5),
         _Statistic(
             "shift",
             float(distance.mean()),
@@ -179,4 +180,5 @@ def _distinct(exact: Tensor) -> int:
     count = exact.numel()
     step = max(1, count // _SAMPLE)
     sample = exact[::step]
-    return max(1, round(sample.unique().numel() / sample.numel() * count))
+    different = len(set(sample.tolist()))
+    return max(1, round(different / sample.numel() * count))
