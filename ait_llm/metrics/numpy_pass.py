@@ -82,7 +82,7 @@ def _add_side(side: SideTotals, values: Floats) -> None:
     side.finite = values.size - side.nan - side.inf
     if side.finite:
         kept = values[np.isfinite(values)] if side.finite < values.size else values
-        side.high, side.low = float(kept.max()), float(kept.min())
+        side.high, side.low = float(kept.max()) + 0.0, float(kept.min()) + 0.0  # not -0
         side.sum, side.squares = float(kept.sum()), float(np.dot(kept, kept))
 
 

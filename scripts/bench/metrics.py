@@ -2,8 +2,10 @@
 
     python scripts/bench/metrics.py [--megabytes 512] [--variant avx2]
 
-Both passes run on one thread over arrays in memory, are repeated, and count processor time; the
-best of each is printed. The read is a sum over 64-bit words.
+Everything runs on one thread over arrays in memory and counts processor time; the best of some
+repeats is taken. The read is a sum over 64-bit words, measured again beside each type, since the
+speed of a shared machine changes. For each type three kinds of pairs: equal, near (half of the
+elements one rounding apart) and far (independent numbers).
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ TYPES = {
     "fp32": np.float32,
     "fp16/fp32": (np.float16, np.float32),
     "int8": np.int8,
+    "fp8 e4m3": ml_dtypes.float8_e4m3fn,
     "fp64": np.float64,
 }
-# Typical size of a rounding difference, and one that is far beyond any.
-NOISES = {"near": 1e-3, "far": 0.3}
+ELEMENTS = 1 << 20  # of random numbers, which are repeated
 
 
 def best(action: Callable[[], object], repeats: int) -> float:
@@ -40,39 +42,54 @@ def best(action: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def tiled(values: np.ndarray, count: int) -> np.ndarray:
-    """Values repeated up to a number of elements."""
-    return np.resize(values, count)
+def beside(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Values of which half have moved to the next number of their type, away from zero."""
+    bits = values.view(f"i{values.itemsize}")
+    return (bits + generator.integers(0, 2, bits.size).astype(bits.dtype)).view(values.dtype)
+
+
+def pairs(golden_type: type, my_type: type) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Golden and mine for each kind of pair."""
+    generator = np.random.default_rng(0)
+    scale = 20 if np.dtype(golden_type).kind == "i" else 1
+    base, other = (generator.standard_normal(ELEMENTS) * scale for _ in range(2))
+    golden = base.astype(np.float32).astype(golden_type)
+    same = golden.astype(my_type)
+    return {
+        "equal": (golden, same),
+        "near": (beside(golden, generator), same),
+        "far": (golden, other.astype(np.float32).astype(my_type)),
+    }
 
 
 def main() -> None:
-    """Print one line for each type and noise."""
+    """Print a table: for each type and kind of pair the speed, and its ratio to reading."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=512, help="both sides together")
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--variant", default="", help="portable, avx2, avx512 or numpy")
+    parser.add_argument("--types", default=",".join(TYPES), help="of " + ", ".join(TYPES))
     options = parser.parse_args()
     if options.variant:
         os.environ["AIT_LLM_METRICS"] = options.variant
     size = options.megabytes << 20
-    words = np.ones(size // 8, np.uint64)
-    read = size / best(words.sum, options.repeats) / 1e9
-    del words
-    print(f"read once: {read:.1f} GB/s")
-    generator = np.random.default_rng(0)
-    base = generator.standard_normal(1 << 20).astype(np.float32)
-    for name, types in TYPES.items():
+    print("GB/s of both sides on one core, and the ratio to reading the same bytes once")
+    print(f"{'type':10} {'reading':>8} {'equal':>13} {'near':>13} {'far':>13}")
+    for name in options.types.split(","):
+        types = TYPES[name]
         golden_type, my_type = types if isinstance(types, tuple) else (types, types)
         bytes_per_pair = np.dtype(golden_type).itemsize + np.dtype(my_type).itemsize
         count = size // bytes_per_pair
-        for label, noise in NOISES.items():
-            scale = 20 if name == "int8" else 1
-            other = base * (1 + noise * generator.standard_normal(base.size).astype(np.float32))
-            golden = tiled((base * scale).astype(golden_type), count)
-            mine = tiled((other * scale).astype(my_type), count)
-            seconds = best(lambda g=golden, m=mine: measure_pair(g, m), options.repeats)
+        words = np.ones(size // 8, np.uint64)
+        read = size / best(words.sum, options.repeats) / 1e9
+        del words
+        line = f"{name:10} {read:8.1f}"
+        for golden, mine in pairs(golden_type, my_type).values():
+            sides = np.resize(golden, count), np.resize(mine, count)
+            seconds = best(lambda sides=sides: measure_pair(*sides), options.repeats)
             speed = count * bytes_per_pair / seconds / 1e9
-            print(f"{name:10} {label:5} {speed:6.2f} GB/s  {speed / read:5.2f} of reading")
+            line += f" {speed:7.2f} {speed / read:5.2f}"
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

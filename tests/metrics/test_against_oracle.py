@@ -186,3 +186,65 @@ def test_large_constant_tensors_add_up_without_drift(implementation):
     measured = measure_pair(golden, golden * np.float32(1.001))
     assert measured.golden.mean == pytest.approx(float(np.float32(0.1)), rel=RELATIVE)
     check(golden, golden * np.float32(1.001))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_sides_of_one_sign_have_their_extremes(implementation, dtype):
+    sizes = np.abs(np.random.default_rng(8).standard_normal(4096)) + 0.01
+    for golden_sign, my_sign in ((1, 1), (-1, -1), (1, -1)):
+        check(cast(golden_sign * sizes, TYPES[dtype]), cast(my_sign * sizes[::-1], TYPES[dtype]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_zeros_of_both_signs_are_equal(implementation, dtype):
+    golden = cast(np.zeros(4096), TYPES[dtype])
+    measured = measure_pair(golden, cast(np.full(4096, -0.0), TYPES[dtype]))
+    assert measured.unequal == 0
+    assert measured.values["max_ulp_error"] == 0
+    assert np.copysign(1, measured.mine.max) == np.copysign(1, measured.mine.min) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("noise", [0.01, 2.0])
+def test_equal_stretches_count_as_the_rest_does(implementation, dtype, noise):
+    generator = np.random.default_rng(9)
+    base = generator.standard_normal(12_000)
+    other = base.copy()
+    other[5000:7000] += noise * generator.standard_normal(2000)
+    check(cast(base, TYPES[dtype]), cast(other, TYPES[dtype]))
+
+
+@pytest.mark.parametrize("offset", [-3e5, -12_000, 12_000, 3e5])
+def test_divergence_of_numbers_far_from_zero(implementation, offset):
+    generator = np.random.default_rng(10)
+    golden = (generator.standard_normal(8192) + offset).astype(np.float32)
+    mine = (golden + 0.03 * np.sign(generator.standard_normal(8192))).astype(np.float32)
+    golden[:2048] = mine[:2048]
+    expected = oracle.kl_divergence(golden.astype(np.float64), mine.astype(np.float64))
+    assert measure_pair(golden, mine).values["kl_divergence"] == pytest.approx(expected, rel=3e-4)
+
+
+@pytest.mark.parametrize("peaks", [(200, 200), (200, 0), (0, 200)])
+def test_blocks_without_weight_beside_a_peak(implementation, peaks):
+    generator = np.random.default_rng(12)
+    golden = generator.standard_normal(12_000)
+    mine = golden + 1e-3 * generator.standard_normal(golden.size)
+    golden[77] += peaks[0]
+    mine[77] += peaks[1]
+    check(golden.astype(np.float32), mine.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"])
+def test_ulp_distance_of_small_types_is_that_of_numpy(dtype, monkeypatch):
+    generator = np.random.default_rng(13)
+    largest = float(ml_dtypes.finfo(TYPES[dtype]).max)
+    spread = np.exp(generator.uniform(np.log(largest) - 25, np.log(largest), 6000))
+    mine = (spread * generator.choice([-1, 1], spread.size)).astype(np.float32)
+    golden = (mine * generator.uniform(-0.2, 1, mine.size)).astype(TYPES[dtype])
+    mine[:2000] = (golden[:2000].astype(np.float32) + golden[1:2001].astype(np.float32)) / 2
+    choose("numpy", monkeypatch)
+    expected = measure_pair(golden, mine).values
+    choose("", monkeypatch)
+    got = measure_pair(golden, mine).values
+    assert got["max_ulp_error"] == expected["max_ulp_error"] > 3
+    assert got["ulp_error_rate"] == expected["ulp_error_rate"]

@@ -12,7 +12,8 @@ double FloatErrors(const ait::PairKernels &kernels, const AitPairSettings &setti
                    const unsigned char *golden, const unsigned char *mine, uint64_t count,
                    double rms)
 {
-    const int types[] = {settings.golden_type, settings.my_type};
+    const int types[] = {ait::Resolved(settings.golden_type, settings.golden_table),
+                         ait::Resolved(settings.my_type, settings.my_table)};
     const size_t sizes[] = {ait::ElementSize(types[0]), ait::ElementSize(types[1])};
     const ait::PairLoops *loops =
         types[0] == types[1] ? ait::LoopsOf(kernels, types[0]) : nullptr;
@@ -77,7 +78,11 @@ int ait_pair_begin(void *state, const AitPairSettings *settings)
     if (kernels == nullptr) {
         return 2;
     }
-    if (ait::ElementSize(settings->golden_type) == 0 || ait::ElementSize(settings->my_type) == 0) {
+    // What is resolved from a table is no type of a caller.
+    const auto unknown = [](int type) {
+        return type > AIT_PAIR_BYTE || ait::ElementSize(type) == 0;
+    };
+    if (unknown(settings->golden_type) || unknown(settings->my_type)) {
         return 1;
     }
     new (state) ait::Pass(*kernels, *settings);

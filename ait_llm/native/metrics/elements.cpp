@@ -73,10 +73,22 @@ const PairKernels *KernelsOf(int variant)
     return nullptr;
 }
 
+int Resolved(int type, const float *table)
+{
+    if (type != AIT_PAIR_BYTE) {
+        return type;
+    }
+    return Counts<int8_t>(table)    ? SIGNED_BYTE
+           : Counts<uint8_t>(table) ? UNSIGNED_BYTE
+                                    : type;
+}
+
 size_t ElementSize(int type)
 {
     switch (type) {
-        case AIT_PAIR_BYTE: return 1;
+        case AIT_PAIR_BYTE:
+        case SIGNED_BYTE:
+        case UNSIGNED_BYTE: return 1;
         case AIT_PAIR_FLOAT16:
         case AIT_PAIR_BFLOAT16:
         case AIT_PAIR_INT16:
@@ -115,14 +127,11 @@ void DecodeFloats(const PairKernels &kernels, int type, const float *table, cons
         case AIT_PAIR_BFLOAT16: Sixteen(kernels.decodeBrains, data, count, out); break;
         case AIT_PAIR_INT16: Convert<int16_t>(data, count, out); break;
         case AIT_PAIR_UINT16: Convert<uint16_t>(data, count, out); break;
-        default:
-            if (Counts<int8_t>(table)) {
-                kernels.decodeSigned(static_cast<const int8_t *>(data), count, out);
-            } else if (Counts<uint8_t>(table)) {
-                kernels.decodeUnsigned(static_cast<const uint8_t *>(data), count, out);
-            } else {
-                Look(table, data, count, out);
-            }
+        case SIGNED_BYTE: kernels.decodeSigned(static_cast<const int8_t *>(data), count, out); break;
+        case UNSIGNED_BYTE:
+            kernels.decodeUnsigned(static_cast<const uint8_t *>(data), count, out);
+            break;
+        default: Look(table, data, count, out); break;
     }
 }
 
@@ -138,7 +147,9 @@ void DecodeDoubles(const PairKernels &kernels, int type, const float *table, con
         case AIT_PAIR_UINT32: Convert<uint32_t>(data, count, out); break;
         case AIT_PAIR_INT64: Convert<int64_t>(data, count, out); break;
         case AIT_PAIR_UINT64: Convert<uint64_t>(data, count, out); break;
-        case AIT_PAIR_BYTE: Look(table, data, count, out); break;
+        case AIT_PAIR_BYTE:
+        case SIGNED_BYTE:
+        case UNSIGNED_BYTE: Look(table, data, count, out); break;
         default: {
             float floats[PAIR_BLOCK];
             const auto *bytes = static_cast<const unsigned char *>(data);

@@ -73,15 +73,24 @@ struct PairLoops {
     float (*elementError)(const void *golden, const void *mine, size_t count, float rms);
 };
 
+// A floating type: bits after the leading one, smallest normal exponent, ordinal of what is too large.
+struct PairSmall {
+    int32_t bits;
+    int32_t exponent;
+    int32_t last;
+};
+
 struct PairKernels {
     PairLoops halves, brains, floats;
     void (*decodeHalves)(const uint16_t *values, size_t count, float *out);
     void (*decodeSigned)(const int8_t *values, size_t count, float *out);
     void (*decodeUnsigned)(const uint8_t *values, size_t count, float *out);
     void (*decodeBrains)(const uint16_t *values, size_t count, float *out);
-    // Rounds to nearest even; what is too large becomes infinite.
+    // To nearest even, as bits of sign and magnitude; what is too large becomes infinite.
     void (*encodeHalves)(const float *values, size_t count, uint16_t *out);
     void (*encodeBrains)(const float *values, size_t count, uint16_t *out);
+    // For any type of fewer bits: where its numbers lie in their order, with a sign.
+    void (*encodeSmall)(const float *values, size_t count, const PairSmall &type, uint16_t *out);
     // `count` is a multiple of PAIR_STEP.
     void (*ulpSixteen)(const uint16_t *golden, const uint16_t *mine, size_t count, uint32_t limit,
                        PairSums &sums);

@@ -62,6 +62,8 @@ Pass::Pass(const PairKernels &kernels, const AitPairSettings &settings)
     : kernels_(kernels), settings_(settings), goldenSize_(ElementSize(settings.golden_type)),
       mySize_(ElementSize(settings.my_type)), total_(NoTotals()), chunk_(NoTotals())
 {
+    settings_.golden_type = Resolved(settings.golden_type, settings.golden_table);
+    settings_.my_type = Resolved(settings.my_type, settings.my_table);
     const int type = settings.golden_type;
     const int bits = type == AIT_PAIR_FLOAT16    ? 10
                      : type == AIT_PAIR_BFLOAT16 ? 7
@@ -258,13 +260,11 @@ bool Pass::Vector(const float *golden, const float *mine, const uint16_t *places
         }
     }
     if (!raw && !same && settings_.ulp_bits >= 0 && settings_.ulp_bits != 23) {
-        if (settings_.ulp_bits != 10 && settings_.ulp_bits != 7) {
+        if (settings_.ulp_bits > 10 || settings_.ulp_last > 0x7fff) {
             return false;
         }
-        const auto encode =
-            settings_.ulp_bits == 10 ? kernels_.encodeHalves : kernels_.encodeBrains;
-        encode(golden, count, ulpGolden_);
-        encode(mine, count, ulpMine_);
+        Encode(golden, count, ulpGolden_);
+        Encode(mine, count, ulpMine_);
         kernels_.ulpSixteen(ulpGolden_, ulpMine_, count, limits.ulp, sums);
     }
     if (chunk_.worst < 0 || sums.maxAbsolute > chunk_.max_absolute) {
@@ -290,6 +290,20 @@ bool Pass::Vector(const float *golden, const float *mine, const uint16_t *places
     heaviestMine_ = std::max(heaviestMine_, sums.highMine);
     AddSums(sums, count, far);
     return true;
+}
+
+// Bits in the type in which ULPs are counted.
+void Pass::Encode(const float *values, size_t count, uint16_t *out) const
+{
+    if (settings_.ulp_bits == 10) {
+        kernels_.encodeHalves(values, count, out);
+    } else if (settings_.ulp_bits == 7) {
+        kernels_.encodeBrains(values, count, out);
+    } else {
+        const PairSmall type = {settings_.ulp_bits, settings_.ulp_exponent,
+                                static_cast<int32_t>(settings_.ulp_last)};
+        kernels_.encodeSmall(values, count, type, out);
+    }
 }
 
 void Pass::NoteWorst(int64_t place, double golden, double mine, double error)
@@ -407,6 +421,28 @@ void Pass::FiniteDoubles(const double *golden, const double *mine, const double 
     block.kl_reference = block.golden.high;
     block.kl_my_reference = block.mine.high;
     const bool overflows = block.mine.high - block.golden.high > 600;
+    // exp(m - R) is w * exp(d): a second one is not needed while that keeps its digits.
+    double largest = 0;
+    for (size_t i = 0; i < count; ++i) {
+        largest = std::max(largest, std::abs(difference[i]));
+    }
+    if (largest <= 1) {
+        for (size_t i = 0; i < count; ++i) {
+            const double exponent = golden[i] - block.kl_reference;
+            if (exponent > -750) {
+                const double weight = std::exp(exponent);
+                block.kl_weights += weight;
+                if (difference[i] != 0) {
+                    block.kl_linear += weight * difference[i];
+                    block.kl_excess += weight * Excess(difference[i]);
+                }
+            }
+        }
+        block.kl_my_reference = block.kl_reference;
+        block.kl_my_weights = block.kl_weights + block.kl_linear + block.kl_excess;
+        Join(chunk_, block);
+        return;
+    }
     for (size_t i = 0; i < count; ++i) {
         const double exponent = golden[i] - block.kl_reference;
         const double mineExponent = mine[i] - block.kl_my_reference;

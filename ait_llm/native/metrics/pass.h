@@ -14,6 +14,11 @@ const PairKernels *KernelsOf(int variant);
 
 size_t ElementSize(int type); // 0 for an unknown type
 
+// Bytes whose table says that they are integers need no table.
+constexpr int SIGNED_BYTE = 11;
+constexpr int UNSIGNED_BYTE = 12;
+int Resolved(int type, const float *table);
+
 // Numbers of types that a float holds exactly.
 bool FitsFloat(int type);
 void DecodeFloats(const PairKernels &kernels, int type, const float *table, const void *data,
@@ -46,6 +51,7 @@ private:
     template <typename Number>
     size_t Sort(const Number *golden, const Number *mine, size_t count, uint16_t *places);
     int64_t Ordinal(double value) const;
+    void Encode(const float *values, size_t count, uint16_t *out) const;
 
     const PairKernels &kernels_;
     AitPairSettings settings_;
