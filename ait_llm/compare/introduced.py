@@ -7,8 +7,7 @@ wrong its inputs already were. No golden dump is needed for it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from ait_llm.opcheck.cases import (
     inputs_of,
     needs_state_before,
 )
+from ait_llm.opcheck.standards.rounding import TYPICAL_MOVE, terms_of, unit_of
 
 if TYPE_CHECKING:
     import torch
@@ -37,8 +37,6 @@ _RANDOM = frozenset({"MultinomialOperation", "ToppsampleOperation", "TopkToppSam
 _SEED = 20240229
 # Larger inputs are not recomputed: they would be widened, and more than once.
 MOST_BYTES = 256 << 20
-# A neighbour is one to two units away, relative to the value.
-_TYPICAL_MOVE = 1.44
 _TIES = 0.01  # share of quantised numbers that may be off by one
 
 
@@ -141,7 +139,7 @@ def _measure(operation: Operation, golden: GoldenOp, in_place: bool) -> Introduc
     moved = evaluate(golden, [_moved(tensor) for tensor in inputs], params, unrounded).outputs
     if any(not tensor.dtype.is_floating for tensor in mine.values()):
         rounded = evaluate(golden, inputs, params).outputs
-    unit, terms = _unit(inputs), _terms(inputs)
+    unit, terms = unit_of(inputs), terms_of(inputs)
     found: list[Introduced] = []
     for index, tensor in sorted(mine.items()):
         if index >= len(exact):
@@ -204,7 +202,7 @@ def _floats(
         endless = float("inf")
         return _introduced(index, got, wide, Excess(endless, endless, endless, 0.0, place))
     zero = torch.zeros((), dtype=torch.float64)
-    change = (moved.double() - wide).abs() / (_TYPICAL_MOVE * unit)
+    change = (moved.double() - wide).abs() / (TYPICAL_MOVE * unit)
     change = torch.where(torch.isfinite(change) & finite, change, zero)
     numbers = excess(
         torch.where(finite, wide, zero),
@@ -246,23 +244,6 @@ def _introduced(index: int, got: torch.Tensor, exact: torch.Tensor, numbers: Exc
         right=float(exact.flatten()[place]),
         amplification=numbers.amplification,
     )
-
-
-def _unit(inputs: Sequence[torch.Tensor | None]) -> float:
-    """Largest relative error of one rounding in the narrowest floating input of 16 bits or more."""
-    import torch
-
-    kinds = {tensor.dtype for tensor in inputs if tensor is not None}
-    wide = [dtype for dtype in kinds if dtype.is_floating_point and dtype.itemsize > 1]
-    return max((torch.finfo(dtype).eps / 2 for dtype in wide), default=2.0**-24)
-
-
-def _terms(inputs: Sequence[torch.Tensor | None]) -> int:
-    """Terms of the longest sum, as far as shapes tell: a size that two inputs share, or a row."""
-    shapes = [t.shape for t in inputs if t is not None and t.is_floating_point() and t.dim()]
-    counts = Counter(size for shape in shapes for size in set(shape))
-    shared = [size for size, count in counts.items() if count > 1]
-    return max([*shared, *(shape[-1] for shape in shapes)], default=1)
 
 
 def _moved(tensor: torch.Tensor | None) -> torch.Tensor | None:

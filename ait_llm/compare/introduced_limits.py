@@ -20,13 +20,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ait_llm.opcheck.standards.rounding import FLOAT32_UNIT, spacing
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 # The root mean square of a rounding to nearest is 0.29 of the spacing; few elements scatter.
 _ROUNDING = 0.4
-_FLOAT32 = 2.0**-24
 # Largest over typical: of 10^5 elements one is 4.4 standard deviations away.
 _LARGEST = 4.0
 _SHORTEST_SUM = 256  # terms, where shapes show fewer: exponentials and roots have their own errors
@@ -52,15 +53,6 @@ class Excess:
     permitted: float
     worst: int
     amplification: float = 1.0
-
-
-def spacing(exact: Tensor, dtype: torch.dtype) -> Tensor:
-    """Distance between neighbouring values of a floating type at each element."""
-    import torch
-
-    info = torch.finfo(dtype)
-    size = exact.abs().clamp(min=info.smallest_normal, max=info.max)
-    return torch.exp2(torch.floor(torch.log2(size))) * float(info.eps)
 
 
 def _rows(values: Tensor) -> Tensor:
@@ -94,7 +86,7 @@ def excess(
     error = (mine - exact).abs()
     gaps = spacing(exact, out_dtype)
     scale = sensitivity.maximum(_rows(sensitivity))
-    summing = _FLOAT32 * max(terms, _SHORTEST_SUM) ** 0.5
+    summing = FLOAT32_UNIT * max(terms, _SHORTEST_SUM) ** 0.5
     strict = error / (gaps + _LARGEST * summing * scale)
     loose = error / (2 * gaps + (_LOOSE_ROUNDINGS * unit + _LARGEST * summing) * scale)
     strict_norm = _ROUNDING * gaps.norm() + summing * sensitivity.norm()

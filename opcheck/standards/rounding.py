@@ -161,7 +161,7 @@ def _permitted(output: Output, found: _Evaluations) -> Permitted:
         partial = partial.maximum(size)
     else:
         partial = size + sensitivity
-    terms = _terms(computation.inputs)
+    terms = terms_of(computation.inputs)
     steps = min(terms, _WALK * terms**0.5) + _OWN_ERRORS
     gaps = spacing(exact, output.golden.dtype)
     # Where the definition itself rounds, even the exact result is only known to half a spacing.
@@ -206,9 +206,9 @@ def _is_half(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point and dtype.itemsize == 2
 
 
-def _terms(inputs: Sequence[Tensor | None]) -> int:
+def terms_of(inputs: Sequence[Tensor | None]) -> int:
     """Terms of the longest sum, as far as shapes tell: a size that two inputs share, or a row."""
-    shapes = [t.shape for t in inputs if t is not None and t.dim()]
+    shapes = [t.shape for t in inputs if t is not None and t.is_floating_point() and t.dim()]
     counts = Counter(size for shape in shapes for size in set(shape))
     shared = [size for size, count in counts.items() if count > 1]
     return max([1, *shared, *(shape[-1] for shape in shapes)])
