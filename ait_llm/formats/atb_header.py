@@ -8,6 +8,8 @@ against the file before it is used.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADER_LINES = 8000  # libmki's own limit
 MAX_RANK = 32  # of a NumPy array; ATB itself stops at 8
 _MAX_BYTES = 2**63 - 1
+_SHORT_HEADER_BYTES = 1024  # of headers that are remembered
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _DUMP_AGAIN = "The run may have been killed while writing; dump this operation again"
 
@@ -79,10 +82,9 @@ def parse_header(path: Path | str, head: bytes, file_size: int) -> AtbHeader:
     Raises:
         FormatError: the file is not a tensor file, or header and file contradict each other.
     """
-    lines, end = _header_lines(path, head)
-    fields = _Fields.parse(path, lines)
-    desc = TensorDesc(fields.dtype(), fields.dims(), fields.integer("format"))
-    declared = fields.data_bytes
+    last_line = head.find(b"\n$End=") + 1
+    end = head.find(b"\n", last_line) + 1 if last_line else 0
+    header, declared = _header_of(path, head[:end] if end else head)
     stored = file_size - end
     if stored < declared:
         raise FormatError(
@@ -90,8 +92,30 @@ def parse_header(path: Path | str, head: bytes, file_size: int) -> AtbHeader:
         )
     if stored > declared:
         raise FormatError(path, _trailing_reason(path, end + declared, stored - declared, head))
+    _check_length(path, header.desc, header.length)
+    return header
+
+
+def _header_of(path: Path | str, text: bytes) -> tuple[AtbHeader, int]:
+    """What the header alone says, and how many bytes of data it announces."""
+    if len(text) <= _SHORT_HEADER_BYTES:
+        with contextlib.suppress(FormatError):  # raised again with the name of the file
+            return _known_header(text)
+    return _read_header(path, text)
+
+
+@functools.lru_cache(maxsize=1024)
+def _known_header(text: bytes) -> tuple[AtbHeader, int]:
+    """Files of tensors of one type and shape begin with the same bytes."""
+    return _read_header("", text)
+
+
+def _read_header(path: Path | str, text: bytes) -> tuple[AtbHeader, int]:
+    lines, end = _header_lines(path, text)
+    fields = _Fields.parse(path, lines)
+    desc = TensorDesc(fields.dtype(), fields.dims(), fields.integer("format"))
+    declared = fields.data_bytes
     offset, length = fields.tensor_object()
-    _check_length(path, desc, length)
     attributes = {
         name: value
         for name, value in fields.attributes.items()
@@ -100,7 +124,7 @@ def parse_header(path: Path | str, head: bytes, file_size: int) -> AtbHeader:
     alias = fields.attributes.get("data")
     if alias is not None and declared:
         raise FormatError(path, f"both holds data and refers to {alias!r} for it")
-    return AtbHeader(desc, end + offset, length, MappingProxyType(attributes), alias)
+    return AtbHeader(desc, end + offset, length, MappingProxyType(attributes), alias), declared
 
 
 def _header_lines(path: Path | str, head: bytes) -> tuple[list[bytes], int]:
