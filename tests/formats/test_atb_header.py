@@ -50,6 +50,20 @@ def reason(file: Path, content: bytes) -> str:
     return caught.value.reason
 
 
+def test_files_of_equal_headers_are_judged_by_their_own_size_and_name(tmp_path: Path) -> None:
+    sound, short, long = (tmp_path / name for name in ("sound.bin", "short.bin", "long.bin"))
+    sound.write_bytes(WORKED_EXAMPLE)
+    assert read_header(sound).length == 8
+    assert reason(short, WORKED_EXAMPLE[:-1]).startswith("header says 8 bytes")
+    assert reason(long, WORKED_EXAMPLE + b"x") == "has 1 bytes more than its header says"
+    assert read_header(sound).length == 8
+
+
+def test_equal_damaged_headers_are_reported_with_the_name_of_each_file(tmp_path: Path) -> None:
+    for name in ("first.bin", "second.bin"):
+        assert reason(tmp_path / name, header("$Object.data=0,8", dtype="99")).startswith("has an")
+
+
 def test_worked_example_of_the_official_probe(file: Path) -> None:
     file.write_bytes(WORKED_EXAMPLE)
     assert len(WORKED_EXAMPLE) == 104
