@@ -223,6 +223,21 @@ def test_a_damaged_tensor_and_a_link_out_of_the_dump_are_format_errors(upstream:
             tensor.numpy()
 
 
+def test_a_place_is_looked_up_again_when_its_file_has_changed(upstream: Path) -> None:
+    tensor = calls(opened(upstream), 0)["root"].tensors[0]
+    before = tensor.payload()
+    assert before is not None
+    assert before.shape == tensor.shape
+    torch.save(torch.zeros(3, 7), tensor.path)
+    after = tensor.payload()
+    assert after is not None
+    assert after.shape == (3, 7)
+    tensor.path.rename(upstream / "elsewhere.pth")
+    tensor.path.symlink_to(upstream / "elsewhere.pth")
+    with pytest.raises(FormatError, match="link"):
+        tensor.payload()
+
+
 def test_a_weightless_value_without_data_says_so(tmp_path: Path) -> None:
     [output] = calls(capture(Decoder(1), tmp_path, ids(), mode="stats"), 0)["root"].outputs
     with pytest.raises(FormatError, match="only its statistics"):
