@@ -151,3 +151,48 @@ def paged_cache_load(draw: Draw) -> Built:
     lengths = _int32(20, 9)
     dense = [draw.floats(29, 2, 32), draw.floats(29, 2, 32)]
     return Built([*caches, draw.order(8, 4).reshape(2, 2), lengths, *dense], {})
+
+
+@case("RingMLAOperation")
+def ring(draw: Draw) -> Built:
+    mask = torch.triu(torch.ones(512, 512), 1) * -10000
+    inputs = [
+        draw.floats(160, 4, 128),
+        draw.floats(160, 4, 64),
+        draw.floats(160, 4, 128),
+        draw.floats(160, 4, 64),
+        draw.floats(160, 4, 128),
+        mask.to(draw.dtype),
+        torch.tensor([[160], [160]], dtype=torch.int32),
+    ]
+    params = {"headNum": 4, "kvHeadNum": 4, "qkScale": 0.07, "maskType": 1, "calcType": 1}
+    return Built(inputs, params, heads=4)
+
+
+@case("RelayAttentionOperation")
+def relay(draw: Draw) -> Built:
+    caches = [draw.floats(4, 256, _KV_HEADS, _SIZE) for _ in range(2)]
+    shared = [draw.floats(2, 256, _KV_HEADS, _SIZE) for _ in range(2)]
+    lengths = [_int32(1, 1, 1, 1), _int32(200, 250, 230, 256), _int32(-1, 1, 0, 1)]
+    query = draw.floats(4, _HEADS * _SIZE)
+    inputs = [query, *caches, *shared, torch.empty(0), *lengths, _int32(180, 128)]
+    return Built(inputs, _PARAMS, heads=_HEADS)
+
+
+@case("RazorFusionAttentionOperation")
+def razor(draw: Draw) -> Built:
+    params = {
+        "razorLen": 200, "tileQ": 1, "tileKv": 1, "textQLen": 10, "textKvLen": 20,
+        "preTokens": 128, "nextTokens": 128, "headNum": 2, "kvHeadNum": 2, "qkScale": _SCALE,
+    }  # fmt: skip
+    rows, keys = 210, 220
+    inputs = [draw.floats(rows, 2, _SIZE), draw.floats(keys, 2, _SIZE), draw.floats(keys, 2, _SIZE)]
+    return Built(inputs, params, heads=2)
+
+
+@case("LaserAttentionOperation", dtypes=(torch.bfloat16,))
+def laser(draw: Draw) -> Built:
+    tensors = [draw.floats(1, heads, 192, _SIZE) for heads in (4, 2, 2)]
+    mask = torch.triu(torch.ones(192, 192), 1).to(draw.dtype)
+    params = {"headNum": 4, "inputLayout": "BNSD", "scaleValue": _SCALE, "preTokens": 192}
+    return Built([*tensors, None, None, None, mask, None, None, None], params)

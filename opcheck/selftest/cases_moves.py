@@ -103,3 +103,17 @@ def scatter_add(draw: Draw) -> Built:
 def scatter(draw: Draw) -> Built:
     index = torch.stack([draw.order(64, 16) for _ in range(16)])
     return Built([draw.floats(16, 64), index, draw.floats(16, 16)], {"axis": -1, "reduction": 0})
+
+
+@case("GroupTopkOperation")
+def group_topk(draw: Draw) -> Built:
+    table = torch.arange(1024, dtype=torch.int32)
+    params = {"groupNum": 8, "k": 4, "groupMultiFlag": 0, "n": 1}
+    return Built([draw.floats(16, 64), table], params)
+
+
+@case("PadOperation", dtypes=(torch.float16,))
+def pad(draw: Draw) -> Built:
+    lengths = torch.tensor([[7], [16], [9]], dtype=torch.int32)
+    offsets = torch.zeros(1, 32, dtype=torch.int32)
+    return Built([draw.floats(32, 64), offsets, lengths, torch.zeros(3, 16).long()], {})

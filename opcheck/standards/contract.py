@@ -122,7 +122,7 @@ def _floats(output: Output) -> Judgement:
                 f"{values['worst']:.3g}"
             )
         return Judgement(False, LIMIT, reason, values, first)
-    statistics = _statistics(permitted, mine, rounded, known & ~edge)
+    statistics = _statistics(permitted, mine, rounded, known & ~edge, _width(output))
     values |= {one.name: one.value for one in statistics}
     values |= {f"permitted_{one.name}": one.permitted for one in statistics}
     reasons = [_words(one) for one in statistics if not one.is_kept]
@@ -142,7 +142,7 @@ def _words(statistic: _Statistic) -> str:
 
 
 def _statistics(
-    permitted: Permitted, mine: Tensor, rounded: Tensor, use: Tensor
+    permitted: Permitted, mine: Tensor, rounded: Tensor, use: Tensor, width: int
 ) -> list[_Statistic]:
     """Root mean square, slope and shift of the errors of the elements to use.
 
@@ -156,7 +156,7 @@ def _statistics(
     error, distance = (mine[use] - exact) / deviation, (mine[use] - rounded[use]) / deviation
     independent = _distinct(exact)
     if permitted.shared:
-        independent = min(independent, max(1, mine.numel() // max(mine.shape[-1:], default=1)))
+        independent = min(independent, max(1, mine.numel() // width))
     chance = _SIGMAS / independent**0.5
     weights = exact / deviation
     power = float(weights.square().mean())
@@ -173,6 +173,14 @@ def _statistics(
         slope = float((distance * weights).mean()) / power
         found.append(_Statistic("scale", slope, chance / power**0.5 + permitted.walk))
     return found
+
+
+def _width(output: Output) -> int:
+    """Elements of a row, or of one head of it where heads lie side by side."""
+    width = int(output.golden.shape[-1]) if output.golden.dim() else 1
+    heads = output.computation.params.get("headNum", 1)
+    side_by_side = output.golden.dim() == 2 and isinstance(heads, int) and heads > 0
+    return max(1, width // heads if side_by_side and width % heads == 0 else width)
 
 
 def _distinct(exact: Tensor) -> int:

@@ -146,15 +146,15 @@ def _permitted(output: Output, found: _Evaluations) -> Permitted:
     exact = given.double()
     unit = unit_of(computation.inputs, 0.0)
     move = TYPICAL_MOVE * unit_of(computation.inputs, _FLOAT32_MOVE)
-    changes = [
-        torch.nan_to_num((_pick(result, output).double() - exact) / move, 0.0, 0.0, 0.0)
-        for result in found.moved
-        if _pick(result, output).shape == exact.shape
-    ]
     size = torch.nan_to_num(exact.abs(), 0.0, 0.0, 0.0)
-    sensitivity = size
-    if changes:
-        sensitivity = torch.stack(changes).square().mean(0).sqrt()
+    squares, samples = torch.zeros_like(exact), 0
+    for result in found.moved:  # one at a time: outputs may be large
+        moved = _pick(result, output)
+        if moved.shape == exact.shape:
+            change = (moved.double() - exact) / move
+            squares += torch.nan_to_num(change, 0.0, 0.0, 0.0).square()
+            samples += 1
+    sensitivity = (squares / samples).sqrt() if samples else size
     sensitivity = sensitivity.maximum(_rows(sensitivity))
     if found.absolute is not None:
         partial = torch.nan_to_num(_pick(found.absolute, output).double().abs(), 0.0, 0.0, 0.0)
