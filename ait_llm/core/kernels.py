@@ -80,7 +80,7 @@ def loaded_openmp() -> ctypes.CDLL | None:
 
 
 class NativeKernels:
-    """The functions of one loaded library; they run without the interpreter lock.
+    """The functions of one loaded library; those that read or write all data let other threads run.
 
     Args:
         path: the library.
@@ -107,7 +107,8 @@ class NativeKernels:
             ctypes.POINTER(ctypes.c_double),
         )
         self._byte_statistics.restype = None
-        self._sample = library.ait_sample
+        # Keeps the lock: another thread would have it for longer than this takes.
+        self._sample = ctypes.PyDLL(str(path)).ait_sample
         self._sample.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
         self._sample.restype = ctypes.c_uint64
         self._crc32 = library.ait_crc32

@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
+from torch._C import _get_tracing_state
+from torch.compiler import is_compiling
 
 
 class Hook:
@@ -25,7 +26,7 @@ class Hook:
         self._function = function
 
     def __call__(self, *args: Any) -> None:
-        if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is None:
+        if not is_compiling() and _get_tracing_state() is None:
             self._function(*args)
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:

@@ -113,6 +113,7 @@ class Recorder:
         self._pool = BufferPool(options.queue_bytes)
         self._saved = SavedOnce(options.queue_bytes // 4)
         self._known = KnownStatistics()
+        self._only_statistics = options.statistics and not options.data
         self._table: StatisticsTable | None = None
         if options.statistics or options.descriptions:
             self._table = StatisticsTable(folder)
@@ -123,6 +124,7 @@ class Recorder:
 
     def know_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Tell the names of parameters; where one is an input, the ledger names it."""
+        self._known.forget()  # nothing that is known is a parameter
         for name, tensor in weights.items():
             address = _storage_address(tensor)
             if address:
@@ -173,7 +175,7 @@ class Recorder:
             unit: the call.
             failure: why the call did not complete, if it did not.
         """
-        self.writer.call(functools.partial(self._report, unit, failure))
+        self.writer.call(self._report, unit, failure)
 
     def close(self, end: str) -> None:
         """Finish writing, close the tables and seal the ledger."""
@@ -227,6 +229,9 @@ class Recorder:
             unit.miss(name, f"{kind}: {_first_line(error)}", tensor=True)
 
     def _tensor(self, unit: Unit, name: str, tensor: Tensor) -> None:
+        if self._only_statistics and (cells := self._known.find(tensor)) is not None:
+            self._row(unit, name, cells)
+            return
         if (
             self._weights
             and unit.type_name != WEIGHTS
@@ -299,20 +304,25 @@ class Recorder:
         return name
 
     def _statistics(self, unit: Unit, name: str, tensor: Tensor) -> None:
+        # Weights are not known, so that one which is an input is named as what it is.
+        known = self._known if unit.type_name != WEIGHTS else None
         cells = (
-            tensor_statistics(tensor, self._known)
+            tensor_statistics(tensor, known)
             if self.options.statistics
             else tensor_description(tensor)
         )
+        self._row(unit, name, cells)
+
+    def _row(self, unit: Unit, name: str, cells: str | Callable[[], str]) -> None:
         unit.described += 1
+        self.writer.call(self._add_row, unit, name, cells)
+
+    def _add_row(self, unit: Unit, name: str, cells: str | Callable[[], str]) -> None:
+        """Add a row to the table; on the writer's thread, which may wait for a device."""
+        assert self._table is not None
         if not unit.row:
             unit.row = f"{csv_cell(unit.path)},{csv_cell(unit.type_name)},{unit.call},"
         row = f"{unit.row}{csv_cell(name)},"
-        self.writer.call(functools.partial(self._add_row, unit, row, cells))
-
-    def _add_row(self, unit: Unit, row: str, cells: str | Callable[[], str]) -> None:
-        """Add a row to the table; on the writer's thread, which may wait for a device."""
-        assert self._table is not None
         try:
             self._table.add(unit.step, row + (cells if isinstance(cells, str) else cells()))
         except (OSError, RuntimeError) as error:

@@ -57,13 +57,28 @@ _WIDE = (
 )
 
 
+class _Result:
+    """Numbers of a reduction, made into text when the table is written, once for all its rows."""
+
+    __slots__ = ("_numbers", "_text")
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+        self._text = ""
+
+    def text(self) -> str:
+        if not self._text:
+            self._text = _cells(self._numbers)
+        return self._text
+
+
 class _Known(NamedTuple):
     """What was found in some memory, and what to recognise it by."""
 
     storage: StorageWeakRef
     version: int
     mark: int
-    cells: str
+    result: _Result
 
 
 class _KnownObject(NamedTuple):
@@ -75,7 +90,7 @@ class _KnownObject(NamedTuple):
     elements: int
     dtype: torch.dtype
     mark: int
-    cells: str
+    result: _Result
 
 
 class KnownStatistics:
@@ -96,57 +111,64 @@ class KnownStatistics:
         self._objects.clear()
         self._memory.clear()
 
-    def cells(
-        self,
-        kernels: NativeKernels,
-        tensor: Tensor,
-        address: int,
-        reduce: Callable[[], Numbers],
-    ) -> str:
-        """The table cells of the earlier result, else those of ``reduce``.
+    def find(self, tensor: Tensor) -> Callable[[], str] | None:
+        """What :func:`tensor_statistics` found for this very object, if that still holds."""
+        known = self._objects.get(id(tensor))
+        if known is None:
+            return None
+        reference, version, address, elements, dtype, mark, result = known
+        if (
+            reference() is not tensor
+            or tensor._version != version
+            or tensor.data_ptr() != address
+            or tensor.numel() != elements
+            or tensor.dtype != dtype
+        ):
+            return None
+        kernels = native_kernels()
+        if kernels is None or kernels.sample(address, elements * dtype.itemsize) != mark:
+            return None
+        return functools.partial(_joined, _head(dtype, tensor.shape), result)
+
+    def result(self, kernels: NativeKernels, tensor: Tensor, code: int | None) -> _Result | None:
+        """The earlier result for the memory of a tensor, else that of reducing it now.
 
         Args:
             kernels: the native library.
-            tensor: host tensor whose elements are the memory at ``address`` without gaps.
-            address: of that memory.
-            reduce: computes the result.
+            tensor: host tensor whose elements fill their memory without gaps.
+            code: of its type for the library; None for a type of one byte.
         """
-        count = tensor.numel()
-        size = count * tensor.element_size()
+        address, count, dtype = tensor.data_ptr(), tensor.numel(), tensor.dtype
+        size = count * dtype.itemsize
         if size < _WORTH_KNOWING or tensor.is_inference():
-            return _cells(reduce())
-        version, dtype = tensor._version, tensor.dtype
-        mark: int | None = None
-        known = self._objects.get(id(tensor))
-        if (
-            known is not None
-            and known[0]() is tensor
-            and known[1:5] == (version, address, count, dtype)
-        ):
-            mark = kernels.sample(address, size)
-            if mark == known.mark:
-                return known.cells
+            return _reduced(kernels, tensor, code)
+        version = tensor._version
         storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch
         key = (storage.cdata, address, size, dtype)
         same = self._memory.get(key)
-        cells = None
         if (
             same is not None
             and not same.storage.expired()  # type: ignore[no-untyped-call]  # torch
             and same.version == version
+            and kernels.sample(address, size) == same.mark
         ):
-            mark = kernels.sample(address, size) if mark is None else mark
-            cells = same.cells if mark == same.mark else None
-        if cells is None:
-            cells = _cells(reduce())
+            mark, result = same.mark, same.result
+        else:
+            reduced = _reduced(kernels, tensor, code)
+            if reduced is None:
+                return None
+            result = reduced
             # Now that the memory is in the cache; nothing changes it in between.
             mark = kernels.sample(address, size)
-            self._memory[key] = _Known(storage, version, mark, cells)
-        assert mark is not None
+            self._memory[key] = _Known(storage, version, mark, result)
         self._objects[id(tensor)] = _KnownObject(
-            weakref.ref(tensor), version, address, count, dtype, mark, cells
+            weakref.ref(tensor), version, address, count, dtype, mark, result
         )
-        return cells
+        return result
+
+
+def _joined(head: str, result: _Result) -> str:
+    return head + result.text()
 
 
 @functools.cache
@@ -181,6 +203,8 @@ def tensor_statistics(
         Type, shape, maximum, minimum, mean, norm, NaN count and Inf count, or a function that
         gives them.
     """
+    if known is not None and (found := known.find(tensor)) is not None:
+        return found
     dtype = tensor.dtype
     head = _head(dtype, tensor.shape)
     if (
@@ -194,8 +218,8 @@ def tensor_statistics(
     if not tensor.numel():
         return head + _EMPTY
     kernels = native_kernels() if tensor.is_cpu else None
-    if kernels is not None and (cells := _reduce_natively(kernels, tensor, known)) is not None:
-        return head + cells
+    if kernels is not None and (result := _reduce_natively(kernels, tensor, known)) is not None:
+        return functools.partial(_joined, head, result)
     if dtype.is_complex:
         with torch.no_grad():
             tensor = tensor.abs()
@@ -249,27 +273,31 @@ def byte_values(dtype: torch.dtype) -> npt.NDArray[np.float64] | None:
 
 def _reduce_natively(
     kernels: NativeKernels, tensor: Tensor, known: KnownStatistics | None
-) -> str | None:
-    """The cells of a host tensor; None for what the native library does not know."""
+) -> _Result | None:
+    """The result for a host tensor; None for what the native library does not know."""
     dtype = tensor.dtype
-    if dtype.is_complex or tensor.is_neg() or not _fills_its_memory(tensor):
+    if dtype.is_complex or not _fills_its_memory(tensor) or tensor.is_neg():
         with torch.no_grad():
             known = None
             tensor = tensor.abs() if dtype.is_complex else tensor.resolve_neg().contiguous()
+            dtype = tensor.dtype
+    code = _ELEMENTS.get(dtype)
+    if known is None:
+        return _reduced(kernels, tensor, code)
+    return known.result(kernels, tensor, code)
+
+
+def _reduced(kernels: NativeKernels, tensor: Tensor, code: int | None) -> _Result | None:
+    """Reduce the memory of a host tensor now."""
     address = tensor.data_ptr()
     if not address:
         return None
-    count = tensor.numel()
-    code = _ELEMENTS.get(tensor.dtype)
-    reduce: Callable[[], Numbers]
     if code is not None:
-        reduce = functools.partial(kernels.statistics, code, address, count)
-    else:
-        values = byte_values(tensor.dtype)
-        if values is None:
-            return None
-        reduce = functools.partial(kernels.byte_statistics, address, count, values)
-    return _cells(reduce()) if known is None else known.cells(kernels, tensor, address, reduce)
+        return _Result(kernels.statistics(code, address, tensor.numel()))
+    values = byte_values(tensor.dtype)
+    if values is None:
+        return None
+    return _Result(kernels.byte_statistics(address, tensor.numel(), values))
 
 
 def _fills_its_memory(tensor: Tensor) -> bool:

@@ -6,6 +6,7 @@ bytes wait than the limit allows, the model waits: memory never grows with the s
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,6 +73,31 @@ class WriteJob:
     size: int = field(default=0)
 
 
+Action = tuple[Callable[..., None], tuple[Any, ...]]
+"""What to call on the writer's thread, and with what."""
+
+
+class _Bell:
+    """Wakes the one thread that waits for it.
+
+    A lock does this without any Python code of its own, which ``threading.Event`` runs with the
+    interpreter lock that the model's thread wants.
+    """
+
+    def __init__(self) -> None:
+        self._silent = threading.Lock()
+        self._silent.acquire()
+
+    def ring(self) -> None:
+        """End the present wait, or the next one."""
+        with contextlib.suppress(RuntimeError):  # it rings already
+            self._silent.release()
+
+    def wait(self, seconds: float = -1) -> None:
+        """Wait for the bell, or that long."""
+        self._silent.acquire(timeout=seconds)
+
+
 class BackgroundWriter:
     """A queue with one writer thread, started at the first job.
 
@@ -85,9 +112,9 @@ class BackgroundWriter:
     ) -> None:
         self._limit = queue_bytes
         self._flush = flush
-        self._jobs: deque[WriteJob | Callable[[], None] | None] = deque()
+        self._jobs: deque[WriteJob | Action | None] = deque()
         self._asleep = False
-        self._wake = threading.Event()
+        self._wake = _Bell()
         self._waiting = 0
         self._room = threading.Condition()
         self._starting = threading.Lock()
@@ -98,23 +125,23 @@ class BackgroundWriter:
         """Queue one file, waiting while the queue is full."""
         with self._room:
             while self._waiting and self._waiting + job.size > self._limit:
-                self._wake.set()
+                self._wake.ring()
                 self._room.wait()
             self._waiting += job.size
         self._submit(job)
 
-    def call(self, action: Callable[[], None]) -> None:
-        """Run ``action`` on the writer thread after everything queued so far."""
-        self._submit(action)
+    def call(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Run ``action(*arguments)`` on the writer thread after everything queued so far."""
+        self._submit((action, arguments))
 
     def drain(self) -> None:
         """Wait until everything queued so far is done."""
         if self._thread is not None:
             done = threading.Event()
             if self._flush is not None:
-                self._submit(self._flush)
-            self._submit(done.set)
-            self._wake.set()
+                self.call(self._flush)
+            self.call(done.set)
+            self._wake.ring()
             done.wait()
 
     def close(self) -> None:
@@ -123,14 +150,14 @@ class BackgroundWriter:
             thread, self._thread = self._thread, None
         if thread is not None:
             self._jobs.append(None)
-            self._wake.set()
+            self._wake.ring()
             thread.join()
 
     def forget_folders(self) -> None:
         """Look anew which folders exist, when somebody may have removed some."""
         self._folders.clear()
 
-    def _submit(self, job: WriteJob | Callable[[], None]) -> None:
+    def _submit(self, job: WriteJob | Action) -> None:
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
@@ -140,9 +167,9 @@ class BackgroundWriter:
                     self._thread.start()
         self._jobs.append(job)
         if self._asleep:
-            self._wake.set()
+            self._wake.ring()
 
-    def _next(self) -> WriteJob | Callable[[], None] | None:
+    def _next(self) -> WriteJob | Action | None:
         """The next job; None when the thread is to end.
 
         Waking a thread costs the model's thread more than most of its jobs, so this one looks by
@@ -152,11 +179,10 @@ class BackgroundWriter:
         while True:
             if self._jobs:
                 return self._jobs.popleft()
-            self._wake.clear()
             # Set before the last look: whoever appends later sees it.
             self._asleep = idle >= _IDLE_LOOKS
             if not self._jobs:
-                self._wake.wait(None if self._asleep else _LOOK_SECONDS)
+                self._wake.wait(-1 if self._asleep else _LOOK_SECONDS)
             self._asleep = False
             idle += 1
 
@@ -168,17 +194,18 @@ class BackgroundWriter:
             del job
             since += 1
             if self._flush is not None and (not self._jobs or since >= _FLUSH_JOBS):
-                self._do(self._flush)
+                self._do((self._flush, ()))
                 since = 0
         if self._flush is not None:
-            self._do(self._flush)
+            self._do((self._flush, ()))
 
-    def _do(self, job: WriteJob | Callable[[], None]) -> None:
+    def _do(self, job: WriteJob | Action) -> None:
         try:
             if isinstance(job, WriteJob):
                 self._write(job)
             else:
-                job()
+                action, arguments = job
+                action(*arguments)
         except Exception:  # noqa: BLE001 - reported; a dead writer would block the program
             threading.excepthook(
                 threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))

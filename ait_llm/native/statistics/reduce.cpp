@@ -348,29 +348,40 @@ uint64_t Sample(const uint8_t *data, uint64_t size)
 {
     constexpr uint64_t STRETCH = 64;
     constexpr uint64_t STRETCHES = 256;
+    constexpr size_t LANES = STRETCH / sizeof(uint64_t);
     // An odd multiplier makes each step a bijection: one changed word always changes the mark.
     constexpr uint64_t ODD = 0x9E3779B97F4A7C15u;
-    uint64_t mark = size;
-    const auto mix = [&mark](const uint8_t *from, uint64_t bytes) {
-        for (; bytes >= sizeof(uint64_t); from += sizeof(uint64_t), bytes -= sizeof(uint64_t)) {
-            uint64_t word;
-            memcpy(&word, from, sizeof(word));
-            mark = (mark ^ word) * ODD;
-            mark ^= mark >> 32;
-        }
-        for (; bytes > 0; ++from, --bytes) {
-            mark = (mark ^ *from) * ODD;
+    const auto step = [](uint64_t mark, uint64_t word) {
+        mark = (mark ^ word) * ODD;
+        return mark ^ (mark >> 32);
+    };
+    // A mark for each word of a stretch, because one step has to wait for the step before it.
+    uint64_t lanes[LANES] = {};
+    const auto mix = [&](const uint8_t *from) {
+        uint64_t words[LANES];
+        memcpy(words, from, STRETCH);
+        for (size_t i = 0; i < LANES; ++i) {
+            lanes[i] = step(lanes[i], words[i]);
         }
     };
+    uint64_t mark = size;
     if (size <= 2 * STRETCH * STRETCHES) {
-        mix(data, size);
-        return mark;
+        for (; size >= STRETCH; data += STRETCH, size -= STRETCH) {
+            mix(data);
+        }
+        for (; size > 0; ++data, --size) {
+            mark = step(mark, *data);
+        }
+    } else {
+        const uint64_t last = size - STRETCH;
+        for (uint64_t k = 0; k + 1 < STRETCHES; ++k) {
+            mix(data + last / (STRETCHES - 1) * k);
+        }
+        mix(data + last);
     }
-    const uint64_t last = size - STRETCH;
-    for (uint64_t k = 0; k < STRETCHES; ++k) {
-        mix(data + last / (STRETCHES - 1) * k, STRETCH);
+    for (const uint64_t lane : lanes) {
+        mark = step(mark, lane);
     }
-    mix(data + last, STRETCH);
     return mark;
 }
 

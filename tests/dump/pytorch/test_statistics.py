@@ -254,6 +254,38 @@ def test_memory_of_a_freed_tensor_is_not_taken_for_known() -> None:
         del tensor
 
 
+@pytest.mark.native
+@pytest.mark.parametrize("size", [1, 7, 64, 100, 1000, 1 << 15])
+def test_sample_of_little_memory_sees_every_byte(way: str, size: int) -> None:
+    if way != "native":
+        return
+    kernels = built_kernels()
+    memory = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    marks = {kernels.sample(memory.ctypes.data, size)}
+    places = range(0, size, max(1, size // 200))
+    for place in places:
+        memory[place] ^= 1
+        marks.add(kernels.sample(memory.ctypes.data, size))
+        memory[place] ^= 1
+    assert len(marks) == 1 + len(places)
+
+
+@pytest.mark.native
+def test_sample_of_much_memory_sees_both_ends_and_the_stretches_between(way: str) -> None:
+    if way != "native":
+        return
+    kernels = built_kernels()
+    size = 255 * 4096 + 64
+    memory = np.zeros(size, dtype=np.uint8)
+    marks = {kernels.sample(memory.ctypes.data, size)}
+    places = [*range(0, size, 4096), size - 1]
+    for place in places:
+        memory[place] = 1
+        marks.add(kernels.sample(memory.ctypes.data, size))
+        memory[place] = 0
+    assert len(marks) == 1 + len(places)
+
+
 class Counting(NativeKernels):
     """Counts how often memory is reduced."""
 
