@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.core import OpId
-from ait_llm.dumps.model import Kernel, Operation, Phase, Tensor
+from ait_llm.dumps.model import Kernel, Operation, Phase, Role, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.match.model import Match, Run, SideName, Source, Unmatched, record_of, tensor_name
 from ait_llm.match.shapes import Aligned, align
@@ -94,23 +94,31 @@ class Finding:
 
 def match_by_index(golden: Placed, mine: Placed, finding: Finding) -> Iterator[Match | Unmatched]:
     """Pair the tensors of two operations of one type by their positions."""
-    first, second = golden.operation, mine.operation
-    for golden_tensors, my_tensors, word in (
-        (first.inputs, second.inputs, "input"),
-        (first.outputs, second.outputs, "output"),
-    ):
-        mine_at = {tensor.index: tensor for tensor in my_tensors}
-        golden_at = {tensor.index: tensor for tensor in golden_tensors}
-        for index in sorted(golden_at.keys() | mine_at.keys()):
-            one, other = golden_at.get(index), mine_at.get(index)
-            if one is not None and other is not None:
-                yield from finding.match((golden, one), (mine, other))
-            elif one is not None:
-                reason = f"my {second.name} has no {word} {index}"
-                yield golden.unmatched("golden", one, reason)
-            elif other is not None:
-                reason = f"the golden {first.name} has no {word} {index}"
-                yield mine.unmatched("mine", other, reason)
+    yield from match_role("in", golden, mine, finding)
+    yield from match_role("out", golden, mine, finding)
+
+
+def match_role(
+    role: Role, golden: Placed, mine: Placed, finding: Finding
+) -> Iterator[Match | Unmatched]:
+    """Pair the inputs, or the outputs, of two operations by their positions."""
+    golden_at = {tensor.index: tensor for tensor in _of_role(golden.operation, role)}
+    mine_at = {tensor.index: tensor for tensor in _of_role(mine.operation, role)}
+    word = f"{role}put"
+    for index in sorted(golden_at.keys() | mine_at.keys()):
+        one, other = golden_at.get(index), mine_at.get(index)
+        if one is not None and other is not None:
+            yield from finding.match((golden, one), (mine, other))
+        elif one is not None:
+            reason = f"my {mine.operation.name} has no {word} {index}"
+            yield golden.unmatched("golden", one, reason)
+        elif other is not None:
+            reason = f"the golden {golden.operation.name} has no {word} {index}"
+            yield mine.unmatched("mine", other, reason)
+
+
+def _of_role(operation: Operation, role: Role) -> Sequence[Tensor]:
+    return operation.inputs if role == "in" else operation.outputs
 
 
 def key_of(placed: Placed, tensor: Tensor) -> Key:

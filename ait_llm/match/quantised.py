@@ -19,7 +19,7 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.match.model import Match, SideName, Source, Unmatched
 from ait_llm.match.op_tree import SAME_WORK
-from ait_llm.match.operators import Finding, Placed, match_by_index
+from ait_llm.match.operators import Finding, Placed, match_by_index, match_role
 from ait_llm.match.views import Dequantise, Part, View
 
 _INTEGERS = frozenset({DType.INT8, DType.INT4, DType.INT32})
@@ -66,7 +66,7 @@ class Quantised:
             yield golden.unmatched("golden", tensor, reason)
         for tensor in second.inputs:
             yield mine.unmatched("mine", tensor, reason)
-        yield from _outputs(golden, mine, finding)
+        yield from match_role("out", golden, mine, finding)
 
     def _leaf(self, golden: Placed, mine: Placed, finding: Finding) -> Iterator[Match | Unmatched]:
         first, second = roles(golden.operation), roles(mine.operation)
@@ -80,7 +80,7 @@ class Quantised:
             elif other is not None:
                 reason = f"the golden {golden.operation.name} has no {role}"
                 yield mine.unmatched("mine", other, reason)
-        yield from _outputs(golden, mine, finding)
+        yield from match_role("out", golden, mine, finding)
 
     def _real(
         self, found: Match, golden: Placed, mine: Placed, rivals: tuple[str, ...]
@@ -277,21 +277,6 @@ def _numbers(tensor: Tensor) -> tuple[float, ...]:
     if array.size > _MAX_SCALES:
         raise AitError(f"{tensor.path}: {array.size} values are no scale per channel")
     return tuple(array.astype(np.float64).reshape(-1).tolist())
-
-
-def _outputs(golden: Placed, mine: Placed, finding: Finding) -> Iterator[Match | Unmatched]:
-    mine_at = {tensor.index: tensor for tensor in mine.operation.outputs}
-    golden_at = {tensor.index: tensor for tensor in golden.operation.outputs}
-    for index in sorted(golden_at.keys() | mine_at.keys()):
-        one, other = golden_at.get(index), mine_at.get(index)
-        if one is not None and other is not None:
-            yield from finding.match((golden, one), (mine, other))
-        elif one is not None:
-            reason = f"my {mine.operation.name} has no output {index}"
-            yield golden.unmatched("golden", one, reason)
-        elif other is not None:
-            reason = f"the golden {golden.operation.name} has no output {index}"
-            yield mine.unmatched("mine", other, reason)
 
 
 def _with(source: Source, view: View) -> Source:
