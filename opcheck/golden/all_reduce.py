@@ -8,8 +8,8 @@ from enum import IntEnum
 from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.opcheck.golden.base import Arithmetic, KernelArithmetic, Params, Result, collective_op
-from ait_llm.opcheck.golden.ranks import check_moved, of_all_ranks, reduced
+from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, collective_op
+from ait_llm.opcheck.golden.ranks import check_moved, of_all_ranks, reduced, reduction_kernel
 from ait_llm.opcheck.golden.shapes import F16, I8, check_count, check_dtypes, check_shape, replace
 from ait_llm.opcheck.golden.support import dtype_param, enum_param, refused, tensor_at, torch_dtype
 
@@ -46,7 +46,7 @@ def _out_dtype(params: Params) -> DType:
     return F16 if found is DType.UNDEFINED else found
 
 
-@collective_op(NAME, infer_shape=infer_shape, kernel=KernelArithmetic(roundings=1))
+@collective_op(NAME, infer_shape=infer_shape, kernel=reduction_kernel)
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

@@ -154,12 +154,35 @@ def _recover(
     return {**params, "twoDimTPInfo": info}
 
 
+_SUMMED = (
+    ParallelType.LINEAR_ALL_REDUCE,
+    ParallelType.LINEAR_REDUCE_SCATTER,
+    ParallelType.ALL_GATHER_LINEAR_REDUCE_SCATTER,
+)
+
+
+def _kernel(params: Params) -> KernelArithmetic:
+    """What is stored in 16 bits before the output.
+
+    The product of each rank, and all sums of ranks but the last; a product before its residual is
+    added; an int8 weight dequantised.
+    """
+    kind = params.get("type", 0) if fused(params) else ParallelType.LINEAR_ALL_REDUCE
+    ranks = int(params.get("rankSize", 0))
+    if kind == ParallelType.ALL_GATHER_LINEAR_REDUCE_SCATTER:
+        ranks = int(dict(params.get("twoDimTPInfo") or {}).get("rsDim", ranks))
+    exchanged = max(0, ranks - 1) if kind in _SUMMED else 0
+    quantised = fused(params) and params.get("quantType", -1) != QuantType.NONE
+    roundings = exchanged + bool(params.get("hasResidual")) + quantised
+    return KernelArithmetic(roundings=roundings, products=not roundings)
+
+
 @collective_op(
     NAME,
     infer_shape=infer_shape,
     recover=_recover,
     needs_peers=_needs_peers,
-    kernel=KernelArithmetic(roundings=1),
+    kernel=_kernel,
 )
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.opcheck.golden.base import Params
+from ait_llm.opcheck.golden.base import KernelArithmetic, Params
 from ait_llm.opcheck.golden.shapes import BF16, F16, F32, I8, I32, I64, check_dtypes
 from ait_llm.opcheck.golden.support import int_param, ints_param, refused, tensor_at
 
@@ -18,6 +18,17 @@ MOVED = (F16, F32, I8, DType.INT16, I32, I64, BF16)
 def rank_size(op: str, params: Params) -> int:
     """Ranks of the group, at least 1."""
     return max(1, int_param(op, params, "rankSize", 0))
+
+
+def reduction_kernel(params: Params) -> KernelArithmetic:
+    """Ranks may add up one after the other in the tensors' own 16 bits.
+
+    Of ``rankSize - 1`` sums the last is the output. Source: float16 sums of R ranks differ by up to
+    R spacings with the order of the ranks; sums of int8 are kept in float32.
+    """
+    if params.get("quantType", 0):
+        return KernelArithmetic()
+    return KernelArithmetic(roundings=max(0, int(params.get("rankSize", 0)) - 2))
 
 
 def check_moved(op: str, descs: Sequence[TensorDesc], *, without: Sequence[DType] = ()) -> None:

@@ -9,12 +9,17 @@ from torch import Tensor
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.base import (
     Arithmetic,
-    KernelArithmetic,
     Params,
     Result,
     collective_op,
 )
-from ait_llm.opcheck.golden.ranks import check_moved, of_all_ranks, rank_size, reduced
+from ait_llm.opcheck.golden.ranks import (
+    check_moved,
+    of_all_ranks,
+    rank_size,
+    reduced,
+    reduction_kernel,
+)
 from ait_llm.opcheck.golden.shapes import I64, check_count, replace
 from ait_llm.opcheck.golden.support import refused
 
@@ -31,7 +36,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (replace(descs[0], (shape[0] // size, *shape[1:])),)
 
 
-@collective_op(NAME, infer_shape=infer_shape, kernel=KernelArithmetic(roundings=1))
+@collective_op(NAME, infer_shape=infer_shape, kernel=reduction_kernel)
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

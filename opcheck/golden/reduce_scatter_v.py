@@ -9,12 +9,18 @@ from torch import Tensor
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.base import (
     Arithmetic,
-    KernelArithmetic,
     Params,
     Result,
     collective_op,
 )
-from ait_llm.opcheck.golden.ranks import counts, of_all_ranks, piece, rank_size, reduced
+from ait_llm.opcheck.golden.ranks import (
+    counts,
+    of_all_ranks,
+    piece,
+    rank_size,
+    reduced,
+    reduction_kernel,
+)
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -44,7 +50,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (replace(descs[0], (descs[4].shape[0], descs[0].shape[1])),)
 
 
-@collective_op(NAME, infer_shape=infer_shape, kernel=KernelArithmetic(roundings=1))
+@collective_op(NAME, infer_shape=infer_shape, kernel=reduction_kernel)
 def compute_ranks(
     inputs: Sequence[Sequence[Tensor | None]], params: Sequence[Params], arithmetic: Arithmetic
 ) -> tuple[Result, ...]:

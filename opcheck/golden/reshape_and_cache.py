@@ -276,7 +276,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     return _compute(NAME, inputs, params, arithmetic)
 
 
-@golden_op(OMNI, infer_shape=infer_shape_omni)
+@golden_op(OMNI, infer_shape=infer_shape_omni, kernel=MOVES)
 def compute_omni(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """As KVHEAD_ROPE, but the window is left out without a mean."""
     return _compute(OMNI, inputs, params, arithmetic)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden import Arithmetic, GoldenOp, Result
+
 HALVES = (torch.float16, torch.bfloat16)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -58,6 +60,9 @@ class Built:
         room: most entries that a sequence can have.
         heads: heads side by side in the rows of output 0.
         scaled: index of the input that scales a quantised output; the first unless given.
+        ranks: of a collective operator, inputs and parameters of every rank, those of ``rank``
+            being ``inputs`` and ``params``.
+        rank: whose result is graded.
     """
 
     inputs: Sequence[Tensor | None]
@@ -67,6 +72,32 @@ class Built:
     room: int = 0
     heads: int = 0
     scaled: int | None = None
+    ranks: Sequence[tuple[Sequence[Tensor | None], Mapping[str, Any]]] = ()
+    rank: int = 0
+
+    def compute(self, golden: GoldenOp, arithmetic: Arithmetic) -> Result:
+        """The result of the operator; of a collective one, what ``rank`` gets."""
+        with torch.no_grad():
+            if not self.ranks:
+                return golden.compute(self.inputs, self.params, arithmetic)
+            assert golden.compute_ranks is not None
+            given = list(self.ranks)
+            given[self.rank] = (self.inputs, self.params)
+            inputs, params = [own for own, _ in given], [own for _, own in given]
+            return golden.compute_ranks(inputs, params, arithmetic)[self.rank]
+
+
+def over_ranks(
+    ranks: Sequence[tuple[Sequence[Tensor | None], Mapping[str, Any]]], *, rank: int = 0
+) -> Built:
+    """One run of a collective operator, of which one rank's result is graded."""
+    size = len(ranks)
+    numbered = [
+        (inputs, {"rank": number, "rankSize": size, **params})
+        for number, (inputs, params) in enumerate(ranks)
+    ]
+    inputs, params = numbered[rank]
+    return Built(inputs, params, ranks=numbered, rank=rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +118,16 @@ class Case:
 
 
 cases: list[Case] = []
+
+# What cannot be graded, by operator.
+NOT_GRADED = {
+    "SendOperation": "it has no output; what it sends is graded at Recv.",
+    "MultinomialOperation": "not with the device's clock as its seed: then a check can only ask "
+    "whether one random number explains the draws of all rows.",
+    "LinearSparseOperation": "not with a compressed weight, whose format is not published.",
+    "LinearParallelOperation": "not the order of experts' rows where experts are split over ranks "
+    "(`tpSize` above 1), which is not published.",
+}
 
 
 def case(

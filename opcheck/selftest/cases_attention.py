@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden import DEVICE, golden_ops
+from ait_llm.opcheck.golden.layout import nd_to_nz
 from ait_llm.opcheck.selftest.cases import HALVES, Built, Draw, case
 
 _HEADS, _KV_HEADS, _SIZE = 8, 4, 64
@@ -70,7 +72,7 @@ def paged_mask(draw: Draw) -> Built:
     return Built([*inputs, mask.to(draw.dtype)], {**_PARAMS, "maskType": 1}, mask=5, heads=_HEADS)
 
 
-@case("MultiLatentAttentionOperation", dtypes=HALVES)
+@case("MultiLatentAttentionOperation", "decode")
 def latent(draw: Draw) -> Built:
     params = {
         "cacheMode": 1, "calcType": 0, "headNum": 8, "kvHeadNum": 1, "maskType": 0,
@@ -84,6 +86,70 @@ def latent(draw: Draw) -> Built:
         draw.order(12).reshape(4, 3),
         _int32(300, 211, 380, 129),
     ]
+    return Built(inputs, params, lengths=5, room=384, heads=8)
+
+
+_LATENT_PARAMS = {"cacheMode": 1, "headNum": 8, "kvHeadNum": 1, "qkScale": 1 / 24}
+
+
+def _latent_inputs(draw: Draw, rows: int, *lengths: int) -> list[Tensor]:
+    blocks = 3 * len(lengths)
+    return [
+        draw.floats(rows, 8, 512),
+        draw.floats(rows, 8, 64),
+        draw.floats(blocks, 128, 1, 512),
+        draw.floats(blocks, 128, 1, 64),
+        draw.order(blocks).reshape(len(lengths), 3),
+        _int32(*lengths),
+    ]
+
+
+@case("MultiLatentAttentionOperation", "several rows, causal")
+def latent_rows(draw: Draw) -> Built:
+    inputs = [*_latent_inputs(draw, 5, 300, 211), _int32(2, 3)]
+    return Built(inputs, {**_LATENT_PARAMS, "calcType": 1, "maskType": 3}, heads=8)
+
+
+@case("MultiLatentAttentionOperation", "several rows, mask")
+def latent_mask(draw: Draw) -> Built:
+    mask = torch.zeros(5, 300)
+    mask[:, :70] = 1 if draw.dtype == torch.bfloat16 else -10000
+    inputs = [*_latent_inputs(draw, 5, 300, 211), mask.to(draw.dtype), _int32(2, 3)]
+    return Built(inputs, {**_LATENT_PARAMS, "calcType": 1, "maskType": 1}, mask=6, heads=8)
+
+
+@case("MultiLatentAttentionOperation", "ring")
+def latent_ring(draw: Draw) -> Built:
+    inputs = _latent_inputs(draw, 3, 300, 211, 380)
+    return Built(inputs, {**_LATENT_PARAMS, "calcType": 2}, lengths=5, room=384, heads=8)
+
+
+@case("MultiLatentAttentionOperation", "prefill")
+def latent_prefill(draw: Draw) -> Built:
+    sizes = (128, 64, 128, 64, 128)
+    tensors = [draw.floats(288, 4, size) for size in sizes]
+    counts = [_int32(160, 128), _int32(160, 128)]
+    params = {"cacheMode": 1, "calcType": 4, "headNum": 4, "kvHeadNum": 4, "qkScale": 0.07}
+    return Built([*tensors, *counts], {**params, "maskType": 3}, heads=4)
+
+
+@case("MultiLatentAttentionOperation", "int8 cache")
+def latent_int8(draw: Draw) -> Built:
+    query = draw.integers(-128, 128, 3, 8, 512, dtype=torch.int8)
+    latent = draw.integers(-128, 128, 9, 128, 512, dtype=torch.int8)
+    scores = draw.around_one(8, dtype=torch.float32).abs() / 5400
+    values = draw.around_one(8, dtype=torch.float32).abs() / 73
+    inputs = [
+        query,
+        draw.floats(3, 8, 64),
+        nd_to_nz(latent),
+        nd_to_nz(draw.floats(9, 128, 64)),
+        draw.order(9).reshape(3, 3),
+        _int32(300, 211, 380),
+        scores,
+        values,
+    ]
+    params = {**_LATENT_PARAMS, "cacheMode": 2, "calcType": 0}
     return Built(inputs, params, lengths=5, room=384, heads=8)
 
 
@@ -196,3 +262,13 @@ def laser(draw: Draw) -> Built:
     mask = torch.triu(torch.ones(192, 192), 1).to(draw.dtype)
     params = {"headNum": 4, "inputLayout": "BNSD", "scaleValue": _SCALE, "preTokens": 192}
     return Built([*tensors, None, None, None, mask, None, None, None], params)
+
+
+@case("LaserAttentionGradOperation", dtypes=(torch.bfloat16,))
+def laser_gradient(draw: Draw) -> Built:
+    forward = laser(draw)
+    result = forward.compute(golden_ops.get("LaserAttentionOperation"), DEVICE).outputs
+    maxima, sums, _, attention = result
+    tensors, mask = list(forward.inputs[:3]), forward.inputs[6]
+    inputs = [*tensors, draw.floats(*attention.shape), None, None, None, mask, maxima, sums]
+    return Built([*inputs, None, attention, None, None, None], forward.params)

@@ -254,3 +254,11 @@ def rms_norm_backward(draw: Draw) -> Built:
     rstd = draw.around_one(48, 1, dtype=torch.float32).abs()
     states = [draw.floats(48, 128), draw.floats(48, 128)]
     return Built([*states, rstd, draw.around_one(128)], {})
+
+
+@case("LayerNormWithStrideOperation")
+def layer_norm_strided(draw: Draw) -> Built:
+    weights = [draw.around_one(256), draw.floats(256)]
+    view = [torch.tensor([128, 1]), torch.tensor([64])]
+    params = {"layerType": 1, "normParam": {"epsilon": 1e-5}}
+    return Built([draw.floats(24, 256) + 0.5, *weights, *view], params)

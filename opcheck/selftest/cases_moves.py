@@ -117,3 +117,30 @@ def pad(draw: Draw) -> Built:
     lengths = torch.tensor([[7], [16], [9]], dtype=torch.int32)
     offsets = torch.zeros(1, 32, dtype=torch.int32)
     return Built([draw.floats(32, 64), offsets, lengths, torch.zeros(3, 16).long()], {})
+
+
+@case("UnpadWithHiddenStateOperation", dtypes=(torch.float16,))
+def unpad_states(draw: Draw) -> Built:
+    return Built([draw.floats(3, 16, 32)], {"qSeqLen": [5, 16, 9], "maxSeqLen": 16})
+
+
+@case("PadWithHiddenStateOperation", dtypes=(torch.float16,))
+def pad_states(draw: Draw) -> Built:
+    return Built([draw.floats(30, 32)], {"qSeqLen": [5, 16, 9], "maxSeqLen": 16})
+
+
+@case("ReshapeAndCacheOmniOperation")
+def compressed_cache(draw: Draw) -> Built:
+    states = [draw.floats(30, 2, 32), draw.floats(30, 2, 32)]
+    caches = [draw.floats(6, 16, 1, 32), draw.floats(6, 16, 1, 32)]
+    rows = ([0, 20, 40, 64], [4, 3, 6, 2], [14, 16], [2, -1, 0, 9])
+    return Built([*states, *caches, *(torch.tensor(own, dtype=torch.int32) for own in rows)], {})
+
+
+@case("ReshapeAndCacheWithStrideOperation")
+def strided_cache(draw: Draw) -> Built:
+    packed = [draw.floats(40, 4, 32), draw.floats(40, 4, 32)]
+    caches = [draw.floats(6, 16, 4, 32), draw.floats(6, 16, 4, 32)]
+    strides = [torch.tensor([64, 32, 1]), torch.tensor([96, 32, 1])]
+    offsets = [torch.tensor([128]), torch.tensor([0])]
+    return Built([*packed, *caches, draw.order(96, 40), *strides, *offsets], {})

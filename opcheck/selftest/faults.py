@@ -50,10 +50,10 @@ class Run:
         for index, tensor in (inputs or {}).items():
             given[index] = tensor
         own = self.built.params if params is None else params
+        built = replace(self.built, inputs=given, params=own)
 
         def compute() -> Result:
-            with torch.no_grad():
-                return self.golden.compute(given, own, arithmetic)
+            return built.compute(self.golden, arithmetic)
 
         return compute() if by is None else by.run(compute)
 
@@ -132,6 +132,29 @@ def half_scores(run: Run) -> Result | None:
     if not run.golden.kernel(run.built.params).shared or run.dtype.itemsize != 2:
         return None
     return run.compute(by=kernels.half_probabilities(run.dtype, scores=True))
+
+
+@variations.register("other scaling")
+def other_scaling(run: Run) -> Result | None:
+    """float32 scales of int8 tensors are one spacing off, as multiplied in another order."""
+    first = run.built.inputs[0]
+    if first is None or first.dtype != torch.int8:
+        return None
+    scales = {
+        index: torch.nextafter(tensor, torch.full_like(tensor, torch.inf))
+        for index, tensor in enumerate(run.built.inputs)
+        if tensor is not None and tensor.dtype == torch.float32
+    }
+    return run.compute(inputs=scales) if scales else None
+
+
+@variations.register("16-bit exchange")
+def half_exchange(run: Run) -> Result | None:
+    """Ranks add up one after the other, each sum in 16 bits, where the contract permits it."""
+    ranks = len(run.built.ranks)
+    if not ranks or not run.golden.kernel(run.built.params).roundings or run.dtype.itemsize != 2:
+        return None
+    return run.compute(by=kernels.half_exchange(run.dtype, ranks))
 
 
 # ---- faults of the whole output -------------------------------------------------------------
@@ -297,6 +320,20 @@ def dropped_tail(run: Run) -> Result | None:
 def half_accumulation(run: Run) -> Result | None:
     """Sums are kept in 16 bits (float16 for float32 inputs)."""
     return run.compute(by=kernels.half_accumulation(run.half))
+
+
+@faults.register("missing rank")
+def missing_rank(run: Run) -> Result | None:
+    """A collective operator reads zeros in place of the last other rank's tensor."""
+    built = run.built
+    if not built.ranks:
+        return None
+    ranks = list(built.ranks)
+    last = max(number for number in range(len(ranks)) if number != built.rank)
+    inputs, params = ranks[last]
+    assert inputs[0] is not None
+    ranks[last] = ([torch.zeros_like(inputs[0]), *inputs[1:]], params)
+    return replace(built, ranks=ranks).compute(run.golden, DEVICE)
 
 
 @faults.register("wrong epsilon")

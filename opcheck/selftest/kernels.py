@@ -97,6 +97,20 @@ def half_probabilities(dtype: torch.dtype, *, scores: bool = False) -> Kernels:
     return Kernels(torch.matmul, probabilities=store)
 
 
+def half_exchange(dtype: torch.dtype, ranks: int) -> Kernels:
+    """Sums of as many terms as there are ranks are kept in 16 bits, and so are their terms."""
+
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        if a.shape[-1] != ranks or b.shape[-1] != 1:  # not a sum over ranks
+            return torch.matmul(a, b)
+        total = a[..., :1].to(dtype)
+        for term in range(1, ranks):
+            total = total + a[..., term : term + 1].to(dtype)
+        return total.to(a.dtype)
+
+    return Kernels(product)
+
+
 def half_accumulation(dtype: torch.dtype) -> Kernels:
     """The running sum is kept in 16 bits."""
 

@@ -7,6 +7,7 @@ import pkgutil
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 import ait_llm.opcheck.selftest as package
 from ait_llm.opcheck.golden import DEVICE, GOLDEN, Result, UnverifiableError, golden_ops
-from ait_llm.opcheck.selftest.cases import Case, Draw, cases
+from ait_llm.opcheck.selftest.cases import NOT_GRADED, Case, Draw, cases
 from ait_llm.opcheck.selftest.faults import Produce, Run, faults, variations
 from ait_llm.opcheck.standards import Computation, Output, standards
 
@@ -89,9 +90,9 @@ def grade(
 
 
 def uncovered() -> list[str]:
-    """Operators that have no case."""
+    """Operators that have no case, though nothing says that they cannot have one."""
     known = {golden_ops.get(name).name for name in golden_ops}
-    return sorted(known - {one.op for one in cases})
+    return sorted(known - {one.op for one in cases} - set(NOT_GRADED))
 
 
 def _grade_case(one: Case, dtype: torch.dtype, judges: Sequence[str], seed: int) -> Iterator[Trial]:
@@ -100,11 +101,7 @@ def _grade_case(one: Case, dtype: torch.dtype, judges: Sequence[str], seed: int)
     built = one.build(Draw(dtype, own_seed))
     inputs = list(built.inputs)
 
-    def compute(arithmetic: object) -> Result:
-        with torch.no_grad():
-            return golden.compute(inputs, built.params, arithmetic)  # type: ignore[arg-type]
-
-    computation = Computation(golden, inputs, built.params, compute)
+    computation = Computation(golden, inputs, built.params, partial(built.compute, golden))
     run = Run(golden, built, dtype, computation.result(DEVICE))
     label = (one.op, one.variant, str(dtype).removeprefix("torch."))
     kinds: tuple[tuple[Kind, Sequence[tuple[str, Produce]]], ...] = (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ait_llm.opcheck.selftest.cases import NOT_GRADED
 from ait_llm.opcheck.selftest.faults import Produce, faults, summary, variations
 from ait_llm.opcheck.selftest.runner import Kind, Trial, uncovered
 
@@ -137,7 +138,8 @@ def operator_table(trials: Sequence[Trial]) -> str:
 
 def page(trials: Sequence[Trial]) -> str:
     """All tables, for the documentation and the terminal."""
-    missing = ", ".join(name.removesuffix("Operation") for name in uncovered())
+    missing = [name.removesuffix("Operation") for name in uncovered()]
+    more = ["", f"Operators without a case of their own yet: {', '.join(missing)}."]
     return "\n".join(
         [
             class_tables(trials),
@@ -146,7 +148,10 @@ def page(trials: Sequence[Trial]) -> str:
             "",
             operator_table(trials),
             "",
-            f"Operators without a case of their own yet: {missing}.",
+            "Not graded:",
+            "",
+            *(f"- {op.removesuffix('Operation')}: {why}" for op, why in NOT_GRADED.items()),
+            *(more if missing else ()),
         ]
     )
 
@@ -188,6 +193,7 @@ def as_json(trials: Sequence[Trial]) -> dict[str, Any]:
             for one in misses(trials)
         ],
         "without_cases": uncovered(),
+        "not_graded": NOT_GRADED,
         "good_enough": is_good_enough(trials),
     }
 

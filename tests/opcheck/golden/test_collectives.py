@@ -414,3 +414,27 @@ def test_expert_order_with_tensor_parallelism_is_unverifiable() -> None:
             [[*own, counts, holder] for own in inputs],
             {**params, "type": 5, "tpSize": 2},
         )
+
+
+@pytest.mark.parametrize(
+    ("op", "params", "roundings"),
+    [
+        ("AllReduceOperation", {"rankSize": 2}, 0),  # the only sum is the output
+        ("AllReduceOperation", {"rankSize": 8}, 6),
+        ("AllReduceOperation", {"rankSize": 8, "quantType": 1}, 0),
+        ("ReduceScatterOperation", {"rankSize": 4}, 2),
+        ("LinearParallelOperation", {"rankSize": 2}, 1),  # the product
+        ("LinearParallelOperation", {"rankSize": 8, "hasResidual": True}, 8),
+        ("LinearParallelOperation", {"rankSize": 8, "backend": "lcoc", "type": 3}, 0),
+        (
+            "LinearParallelOperation",
+            {"rankSize": 8, "backend": "lcoc", "type": 4, "twoDimTPInfo": {"rsDim": 2}},
+            1,
+        ),
+    ],
+)
+def test_sums_of_ranks_may_be_kept_in_16_bits(
+    op: str, params: dict[str, Any], roundings: int
+) -> None:
+    """float16 sums of R ranks differ by up to R spacings with their order."""
+    assert golden_ops.get(op).kernel(params).roundings == roundings

@@ -15,9 +15,9 @@ from ait_llm.cli import opcheck_selftest
 from ait_llm.cli.opcheck import opcheck
 from ait_llm.opcheck.golden import DEVICE, golden_ops
 from ait_llm.opcheck.selftest import kernels
-from ait_llm.opcheck.selftest.cases import Draw, cases
-from ait_llm.opcheck.selftest.faults import faults, variations
-from ait_llm.opcheck.selftest.runner import Trial, grade
+from ait_llm.opcheck.selftest.cases import NOT_GRADED, Draw, cases, over_ranks
+from ait_llm.opcheck.selftest.faults import Run, faults, variations
+from ait_llm.opcheck.selftest.runner import Trial, grade, uncovered
 from ait_llm.opcheck.selftest.table import (
     Rate,
     as_json,
@@ -31,7 +31,9 @@ from ait_llm.opcheck.selftest.table import (
 
 PAGE = (Path(__file__).parents[3] / "docs" / "opcheck-standards.md").read_text()
 REDUCED = (
+    "AllReduceOperation",
     "GatherOperation",
+    "GroupedMatmulWithRoutingOperation",
     "LayerNormOperation",
     "LinearOperation",
     "MatmulOperation",
@@ -41,6 +43,7 @@ REDUCED = (
     "SelfAttentionOperation",
     "SoftmaxOperation",
     "SwigluQuantOperation",
+    "TopkToppSamplingOperation",
 )
 
 
@@ -145,6 +148,22 @@ def test_without_a_dump_the_command_says_what_is_missing() -> None:
     assert "--input" in found.output
 
 
+def test_every_operator_has_a_case_or_a_reason_on_the_page() -> None:
+    assert uncovered() == []
+    known = {golden_ops.get(name).name for name in golden_ops}
+    assert set(NOT_GRADED) <= known
+    for op, why in NOT_GRADED.items():
+        assert f"- {op.removesuffix('Operation')}: {why}" in PAGE
+
+
+def test_products_of_many_ranks_may_be_summed_in_16_bits() -> None:
+    found = grade(ops=["LinearParallelOperation"], names=["contract"])
+    exchanged = [one for one in found if one.name == "16-bit exchange"]
+    assert len(exchanged) >= 10
+    assert not any(one.alarmed for one in exchanged)
+    assert all(one.alarmed for one in found if one.name == "missing rank" and one.changed)
+
+
 # ---- the other kernels, against loops --------------------------------------------------------
 
 
@@ -178,6 +197,29 @@ def test_a_sum_kept_in_16_bits_stops_growing() -> None:
     x, ones = torch.ones(1, 8192).bfloat16(), torch.ones(1, 8192).bfloat16()
     stuck = product(kernels.half_accumulation(torch.bfloat16), x, ones)
     assert float(stuck) == 4096  # 4096 + 16 is a tie, and 4096 is even
+
+
+def test_an_exchange_in_16_bits_rounds_after_each_rank() -> None:
+    tensors = [torch.tensor([256.0, 0.5]).bfloat16(), *[torch.ones(2).bfloat16() for _ in range(4)]]
+    built = over_ranks([([x], {}) for x in tensors], rank=3)
+    golden = golden_ops.get("AllReduceOperation")
+    given = kernels.half_exchange(torch.bfloat16, 5)
+    found = given.run(lambda: built.compute(golden, DEVICE)).outputs[0]
+    assert found.tolist() == [256.0, 4.5]  # 256 + 1 is a tie, and 256 is even
+    assert built.compute(golden, DEVICE).outputs[0].tolist() == [260.0, 4.5]
+
+
+def test_a_missing_rank_counts_as_zeros() -> None:
+    tensors = [torch.full((2, 2), float(rank + 1)).half() for rank in range(3)]
+    built = over_ranks([([x], {}) for x in tensors], rank=2)
+    golden = golden_ops.get("AllReduceOperation")
+    run = Run(golden, built, torch.float16, built.compute(golden, DEVICE))
+    found = faults.get("missing rank")(run)
+    assert found is not None
+    assert found.outputs[0].tolist() == [
+        [4.0, 4.0],
+        [4.0, 4.0],
+    ]  # 1 + 3: rank 1 is the last other one
 
 
 @pytest.mark.parametrize(
