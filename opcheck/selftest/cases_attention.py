@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ait_llm.opcheck.golden import DEVICE, golden_ops
 from ait_llm.opcheck.golden.layout import nd_to_nz
-from ait_llm.opcheck.selftest.cases import HALVES, Built, Draw, case
+from ait_llm.opcheck.selftest.cases import Built, Draw, case
 
 _HEADS, _KV_HEADS, _SIZE = 8, 4, 64
 _BLOCK, _BLOCKS = 128, 32

@@ -114,17 +114,17 @@ def operator_rows(trials: Sequence[Trial]) -> list[list[str]]:
         own = [trial for trial in trials if trial.op == op]
         dtypes = dict.fromkeys(trial.dtype for trial in own)
         kills, alarms = rate(own, "fault", GATE), rate(own, "variation", GATE)
-        missed = dict.fromkeys(
-            f"{trial.name} ({' '.join(filter(None, (trial.variant, trial.dtype)))})"
-            for trial in misses(own)
-        )
+        missed: dict[str, list[str]] = {}
+        for trial in misses(own):
+            place = " ".join(filter(None, (trial.variant, trial.dtype)))
+            missed.setdefault(trial.name, []).append(place)
         rows.append(
             [
                 op.removesuffix("Operation"),
                 ", ".join(dtypes),
                 f"{kills.alarmed}/{kills.judged}",
                 f"{alarms.alarmed}/{alarms.judged}",
-                ", ".join(missed),
+                ", ".join(f"{name} ({'; '.join(places)})" for name, places in missed.items()),
             ]
         )
     return rows
