@@ -9,10 +9,11 @@ once more from its own inputs: what is off then arose there.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ait_llm.compare.introduced import Introduced
+from ait_llm.compare.introduced import Introduced, Unknown
 from ait_llm.compare.origin_growth import sudden_growth
 from ait_llm.compare.origin_inherited import inherited_error
 from ait_llm.compare.origin_search import Finding, Search
@@ -20,6 +21,8 @@ from ait_llm.compare.origin_values import RunValues, record_key
 from ait_llm.core.comparison import Comparison, Origin, Verdict
 from ait_llm.errors import AitError
 from ait_llm.match.model import Match, Run
+
+_REASONS = 3  # told per step
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,14 @@ class Findings:
         shares: by index of the comparison, for those of operations that were recomputed.
         failures: by index of a comparison that passed, why it fails nevertheless: recomputation
             shows that an operation is wrong within the tolerance.
-        problem: why origins could not be found, empty if they could.
+        problems: what could not be found out, a sentence per step. A wrong operation may hide
+            there, so the comparison is incomplete.
     """
 
     origins: tuple[Origin, ...] = ()
     shares: Mapping[int, Shares] = field(default_factory=dict)
     failures: Mapping[int, str] = field(default_factory=dict)
-    problem: str = ""
+    problems: tuple[str, ...] = ()
 
 
 def find_origins(
@@ -85,8 +89,12 @@ def find_origins(
         if deep or failed or grown:
             try:
                 collected.add(search, search.find(grown), failed=failed)
+                if deep and not failed:
+                    collected.problems += _not_recomputed(search)
             except AitError as error:
-                collected.problem = f"step {run.step}: where the error started is unknown: {error}"
+                collected.problems.append(
+                    f"step {run.step}: where the error started is unknown: {error}"
+                )
         earlier.append(search)
     return collected.findings()
 
@@ -95,7 +103,7 @@ class _Collected:
     """Findings of the runs, the earliest first."""
 
     def __init__(self, comparisons: Sequence[Comparison], matches: Mapping[int, Match]) -> None:
-        self.problem = ""
+        self.problems: list[str] = []
         self._comparisons = comparisons
         self._matches = matches
         self._origins: list[tuple[tuple[int, int, int, int], Origin]] = []
@@ -127,7 +135,7 @@ class _Collected:
         """All of it."""
         ordered = sorted(self._origins, key=lambda each: each[0])
         origins = tuple(origin for _, origin in ordered)
-        return Findings(origins, self._shares, self._failures, self.problem)
+        return Findings(origins, self._shares, self._failures, tuple(self.problems))
 
 
 def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> list[Comparison]:
@@ -182,6 +190,21 @@ def _shares(
                 introduced = result.errors.get(record.index)
                 found[index] = Shares(_finite(inherited), _finite(introduced))
     return found
+
+
+def _not_recomputed(search: Search) -> list[str]:
+    """What of a run without failures was not recomputed although everything should have been."""
+    leaves = list(search.values.leaves())
+    reasons = Counter(
+        each.reason for op in leaves if isinstance(each := search.examined.get(op), Unknown)
+    )
+    if not reasons:
+        return []
+    told = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(_REASONS))
+    if len(reasons) > _REASONS:
+        told += f"; and {len(reasons) - _REASONS} other reasons"
+    share = f"{reasons.total()} of {len(leaves)} operations"
+    return [f"step {search.values.run.step}: {share} could not be recomputed: {told}"]
 
 
 def _finite(value: float | None) -> float | None:

@@ -165,8 +165,7 @@ def compare(
             if after is not before:
                 on_comparison(place, after)
     problems = [*pairing.problems, *problems]
-    if findings.problem:
-        problems.append(Problem("mine", findings.problem, decides=False))
+    problems += [Problem("mine", text) for text in findings.problems]
     if len(places) < total:
         problems.append(
             Problem("both", f"interrupted before {total - len(places)} of {total} were compared")
@@ -259,7 +258,7 @@ def _origins(
         return find_origins(comparisons, runs, matches, deep=deep)
     except Exception as error:  # noqa: BLE001  what was measured must not be lost with it
         text = f"the origin could not be looked for: {type(error).__name__}: {error}"
-        return Findings(problem=text)
+        return Findings(problems=(text,))
 
 
 def _columns(metrics: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def test_nobody_is_blamed_where_nothing_is_wrong() -> None:
     chain = _chain()
     for deep in (False, True):
         findings = _find(chain, chain.compare(range(LENGTH)), deep=deep)
-        assert (findings.origins, findings.failures, findings.problem) == ((), {}, "")
+        assert (findings.origins, findings.failures, findings.problems) == ((), {}, ())
 
 
 @pytest.mark.parametrize("place", range(LENGTH))
@@ -367,7 +367,36 @@ def test_a_damaged_topology_is_told_and_costs_the_origin_only() -> None:
     chain.run = replace(chain.run, graphs=_Damaged())
     findings = _find(chain, chain.compare(range(LENGTH)))
     assert findings.origins == ()
-    assert "layer/1/Layer_0.json" in findings.problem
+    assert "layer/1/Layer_0.json" in findings.problems[0]
+
+
+def test_each_step_whose_origin_is_unknown_is_told() -> None:
+    chains = [_chain({2: scaled(1.1)}, step=step) for step in (0, 1)]
+    comparisons = [each for chain in chains for each in chain.compare(range(LENGTH))]
+    runs = [replace(chain.run, graphs=_Damaged()) for chain in chains]
+    told = find_origins(comparisons, runs).problems
+    assert [text[:6] for text in told] == ["step 0", "step 1"]
+
+
+def test_operations_that_deep_cannot_recompute_are_told_with_their_reasons() -> None:
+    chain = _chain(types={2: "NobodysOperation"})
+    comparisons = chain.compare(range(LENGTH))
+    assert _find(chain, comparisons).problems == ()
+    (told,) = _find(chain, comparisons, deep=True).problems
+    assert f"1 of {LENGTH} operations" in told
+    assert "there is no golden NobodysOperation" in told
+
+
+def test_deep_without_torch_says_that_nothing_was_recomputed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(module: str, purpose: str) -> None:
+        raise MissingDependencyError(f"{purpose} needs {module}")
+
+    monkeypatch.setattr(introduced, "import_optional", refuse)
+    chain = _chain()
+    (told,) = _find(chain, chain.compare(range(LENGTH)), deep=True).problems
+    assert f"{LENGTH} of {LENGTH} operations" in told
 
 
 def test_comparisons_of_nothing_of_mine_are_left_out() -> None:

@@ -145,6 +145,8 @@ def test_what_was_measured_is_not_lost_with_the_search_for_origins(
     assert report.counts[Verdict.PASS] == 12
     [problem] = report.problems
     assert "ZeroDivisionError: a bug" in problem.text
+    # An operation that is wrong within the tolerance would have been found by it.
+    assert report.exit_code() == 3
 
 
 @pytest.mark.parametrize("enabled", [True, False])
