@@ -79,12 +79,14 @@ def _state(process: Process) -> str:
 
 def _operation(row: Row) -> str:
     note = f"  ({row.note})" if row.note else ""
+    name = f"{row.name}  " if row.name else ""
     indent = "  " * row.op_id.count("_")
-    return f"  {row.step:>5}  {row.op_id:<12}  {indent}{row.type}{note}"
+    return f"  {row.step:>5}  {row.op_id:<12}  {indent}{name}{row.type}{note}"
 
 
 def _tensor(row: Row) -> str:
-    text = f"{row.tensor:<28} {row.dtype:<9} {row.format:<10} [{row.shape}]"
+    shape = f"[{row.shape}]" if row.dtype else ""  # what is no tensor has none
+    text = f"{row.tensor:<28} {row.dtype:<9} {row.format:<10} {shape}"
     if row.note:
         text += f"  ({row.note})"
     return f"{'':24}{text}"

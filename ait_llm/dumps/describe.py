@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ait_llm.dumps.fx_records import FxOperation
 from ait_llm.dumps.model import Dump, Operation, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.formats import format_name
@@ -22,6 +23,7 @@ class Row:
         tensor: ``before/intensor0 (weight)``; empty in the row of an operation.
         dtype, format, shape: of the tensor; empty in the row of an operation.
         note: ``graph``, ``2 kernels``, ``no data``, or why the tensor cannot be read.
+        name: of a node of an FX graph, ``mul_5``; empty for operations that their id names.
     """
 
     process: str
@@ -33,6 +35,7 @@ class Row:
     format: str = ""
     shape: str = ""
     note: str = ""
+    name: str = ""
 
 
 def describe(dump: Dump, *, tensors: bool = False, step: int | None = None) -> Iterator[Row]:
@@ -52,6 +55,8 @@ def describe(dump: Dump, *, tensors: bool = False, step: int | None = None) -> I
         if tensors:
             for tensor in operation.tensors:
                 yield _tensor_row(operation, tensor)
+            for value in getattr(operation, "not_captured", ()):
+                yield _row(operation, tensor=str(value["name"]), note=str(value["reason"]))
 
 
 def _row(operation: Operation, **fields: str) -> Row:
@@ -60,6 +65,7 @@ def _row(operation: Operation, **fields: str) -> Row:
         step=operation.step,
         op_id=str(operation.op_id),
         type=operation.type,
+        name=operation.name if isinstance(operation, FxOperation) else "",
         **fields,
     )
 
