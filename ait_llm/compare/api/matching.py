@@ -1,0 +1,186 @@
+"""Which golden row answers which row of mine.
+
+Three ways, as in msprobe's compare: by name, by a table of the user's own, and fuzzily by name
+without call numbers. By name, both files are read side by side, and only records that the other
+side has not reached yet are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ait_llm.compare.api.item import Item, items_of
+
+# My row and the golden one; one of them may be missing.
+Pair = tuple[Item | None, Item | None]
+Record = tuple[str, Mapping[str, Any]]
+
+_FLOATS = frozenset({"torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
+_CALL = re.compile(r"\.(\d+)\.(forward|backward)(?=\.|$)|\.(forward|backward)\.(\d+)(?=\.|$)")
+
+
+def match_by_name(mine: Iterable[Record], golden: Iterable[Record]) -> Iterator[list[Pair]]:
+    """Pair records of one name: the rows of each record of mine, then what golden has more.
+
+    Backward calls count in the order of their appearance: with recomputation, or on another
+    device, their recorded numbers differ although they are the same calls.
+    """
+    ahead = _Ahead(golden)
+    left: list[Pair] = []
+    for key, record in _keyed(mine):
+        answer = ahead.take(key)
+        rows, extra = pair_items(
+            list(items_of(*record)), list(items_of(*answer)) if answer is not None else []
+        )
+        left += extra
+        yield rows
+    if left:
+        yield left
+    for record in ahead.rest():
+        yield [(None, item) for item in items_of(*record)]
+
+
+def match_by_table(
+    mine: Iterable[Record], golden: Iterable[Record], table: Mapping[str, str]
+) -> Iterator[list[Pair]]:
+    """Pair rows that a table names, whatever their types, and all others by name.
+
+    Args:
+        mine, golden: records of both sides.
+        table: full names of my rows to those of golden.
+    """
+    theirs: dict[str, Item] = {}
+    by_record: dict[str, list[Item]] = {}
+    for key, record in _keyed(golden):
+        items = list(items_of(*record))
+        by_record[key] = items
+        theirs.update((item.name, item) for item in items)
+    wanted = set(table.values())
+    taken: set[int] = set()
+    for key, record in _keyed(mine):
+        items = list(items_of(*record))
+        answers = [each for each in by_record.get(key, ()) if each.name not in wanted]
+        named = {}
+        for item in items:
+            answer = theirs.get(table.get(item.name, ""))
+            if answer is not None:
+                named[item.name] = answer
+        rows, _ = pair_items([item for item in items if item.name not in table], answers)
+        plain = iter(rows)
+        group = [
+            (item, named.get(item.name)) if item.name in table else next(plain) for item in items
+        ]
+        taken.update(id(answer) for _, answer in group if answer is not None)
+        yield group
+    left = [item for items in by_record.values() for item in items if id(item) not in taken]
+    if left:
+        yield [(None, item) for item in left]
+
+
+def match_fuzzily(mine: Iterable[Record], golden: Iterable[Record]) -> Iterator[list[Pair]]:
+    """Pair rows whose names differ in call numbers only, both sides walked in order.
+
+    A row that found its answer leaves behind everything before it on the golden side, so the order
+    of calls is kept. Each row is looked at once.
+    """
+    waiting: defaultdict[tuple[str, str], deque[tuple[int, Item]]] = defaultdict(deque)
+    everything = [item for record in golden for item in items_of(*record)]
+    for place, item in enumerate(everything):
+        waiting[without_call(item.name), _kind(item)].append((place, item))
+    taken: set[int] = set()
+    reached = 0
+    for record in mine:
+        group: list[Pair] = []
+        for item in items_of(*record):
+            candidates = waiting.get((without_call(item.name), _kind(item)))
+            while candidates and candidates[0][0] < reached:
+                candidates.popleft()
+            if candidates:
+                place, answer = candidates.popleft()
+                reached = place + 1
+                taken.add(place)
+                group.append((item, answer))
+            else:
+                group.append((item, None))
+        yield group
+    left = [item for place, item in enumerate(everything) if place not in taken]
+    if left:
+        yield [(None, item) for item in left]
+
+
+def pair_items(mine: list[Item], golden: list[Item]) -> tuple[list[Pair], list[Pair]]:
+    """Rows of two records that answer each other, and those that golden has more.
+
+    Types must be equal, or both floating of 16 to 64 bits; shapes need not.
+    """
+    theirs: defaultdict[str, deque[Item]] = defaultdict(deque)
+    for item in golden:
+        theirs[_within(item)].append(item)
+    rows: list[Pair] = []
+    for item in mine:
+        candidates = theirs.get(_within(item))
+        if candidates and _kind(candidates[0]) == _kind(item):
+            rows.append((item, candidates.popleft()))
+        else:
+            rows.append((item, None))
+    left: list[Pair] = [(None, item) for items in theirs.values() for item in items]
+    return rows, left
+
+
+def without_call(name: str) -> str:
+    """A name without the number of its call."""
+    return _CALL.sub(lambda found: f".{found.group(2) or found.group(3)}", name, count=1)
+
+
+class _Ahead:
+    """Golden records by key, read no further than they are asked for."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._records = _keyed(records)
+        self._passed: dict[str, Record] = {}
+
+    def take(self, key: str) -> Record | None:
+        """The record of a key, None if there is none."""
+        known = self._passed.pop(key, None)
+        if known is not None:
+            return known
+        for found, record in self._records:
+            if found == key:
+                return record
+            self._passed[found] = record
+        return None
+
+    def rest(self) -> Iterator[Record]:
+        """What nobody took, in its order."""
+        yield from self._passed.values()
+        self._passed.clear()
+        for _, record in self._records:
+            yield record
+
+
+def _keyed(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
+    """Records with their names, backward calls numbered as they appear."""
+    counts: defaultdict[str, int] = defaultdict(int)
+    for record in records:
+        name = record[0]
+        if "backward" in name:
+            function = without_call(name)
+            if function != name:
+                name = f"{function}#{counts[function]}"
+                counts[function] += 1
+        yield name, record
+
+
+def _within(item: Item) -> str:
+    """Name of a row within its record; keyword arguments alike with and without a file."""
+    name = item.name
+    if name.startswith(item.record):
+        name = name[len(item.record) :]
+    return name.replace(".kwargs.", ".input.", 1)
+
+
+def _kind(item: Item) -> str:
+    return "float" if item.dtype in _FLOATS else item.dtype

@@ -1,0 +1,111 @@
+"""Metrics of two tensors as msprobe's compare defines them, and why there are none.
+
+n is mine (NPU), b golden (Bench), both without dims of length 1. Sums are formed in float64. A
+relative error is ``abs((n - b) / b)`` in float32, or float64 if a side has more than 32 bits; where
+b is 0, the machine epsilon of that type is added to both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ait_llm.compare.api.api_pass import Sums, pass_over
+from ait_llm.compare.api.item import NOT_AVAILABLE
+from ait_llm.compare.api.statistics_rules import NAN, Cell
+from ait_llm.compare.values import open_file
+from ait_llm.errors import AitError
+from ait_llm.formats.elements import Array
+
+UNSUPPORTED = "unsupported"
+SHAPE_UNMATCHED = "shape unmatched"
+NO_NPU_FILE = "NPU does not have data file."
+NO_BENCH_FILE = "Bench does not have data file."
+UNMATCHED = "Bench api/module unmatched."
+NOT_READ = "Dump file: {} not found or read failed."
+EMPTY = "This is empty data, can not compare."
+SHAPES_DIFFER = "Shape of NPU and bench Tensor do not match. Skipped."
+SCALAR = (
+    "This is type of 0-d tensor, can not calculate 'Cosine', 'EucDist', "
+    "'One Thousandth Err Ratio' and 'Five Thousandths Err Ratio'."
+)
+NOT_FINITE = "The Position of inf or nan in NPU and bench Tensor do not match."
+DTYPES_DIFFER = "Dtype of NPU and bench Tensor do not match."
+ZERO_NPU = "Cannot compare by Cosine Similarity, All the data is Zero in npu dump data."
+ZERO_BENCH = "Cannot compare by Cosine Similarity, All the data is Zero in Bench dump data."
+ONE_ELEMENT = "This is a 1-d tensor of length 1."
+
+_TINY = float(np.finfo(np.float64).eps)
+_COUNT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class RealData:
+    """The metric cells of one row.
+
+    Attributes:
+        cells: Cosine, EucDist, MaxAbsErr, MaxRelativeErr and the two ratios.
+        messages: what the user must know about them.
+    """
+
+    cells: tuple[Cell, ...]
+    messages: tuple[str, ...] = ()
+
+
+def without_metrics(cell: str, message: str) -> RealData:
+    """A row whose metrics have no values."""
+    return RealData((cell,) * _COUNT, (message,))
+
+
+def compare_files(mine: Path, golden: Path) -> RealData:
+    """Metrics of the tensors in two files; what cannot be read becomes a message."""
+    try:
+        with open_file(mine) as my_values:
+            try:
+                with open_file(golden) as golden_values:
+                    return compare_arrays(my_values.array, golden_values.array)
+            except AitError:
+                return without_metrics(UNSUPPORTED, NOT_READ.format(golden.name))
+    except AitError:
+        return without_metrics(UNSUPPORTED, NOT_READ.format(mine.name))
+
+
+def compare_arrays(mine: Array, golden: Array) -> RealData:
+    """Metrics of two arrays of any types."""
+    if not mine.size or not golden.size:
+        return without_metrics(UNSUPPORTED, EMPTY)
+    if np.squeeze(mine).shape != np.squeeze(golden).shape:
+        return without_metrics(SHAPE_UNMATCHED, SHAPES_DIFFER)
+    messages = [DTYPES_DIFFER] if mine.dtype != golden.dtype else []
+    sums = pass_over(mine, golden)
+    if sums.misplaced:
+        return without_metrics(NOT_AVAILABLE, NOT_FINITE)
+    largest = round(sums.max_absolute, 12)
+    relative = round(sums.max_relative, 12)
+    if np.squeeze(mine).ndim == 0:
+        found: tuple[Cell, ...] = (UNSUPPORTED, UNSUPPORTED, largest, relative)
+        return RealData((*found, UNSUPPORTED, UNSUPPORTED), (SCALAR, *messages))
+    cosine, reason = _cosine(sums)
+    if reason:
+        messages.insert(0, reason)
+    ratios = (
+        round(sums.thousandth / sums.count, 12),
+        round(sums.five_thousandths / sums.count, 12),
+    )
+    cells = (cosine, math.sqrt(sums.squares), largest, relative, *ratios)
+    return RealData(cells, tuple(messages))
+
+
+def _cosine(sums: Sums) -> tuple[Cell, str]:
+    n, b = math.sqrt(sums.my_squares), math.sqrt(sums.golden_squares)
+    if n <= _TINY and b <= _TINY:
+        return 1.0, ""
+    if n <= _TINY:
+        return NAN, ZERO_NPU
+    if b <= _TINY:
+        return NAN, ZERO_BENCH
+    cosine = max(-1.0, min(1.0, sums.dot / (n * b)))
+    return round(cosine, 6 if cosine > 0.9999 else 12), ""
