@@ -38,6 +38,8 @@ class DType(Enum):
     BFLOAT16 = ("bf16", 27, 16, ml_dtypes.bfloat16, "bfloat16")
     INT4 = ("int4", 29, 4, ml_dtypes.int4, None)
     UINT1 = ("uint1", 30, 1, np.uint8, None)
+    INT2 = ("int2", 31, 2, ml_dtypes.int2, None)
+    UINT2 = ("uint2", 32, 2, ml_dtypes.uint2, None)
     COMPLEX32 = ("complex32", 33, 32, None, "complex32")
     HIFLOAT8 = ("hifloat8", 34, 8, None, None)
     FLOAT8_E5M2 = ("float8_e5m2", 35, 8, ml_dtypes.float8_e5m2, "float8_e5m2")

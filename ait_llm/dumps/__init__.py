@@ -3,6 +3,7 @@
 from ait_llm.dumps.atb import AtbDump  # registers the kind
 from ait_llm.dumps.describe import Row, describe
 from ait_llm.dumps.fx import FxDump
+from ait_llm.dumps.ge import GeDump
 from ait_llm.dumps.io_table import IoRow, IoTable, IoTensor, read_io_table
 from ait_llm.dumps.kinds import kinds, open_dump
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
@@ -13,6 +14,7 @@ __all__ = [
     "AtbDump",
     "Dump",
     "FxDump",
+    "GeDump",
     "IoRow",
     "IoTable",
     "IoTensor",

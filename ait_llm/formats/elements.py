@@ -1,6 +1,6 @@
 """Bytes on disk to NumPy arrays of the true element type, and back.
 
-Types of whole bytes are little-endian views. int4, float4 and uint1 are packed with the first
+Types of whole bytes are little-endian views. int4, float4, int2 and uint1 are packed with the first
 element in the lowest bits, the order that ONNX and ml_dtypes document; libmki counts one byte per
 element for them, so data of one byte per element is accepted as well. HiFloat8 and complex32 have
 no NumPy type and are widened without loss, to float32 and complex64.
@@ -59,9 +59,10 @@ def decode(raw: NDArray[np.uint8], dtype: DType, elements: int) -> Array:
     else:
         shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
         values = (raw[:, None] >> shifts).reshape(-1)[:elements] & np.uint8((1 << dtype.bits) - 1)
-    if dtype is DType.INT4:
-        # ml_dtypes keeps int4 in a byte with the sign extended
-        signed = (values ^ np.uint8(8)).astype(np.int8) - np.int8(8)
+    if dtype in (DType.INT4, DType.INT2):
+        # ml_dtypes keeps them in a byte with the sign extended
+        sign = 1 << (dtype.bits - 1)
+        signed = (values ^ np.uint8(sign)).astype(np.int8) - np.int8(sign)
         return np.asarray(signed.astype(dtype.numpy_type))
     return np.asarray(values.view(dtype.numpy_type))
 
@@ -88,7 +89,7 @@ def encode(array: Array, dtype: DType) -> bytes:
     if 8 % dtype.bits:
         raise ValueError(f"the packing of {dtype.label} is not documented")
     per_byte = 8 // dtype.bits
-    codes = flat.astype(np.int8) if dtype is DType.INT4 else flat
+    codes = flat.astype(np.int8) if dtype in (DType.INT4, DType.INT2) else flat
     padded = np.zeros(-(-flat.size // per_byte) * per_byte, dtype=np.uint8)
     padded[: flat.size] = codes.view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
     shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)

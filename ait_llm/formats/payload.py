@@ -21,6 +21,9 @@ class Payload:
         shape: dims as recorded; storage dims for private formats.
         format: ATB format code.
         strides: in elements, where the elements are not stored in row-major order.
+        logical: dims that a private format stands for, in files that record both; None elsewhere.
+        groups: group count of FRACTAL_Z in such files.
+        origin: format of the logical dims in such files, None if not recorded.
     """
 
     path: Path | str
@@ -30,6 +33,9 @@ class Payload:
     shape: tuple[int, ...]
     format: int = FORMAT_ND
     strides: tuple[int, ...] | None = None
+    logical: tuple[int, ...] | None = None
+    groups: int = 0
+    origin: int | None = None
 
     @property
     def elements(self) -> int:

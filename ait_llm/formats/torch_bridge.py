@@ -28,8 +28,8 @@ _DIRECT = frozenset(
 def to_torch(array: Array, dtype: DType) -> Tensor:
     """A CPU tensor with the values of ``array``; it owns its memory.
 
-    bf16 and fp8 keep their type. Types that torch does not have are widened: int4 to int8, uint1
-    to uint8, HiFloat8, float6 and float4 to float32, complex32 to complex64.
+    bf16 and fp8 keep their type. Types that torch does not have are widened: int4 and int2 to
+    int8, uint2 and uint1 to uint8, HiFloat8, float6 and float4 to float32, complex32 to complex64.
 
     Args:
         array: as ``elements.decode`` returns it, of any shape.
@@ -43,8 +43,10 @@ def to_torch(array: Array, dtype: DType) -> Tensor:
     owned = np.array(array, order="C", copy=True)
     if owned.dtype.name in _DIRECT:
         tensor = torch.from_numpy(owned)
-    elif dtype is DType.INT4:
+    elif dtype in (DType.INT4, DType.INT2):
         tensor = torch.from_numpy(owned.astype(np.int8))
+    elif dtype is DType.UINT2:
+        tensor = torch.from_numpy(owned.astype(np.uint8))
     elif dtype.torch_name is None:
         tensor = torch.from_numpy(owned.astype(np.float32))
     elif hasattr(torch, dtype.torch_name):

@@ -1,0 +1,335 @@
+"""Dump files of the graph engine: one operator, all its inputs and outputs.
+
+A file is the length of its header (uint64), the header, and the values of all inputs, then of all
+outputs, one behind the other. Nothing but the header is read until values are asked for; values
+whose type NumPy has are views of the mapped file. Source: ``dump_task.cpp`` in hicann/runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ait_llm.core import FORMAT_ND, DType
+from ait_llm.errors import FormatError
+from ait_llm.formats.elements import Array, decode
+from ait_llm.formats.ge_header import Described, Description, parse_description
+from ait_llm.formats.ge_layout import to_logical
+from ait_llm.formats.ge_types import GE_PLAIN_FORMATS, ge_type, ge_type_name
+from ait_llm.formats.loaded import LoadedTensor
+from ait_llm.formats.opening import open_descriptor
+from ait_llm.formats.payload import Payload
+
+_PREFIX = 8  # bytes of the header's length
+_FIRST_READ = 4096  # holds the header of nearly every operator
+_MAP_FROM = 1 << 16  # bytes of values; below, a copy costs less than a mapping
+_MAP_HEADER_FROM = 1 << 20
+_MAX_HEADER_BYTES = 1 << 31
+_OTHER_PRODUCT = b"\x5a\x5a\x5a\x5a"
+_BEGINS = re.compile(rb"\x0a[\x01-\x0f][0-9][0-9.]*\x10", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class GeTensor:
+    """A tensor in a dump file.
+
+    Attributes:
+        described: what the header says.
+        offset: of its first byte in the file, None if the file does not hold it.
+        problem: why its values cannot be had, as a clause; None if they can.
+    """
+
+    described: Described
+    offset: int | None
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        """``intensor0``, ``outtensor1``."""
+        return f"{self.described.role}tensor{self.described.index}"
+
+    @property
+    def dtype(self) -> DType:
+        """Logical element type; UNDEFINED for one without values."""
+        return ge_type(self.described.type)
+
+    @property
+    def format(self) -> int:
+        """Layout of the stored elements."""
+        return self.described.format
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Logical dims where they are recorded and fit the layout, else the stored ones."""
+        described = self.described
+        logical = described.original_shape
+        if logical is None:
+            return described.shape
+        plain = described.format in GE_PLAIN_FORMATS
+        return described.shape if plain and prod(logical) != prod(described.shape) else logical
+
+
+@dataclass(frozen=True, slots=True)
+class GeFile:
+    """A dump file without its values.
+
+    Attributes:
+        path: the file.
+        description: the header.
+        tensors: inputs, then outputs.
+        size: of the whole file in bytes.
+        problem: what is wrong with the file as a whole, None if it is complete.
+    """
+
+    path: Path | str
+    description: Description
+    tensors: tuple[GeTensor, ...]
+    size: int
+    problem: str | None = None
+
+    def __getitem__(self, name: str) -> GeTensor:
+        """The tensor called ``intensor0`` or ``outtensor0``.
+
+        Raises:
+            KeyError: no such tensor.
+        """
+        for tensor in self.tensors:
+            if tensor.name == name:
+                return tensor
+        raise KeyError(name)
+
+
+def looks_like_ge(path: Path | str) -> bool:
+    """True if the first bytes are those of a dump file of the graph engine.
+
+    Raises:
+        FormatError: the file cannot be opened.
+    """
+    descriptor, status = open_descriptor(path)
+    try:
+        first = os.pread(descriptor, _PREFIX + 32, 0)
+    finally:
+        os.close(descriptor)
+    length = int.from_bytes(first[:_PREFIX], "little")
+    return length <= status.st_size and _BEGINS.match(first[_PREFIX:]) is not None
+
+
+def read_ge(path: Path | str) -> GeFile:
+    """Read the header of a dump file.
+
+    A file that is cut off behind its header is read; the tensors it does not hold say so.
+
+    Raises:
+        FormatError: it is not such a file, or the header is damaged or cut off.
+    """
+    descriptor, status = open_descriptor(path)
+    try:
+        first = os.pread(descriptor, _FIRST_READ, 0)
+        if len(first) < _PREFIX:
+            raise FormatError(path, f"is cut off, it has only {len(first)} bytes")
+        length = int.from_bytes(first[:_PREFIX], "little")
+        if first[_PREFIX : _PREFIX + 4] == _OTHER_PRODUCT:
+            raise FormatError(path, "is a dump of another product line, which is not read")
+        if length > _MAX_HEADER_BYTES:
+            raise FormatError(path, "is not a dump file of the graph engine")
+        end = _PREFIX + length
+        if end > status.st_size:
+            raise FormatError(path, f"header of {length} bytes is cut off")
+        if end <= len(first):
+            description = parse_description(first, _PREFIX, end)
+        elif length < _MAP_HEADER_FROM:
+            rest = os.pread(descriptor, end - len(first), len(first))
+            if len(first) + len(rest) < end:
+                raise FormatError(path, "became shorter while it was read")
+            description = parse_description(first + rest, _PREFIX, end)
+        else:
+            with mmap(descriptor, end, access=ACCESS_READ) as mapped:
+                description = parse_description(mapped, _PREFIX, end)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(path, f"header is damaged: {error}") from None
+    except OSError as error:
+        raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
+    finally:
+        os.close(descriptor)
+    tensors, problem = _place(description, end, status.st_size)
+    return GeFile(path, description, tensors, status.st_size, problem)
+
+
+def _place(
+    description: Description, start: int, size: int
+) -> tuple[tuple[GeTensor, ...], str | None]:
+    """Where each tensor lies, and what is missing."""
+    described = (*description.inputs, *description.outputs)
+    stored = [0 if one.embedded is not None else one.size for one in described]
+    absent: set[int] = set()
+    needed = start + sum(stored) + description.trailing
+    if needed > size and any(one.address for one in described):
+        # One writer leaves out the values of tensors without an address, and keeps their size.
+        absent = {place for place, one in enumerate(described) if not one.address and stored[place]}
+        needed -= sum(stored[place] for place in absent)
+    tensors = []
+    offset = start
+    for place, one in enumerate(described):
+        if one.embedded is not None:
+            tensors.append(_checked(one, one.embedded[0], one.embedded[1] - one.embedded[0]))
+        elif place in absent:
+            tensors.append(GeTensor(one, None, "has no values: it had no address on the device"))
+        elif offset + one.size > size:
+            present = max(0, size - offset)
+            problem = f"is cut off: {present} of its {one.size} bytes are in the file"
+            tensors.append(GeTensor(one, None, problem))
+            offset += one.size
+        else:
+            tensors.append(_checked(one, offset, one.size))
+            offset += one.size
+    missing = needed - size
+    return tuple(tensors), f"is cut off, {missing} bytes are missing" if missing > 0 else None
+
+
+def _checked(one: Described, offset: int, size: int) -> GeTensor:
+    """A tensor whose bytes are there, if they are as many as its dims need."""
+    dtype = ge_type(one.type)
+    if any(dim < 0 for dim in one.shape):
+        problem: str | None = f"has the unknown dims {list(one.shape)}"
+    elif dtype is DType.UNDEFINED or dtype.bits == 0:
+        problem = f"values of type {ge_type_name(one.type)} cannot be represented"
+    elif (needed := dtype.byte_count(prod(one.shape))) > size:
+        problem = (
+            f"has no values: its dims {list(one.shape)} need {needed} bytes, its size is 0"
+            if size == 0
+            else f"dims {list(one.shape)} need {needed} bytes, it has {size}"
+        )
+    else:
+        problem = None
+    return GeTensor(one, offset, problem)
+
+
+def ge_payload(file: GeFile, tensor: GeTensor) -> Payload:
+    """Where the values of a tensor lie.
+
+    Raises:
+        FormatError: the file does not hold them, or they cannot be represented.
+    """
+    if tensor.problem is not None or tensor.offset is None:
+        raise FormatError(file.path, f"{tensor.name} {tensor.problem}")
+    one, dtype = tensor.described, tensor.dtype
+    length = dtype.byte_count(prod(one.shape))  # a buffer may be larger than its tensor
+    if one.format in GE_PLAIN_FORMATS:
+        return Payload(file.path, tensor.offset, length, dtype, tensor.shape, FORMAT_ND)
+    return Payload(
+        file.path,
+        tensor.offset,
+        length,
+        dtype,
+        one.shape,
+        one.format,
+        logical=one.original_shape or (),
+        groups=one.sub_format,
+        origin=one.original.format if one.original is not None else None,
+    )
+
+
+def ge_payloads(path: Path | str) -> Mapping[str, Payload]:
+    """Where the values of all tensors lie, by name; those without values are left out.
+
+    Raises:
+        FormatError: as :func:`read_ge`.
+    """
+    file = read_ge(path)
+    return {t.name: ge_payload(file, t) for t in file.tensors if t.problem is None}
+
+
+def ge_raw(file: GeFile, tensor: GeTensor) -> NDArray[np.uint8]:
+    """All bytes that belong to a tensor, whatever its type; large ones are mapped.
+
+    Raises:
+        FormatError: the file does not hold them.
+    """
+    if tensor.offset is None:
+        raise FormatError(file.path, f"{tensor.name} {tensor.problem}")
+    one = tensor.described
+    embedded = one.embedded
+    size = one.size if embedded is None else embedded[1] - embedded[0]
+    return _mapped(file.path, tensor.offset, size)
+
+
+def ge_stored(file: GeFile, tensor: GeTensor) -> Array:
+    """The values as stored, in the stored dims; a mapped view where the type allows.
+
+    Raises:
+        FormatError: the file does not hold them, or they cannot be represented.
+    """
+    payload = ge_payload(file, tensor)
+    raw = _mapped(payload.path, payload.offset, payload.length)
+    try:
+        flat = decode(raw, payload.dtype, payload.elements)
+        return flat.reshape(payload.shape)
+    except ValueError as error:
+        raise FormatError(file.path, f"{tensor.name}: {error}") from None
+
+
+def ge_values(file: GeFile, tensor: GeTensor) -> Array:
+    """The values in row-major order of the logical dims, private layouts restored.
+
+    Raises:
+        FormatError: as :func:`ge_stored`, or the layout is not converted.
+    """
+    payload = ge_payload(file, tensor)
+    stored = ge_stored(file, tensor)
+    try:
+        return payload_to_logical(stored.reshape(-1), payload)
+    except ValueError as error:
+        raise FormatError(file.path, f"{tensor.name} {error}") from None
+
+
+def payload_to_logical(flat: Array, payload: Payload) -> Array:
+    """Restore the layout of a payload that records its logical dims.
+
+    Args:
+        flat: the stored elements.
+        payload: where they came from.
+
+    Raises:
+        ValueError: the layout is not converted.
+    """
+    return to_logical(
+        flat,
+        payload.shape,
+        payload.format,
+        payload.logical or None,
+        groups=payload.groups,
+        origin=payload.origin,
+    )
+
+
+def load_ge(path: Path | str, name: str) -> LoadedTensor:
+    """Load one tensor, restored to its logical dims.
+
+    Raises:
+        FormatError: as :func:`read_ge` and :func:`ge_values`.
+        KeyError: no such tensor.
+    """
+    file = read_ge(path)
+    tensor = file[name]
+    return LoadedTensor(ge_values(file, tensor), tensor.dtype)
+
+
+def _mapped(path: Path | str, offset: int, length: int) -> NDArray[np.uint8]:
+    descriptor, status = open_descriptor(path)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        if status.st_size < offset + length:
+            raise FormatError(path, "became shorter while it was read")
+        if length < _MAP_FROM:
+            data = os.pread(descriptor, length, offset)
+            if len(data) < length:
+                raise FormatError(path, "became shorter while it was read")
+            return np.frombuffer(data, np.uint8)
+        return np.memmap(file, np.uint8, "r", offset, (length,))
