@@ -28,8 +28,8 @@ class LedgerEntry:
     """One phase of one executed operation or kernel.
 
     Attributes:
-        op: its id, or the dotted path of a torch module.
-        op_id: the id; None for a torch module.
+        op: its id, or the dotted path of a torch module, or the name of an FX node.
+        op_id: the id; None where there is a name.
         type: its type.
         path: its folder below ``tensors``.
         phase: ``before`` or ``after``.
@@ -106,7 +106,7 @@ class Ledger:
         """
         for number, line in _lines(self.path):
             if line is not None and line.get("kind") == "op":
-                yield _entry(self.path, number, line, _is_torch(self.header))
+                yield _entry(self.path, number, line, _names_operations(self.header))
 
 
 def read_ledger(path: Path) -> Ledger:
@@ -137,7 +137,7 @@ def read_ledger(path: Path) -> Ledger:
         elif header is None:
             raise FormatError(path, "is not a ledger, its first line is not a header")
         elif kind == "op":
-            last = _entry(path, number, line, _is_torch(header))
+            last = _entry(path, number, line, _names_operations(header))
             counts[last.state] += 1
             if last.op_id is not None:
                 order.setdefault((last.step, last.op_id.parts[0]), len(order))
@@ -194,17 +194,18 @@ def _checked_header(path: Path, number: int, line: dict[str, Any]) -> Mapping[st
     return MappingProxyType(line)
 
 
-def _is_torch(header: Mapping[str, Any]) -> bool:
-    return header.get("producer") == "torch"
+def _names_operations(header: Mapping[str, Any]) -> bool:
+    """True if entries have the names of modules or nodes in place of ids."""
+    return header.get("producer") in ("torch", "fx")
 
 
-def _entry(path: Path, number: int, line: dict[str, Any], torch: bool) -> LedgerEntry:
+def _entry(path: Path, number: int, line: dict[str, Any], named: bool) -> LedgerEntry:
     state = _text(path, number, line, "state")
     if state not in get_args(EntryState):
         raise FormatError(path, f"line {number} has the unknown state {state!r}")
     op = _text(path, number, line, "op")
     try:
-        op_id = None if torch else OpId.parse(op)
+        op_id = None if named else OpId.parse(op)
     except UsageError as error:
         raise FormatError(path, f"line {number}: {error}") from None
     return LedgerEntry(
@@ -212,7 +213,7 @@ def _entry(path: Path, number: int, line: dict[str, Any], torch: bool) -> Ledger
         op_id=op_id,
         type=_text(path, number, line, "type"),
         path=_text(path, number, line, "path"),
-        phase=_text(path, number, line, "phase", default="after" if torch else None),
+        phase=_text(path, number, line, "phase", default="after" if named else None),
         step=_count(path, number, line, "step"),
         state=state,  # type: ignore[arg-type]  # checked against the literal above
         tensors=_count(path, number, line, "tensors", default=0),

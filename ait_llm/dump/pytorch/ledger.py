@@ -40,19 +40,22 @@ class Ledger:
         path: the file; an earlier one is replaced.
         device: device text of the process, such as ``cpu`` or ``npu0``.
         options: settings of the capture, for the header.
+        producer: kind of the capture, for the header.
 
     Raises:
         OSError: the file cannot be made.
     """
 
-    def __init__(self, path: Path, device: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path, device: str, options: Mapping[str, Any], *, producer: str = "torch"
+    ) -> None:
         self.path = path
         self._states: Counter[str] = Counter()
         self._tensors = 0
         self._bytes = 0
         self._lost_lines = 0
         self._lock = threading.Lock()
-        self._header = _header(device, options)
+        self._header = _header(device, options, producer)
         self._file = _open(path)
         self._write(self._header)
 
@@ -120,11 +123,11 @@ class Ledger:
                     self._lost_lines += 1
 
 
-def _header(device: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _header(device: str, options: Mapping[str, Any], producer: str) -> dict[str, Any]:
     return {
         "kind": "header",
         "schema": 1,
-        "producer": "torch",
+        "producer": producer,
         "version": __version__,
         "device": device,
         "pid": os.getpid(),

@@ -1,0 +1,1 @@
+"""Capture of the graphs that torch.compile makes, operator by operator, in torchair's FX layout."""

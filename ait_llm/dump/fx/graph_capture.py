@@ -1,0 +1,239 @@
+"""Running one AOT graph operator by operator, and saving what each node gets and returns."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.fx import GraphModule, Interpreter, Node
+
+from ait_llm.dump.fx.arrays import Piece, argument_pieces, as_array, result_pieces
+from ait_llm.dump.fx.graph_file import FILE, describe_graph, is_dumped, target_of, write_graph
+from ait_llm.dump.fx.session import FxSession
+from ait_llm.dump.pytorch.writer import make_folder
+
+_LINES = 64  # of the ledger that are written at once
+
+
+class GraphCapture:
+    """A compiled graph that captures itself each time it is called.
+
+    It has the calling convention of compiled AOT graphs: one list of arguments, which it empties.
+
+    Args:
+        module: the AOT graph.
+        session: where its files go.
+        phase: ``inference``, ``forward`` or ``backward``.
+    """
+
+    _boxed_call = True
+
+    def __init__(self, module: GraphModule, session: FxSession, phase: str) -> None:
+        self._module = module
+        self._session = session
+        self._phase = phase
+        self._step = -1
+        self._pid = -1
+        self._folder: Path | None = None
+        self._claim()
+
+    def __call__(self, args: list[Any]) -> Any:
+        """Run the graph on its arguments."""
+        if self._pid != os.getpid():
+            self._claim()
+        self._step += 1
+        if self._folder is None or self._step not in self._session.options.steps:
+            return Interpreter(self._module).boxed_run(args)
+        run = _StepCapture(self._folder / str(self._step), self._step, self._session)
+        try:
+            return _Recording(self._module, run).boxed_run(args)
+        finally:
+            run.finish()
+
+    def _claim(self) -> None:
+        """A folder of our own, in this process; without one the graph runs and is not captured."""
+        self._pid, self._step, self._folder = os.getpid(), -1, None
+        try:
+            number, self._folder = self._session.claim_graph()
+            facts = {"graph": number, "pid": self._pid, "phase": self._phase}
+            write_graph(self._folder / FILE, describe_graph(self._module, **facts))
+        except OSError as error:
+            text = f"a graph cannot be written: {error.strerror or error}"
+            sys.stderr.write(f"ait: {text}\n")
+            self._session.note(text)
+
+
+@dataclass(slots=True)
+class _NodeFiles:
+    """What became of the values of one node."""
+
+    tensors: int = 0
+    bytes: int = 0
+    lost: int = 0
+    reason: str = ""
+    missed: list[dict[str, str]] = field(default_factory=list)
+
+
+class _StepCapture:
+    """The files of one execution of a graph."""
+
+    def __init__(self, folder: Path, step: int, session: FxSession) -> None:
+        self._folder = folder
+        self._step = step
+        self._session = session
+        self._options = session.options
+        self._lines: list[dict[str, Any]] = []
+        self._made = False
+        # Files by the tensor that they hold: what one node returns and another one takes is one
+        # tensor, and its file gets a second name. Tensors die as they would without us.
+        self._files: dict[int, tuple[weakref.ref[Tensor], str]] = {}
+
+    def wants(self, node: Node) -> bool:
+        """True for nodes that the filters select."""
+        return is_dumped(node) and self._options.selects(node.name, target_of(node))
+
+    def call(self, node: Node, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        """Run a node and save what it gets and returns."""
+        files = _NodeFiles()
+        stem = f"{node.name}-{target_of(node)}"
+        time = self._session.timestamp()
+        if self._options.inputs:
+            self._save(files, f"{stem}.INPUT", argument_pieces(args), time)
+        result = run()
+        if _may_write(node):
+            self._files.clear()
+        if self._options.outputs:
+            self._save(files, f"{stem}.OUTPUT", result_pieces(result), time)
+        self._record(node, files, stem)
+        return result
+
+    def ran_unseen(self, node: Node) -> None:
+        """Account for a node that is not saved but may have changed tensors that were."""
+        if _may_write(node):
+            self._files.clear()
+
+    def finish(self) -> None:
+        """Write what is left of the ledger's lines."""
+        if self._lines:
+            self._session.record(self._lines)
+            self._lines = []
+
+    def _save(self, files: _NodeFiles, stem: str, pieces: Iterator[Piece], time: str) -> None:
+        for piece in pieces:
+            path = f"{self._folder}/{stem}.{piece.place}.{time}.npy"
+            try:
+                reason = self._write(path, piece.value, files)
+            except (OSError, RuntimeError, MemoryError) as error:
+                files.lost += 1
+                files.reason = files.reason or getattr(error, "strerror", None) or str(error)
+                continue
+            if reason:
+                name = f"{stem.rpartition('.')[2]}.{piece.place}"
+                files.missed.append({"name": name, "reason": reason})
+
+    def _write(self, path: str, value: Any, files: _NodeFiles) -> str:
+        """Write one file.
+
+        Returns:
+            Why there is no array to write; empty if it was written.
+        """
+        known = self._files.get(id(value)) if isinstance(value, Tensor) else None
+        if known is not None and known[0]() is value and _link(known[1], path):
+            files.tensors += 1
+            return ""
+        array = as_array(value)
+        if isinstance(array, str):
+            return array
+        if not self._made:
+            make_folder(self._folder)
+            self._made = True
+        try:
+            files.bytes += _write_array(path, array)
+        except OSError:
+            _remove(path)
+            raise
+        files.tensors += 1
+        if isinstance(value, Tensor):
+            self._files[id(value)] = (weakref.ref(value), path)
+        return ""
+
+    def _record(self, node: Node, files: _NodeFiles, stem: str) -> None:
+        place = self._folder.relative_to(self._folder.parents[2])
+        line: dict[str, Any] = {
+            "op": node.name,
+            "type": target_of(node),
+            "path": f"{place}/{stem}",
+            "step": self._step,
+            "state": "failed" if files.lost else "saved" if files.tensors else "empty",
+            "tensors": files.tensors,
+            "bytes": files.bytes,
+        }
+        if files.lost:
+            line |= {"lost": files.lost, "reason": files.reason}
+        if files.missed:
+            line["not_captured"] = files.missed
+        self._lines.append(line)
+        if len(self._lines) >= _LINES:
+            self.finish()
+
+
+class _Recording(Interpreter):
+    """Runs a graph as it is, and hands each node to a capture."""
+
+    def __init__(self, module: GraphModule, run: _StepCapture) -> None:
+        super().__init__(module)
+        self._run = run
+        self._node: Node | None = None
+
+    def run_node(self, n: Node) -> Any:
+        self._node = n
+        return super().run_node(n)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        node = self._node
+        if node is None or not self._run.wants(node):
+            result = super().call_function(target, args, kwargs)
+            if node is not None:
+                self._run.ran_unseen(node)
+            return result
+        return self._run.call(node, args, lambda: target(*args, **kwargs))
+
+
+def _may_write(node: Node) -> bool:
+    """True for nodes that may change a tensor in place: by schema, or because they have none."""
+    if not is_dumped(node):
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return bool(node.target._schema.is_mutable)
+    return any(isinstance(each.meta.get("val"), Tensor) for each in node.all_input_nodes)
+
+
+def _link(source: str, path: str) -> bool:
+    """Give a file a second name; False where the file system has none or the file is gone."""
+    try:
+        os.link(source, path, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def _write_array(path: str, array: np.ndarray[Any, np.dtype[Any]]) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o640), "wb") as file:
+        np.lib.format.write_array(file, array, allow_pickle=False)
+    return array.nbytes
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)  # noqa: PTH108 - paths are text here, there are many
+    except OSError:
+        return
