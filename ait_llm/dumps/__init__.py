@@ -1,6 +1,7 @@
 """One folder, one dump: what a run left on disk, whatever tool wrote it."""
 
-from ait_llm.dumps.atb import AtbDump  # registers the kind
+from ait_llm.dumps.api import ApiDump  # each kind registers itself
+from ait_llm.dumps.atb import AtbDump
 from ait_llm.dumps.describe import Row, describe
 from ait_llm.dumps.fx import FxDump
 from ait_llm.dumps.ge import GeDump
@@ -11,6 +12,7 @@ from ait_llm.dumps.model import Dump, Kernel, Loss, Operation, Process, Tensor, 
 from ait_llm.dumps.torch_modules import TorchDump
 
 __all__ = [
+    "ApiDump",
     "AtbDump",
     "Dump",
     "FxDump",

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ait_llm.dumps.api_records import ApiCall
 from ait_llm.dumps.fx_records import FxOperation
 from ait_llm.dumps.model import Dump, Operation, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.formats import format_name
+
+# Operations whose users know them by name.
+_NAMED = (ApiCall, FxOperation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class Row:
         tensor: ``before/intensor0 (weight)``; empty in the row of an operation.
         dtype, format, shape: of the tensor; empty in the row of an operation.
         note: ``graph``, ``2 kernels``, ``no data``, or why the tensor cannot be read.
-        name: of a node of an FX graph, ``mul_5``; empty for operations that their id names.
+        name: of a node of an FX graph, ``mul_5``, or of an API call, ``Torch.add.0.forward``; empty
+            for operations that their id names.
     """
 
     process: str
@@ -65,7 +70,7 @@ def _row(operation: Operation, **fields: str) -> Row:
         step=operation.step,
         op_id=str(operation.op_id),
         type=operation.type,
-        name=operation.name if isinstance(operation, FxOperation) else "",
+        name=operation.name if isinstance(operation, _NAMED) else "",
         **fields,
     )
 

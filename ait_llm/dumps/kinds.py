@@ -13,6 +13,8 @@ Opener = Callable[[Path], Dump | None]
 
 # A reader registers a function that returns None for a folder that is not of its kind.
 kinds: Registry[Opener] = Registry("kind of dump")
+# The same for one file, where users of a kind are used to name that.
+file_kinds: Registry[Opener] = Registry("kind of dump in one file")
 
 
 def open_dump(path: Path | str, kind: str | None = None) -> Dump:
@@ -21,7 +23,7 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     Args:
         path: the output directory given with ``-o``, or any folder in the dump: ``ait_dump``,
             ``tensors``, ``{device}_{PID}``, an execution count, or one operation. What is listed
-            is limited to that folder.
+            is limited to that folder. Of API calls also a ``dump.json`` or ``.pkl`` file.
         kind: name of the kind, where a folder can be read as several.
 
     Raises:
@@ -36,9 +38,8 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     path = Path(path)
     if not path.exists():
         raise FormatError(path, "no such file or directory")
-    if not path.is_dir():
-        raise FormatError(path, "is a file, a dump is a folder", "Give the folder it lies in")
-    openers = [kinds.get(kind)] if kind is not None else [kinds.get(name) for name in kinds]
+    found = kinds if path.is_dir() else file_kinds
+    openers = [found.get(name) for name in (found if kind is None else [kind])]
     dumps = [dump for opener in openers if (dump := opener(path)) is not None]
     if len(dumps) > 1:
         names = ", ".join(dump.kind for dump in dumps)
@@ -47,6 +48,8 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
             f"holds several kinds of dump ({names})",
             "Give the folder of one: ait_dump/tensors for atb, ait_dump/torch_tensors for torch",
         )
+    if not dumps and not path.is_dir():
+        raise FormatError(path, "is a file, a dump is a folder", "Give the folder it lies in")
     if not dumps:
         raise FormatError(
             path,

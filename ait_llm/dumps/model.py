@@ -191,6 +191,7 @@ class Process:
         steps: execution counts that have tensors, ascending.
         ledger: its own account of the capture, None if the tool writes none.
         losses: what is missing.
+        remarks: what else is wrong, each in a clause; for dumps whose tool keeps no ledger.
     """
 
     device: int
@@ -198,6 +199,7 @@ class Process:
     steps: tuple[int, ...]
     ledger: Ledger | None
     losses: tuple[Loss, ...]
+    remarks: tuple[str, ...] = ()
 
     @property
     def sealed(self) -> bool:
@@ -249,6 +251,7 @@ class Process:
         problems += incidents[:1]
         if len(incidents) > 1:
             problems.append(f"and {len(incidents) - 1} more of that")
+        problems += self.remarks
         if not problems:
             return None
         return f"process {self.pid} on device {self.device}: " + "; ".join(problems)
