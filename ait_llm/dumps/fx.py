@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from ait_llm.core import OpId
 from ait_llm.dumps.fx_place import FILE_NAME, FxPlace, FxUnit, find_fx_place
 from ait_llm.dumps.fx_records import FxOperation, FxTensor
+from ait_llm.dumps.fx_types import Places, read_logical_types
 from ait_llm.dumps.kinds import kinds
-from ait_llm.dumps.model import Process, TopologyFile
+from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
+from ait_llm.dumps.losses import find_losses
+from ait_llm.dumps.model import Loss, Process, TopologyFile
 from ait_llm.errors import FormatError
 
 
@@ -24,6 +27,8 @@ class FxDump:
 
     def __init__(self, place: FxPlace) -> None:
         self._place = place
+        self._begins: dict[Path, str] = {}
+        self._types: dict[Path, Places] = {}
 
     @property
     def root(self) -> Path:
@@ -32,10 +37,25 @@ class FxDump:
 
     @cached_property
     def processes(self) -> tuple[Process, ...]:
-        """One for each rank."""
+        """By rank, then process id; the id is 0 where the dump does not say.
+
+        Raises:
+            FormatError: a ledger is damaged, or a folder cannot be listed.
+        """
+        owners: dict[tuple[int, int], Ledger | None] = {
+            self._owner(unit): None for unit in self._place.units
+        }
+        owners |= {(self._rank(each), each.header.get("pid", 0)): each for each in self._ledgers}
         return tuple(
-            Process(rank, 0, tuple(sorted({each.step for each in self._of(rank)})), None, ())
-            for rank in sorted({each.rank for each in self._place.units})
+            Process(
+                rank,
+                pid,
+                tuple(sorted({unit.step for unit in self._of(rank, pid)})),
+                owners[rank, pid],
+                tuple(self._losses(owners[rank, pid], rank, pid)),
+            )
+            for rank, pid in sorted(owners)
+            if self._of(rank, pid) or not self._place.below
         )
 
     @property
@@ -56,27 +76,66 @@ class FxDump:
     def operations(
         self, *, device: int | None = None, pid: int | None = None, step: int | None = None
     ) -> Iterator[FxOperation]:
-        """Nodes in execution order, rank by rank.
+        """Nodes in execution order, process by process.
 
         Raises:
-            FormatError: a folder cannot be listed.
+            FormatError: a folder cannot be listed, or a ledger or ``graph.json`` is damaged.
         """
-        for process in self.processes:
-            if device in (None, process.device) and pid in (None, process.pid):
-                units = [each for each in self._of(process.device) if step in (None, each.step)]
+        for owner in sorted({self._owner(unit) for unit in self._place.units}):
+            if device in (None, owner[0]) and pid in (None, owner[1]):
+                units = [each for each in self._of(*owner) if step in (None, each.step)]
                 for unit in sorted(units, key=self._begin):
-                    yield from self._nodes(unit)
+                    yield from self._nodes(unit, owner[1])
 
     def forget(self) -> None:
         """Let go of what was remembered of the folders."""
         self._begins.clear()
-
-    def _of(self, rank: int) -> list[FxUnit]:
-        return [each for each in self._place.units if each.rank == rank]
+        self._types.clear()
 
     @cached_property
-    def _begins(self) -> dict[Path, str]:
-        return {}
+    def _ledgers(self) -> tuple[Ledger, ...]:
+        """Accounts of our own captures; torchair keeps none."""
+        folder = self._place.ledgers
+        return tuple(read_ledger(path) for path in sorted(folder.glob("fx_*.jsonl")))
+
+    @cached_property
+    def _pids(self) -> dict[str, int]:
+        """Process by the folder of a graph, as the ledgers say."""
+        found = {}
+        for ledger in self._ledgers:
+            pid = ledger.header.get("pid", 0)
+            for entry in ledger.entries():
+                found["/".join(entry.path.split("/")[:2])] = pid
+        return found
+
+    def _rank(self, ledger: Ledger) -> int:
+        options = ledger.header.get("options")
+        rank = options.get("rank") if isinstance(options, dict) else None
+        return rank if isinstance(rank, int) else 0
+
+    def _owner(self, unit: FxUnit) -> tuple[int, int]:
+        """Rank and process id."""
+        folder = unit.folder.parent
+        place = folder.relative_to(self.root).as_posix() if folder != self.root.parent else ""
+        return unit.rank, self._pids.get(place, 0)
+
+    def _of(self, rank: int, pid: int) -> list[FxUnit]:
+        return [each for each in self._place.units if self._owner(each) == (rank, pid)]
+
+    def _losses(self, ledger: Ledger | None, rank: int, pid: int) -> Iterator[Loss]:
+        if ledger is None:
+            return iter(())
+        present: Counter[tuple[str, str]] = Counter()
+        for unit in self._of(rank, pid):
+            folder = unit.folder.relative_to(self.root).as_posix()
+            for _, match in _files(unit.folder):
+                present[f"{folder}/{match[1]}-{match[2]}", "after"] += 1
+        below = self._place.below
+
+        def is_selected(entry: LedgerEntry) -> bool:
+            return tuple(entry.path.split("/")[: len(below)]) == below
+
+        return find_losses(ledger, present, is_selected)
 
     def _begin(self, unit: FxUnit) -> tuple[str, int]:
         """When its first node ran."""
@@ -85,21 +144,24 @@ class FxDump:
             self._begins[unit.folder] = min(times, default="")
         return self._begins[unit.folder], unit.graph or 0
 
-    def _nodes(self, unit: FxUnit) -> Iterator[FxOperation]:
-        found: dict[tuple[str, str, str], list[FxTensor]] = {}
+    def _logical(self, unit: FxUnit) -> Places:
+        folder = unit.folder.parent
+        if folder == self.root.parent:
+            return {}  # a folder of files that lies in no tree
+        if folder not in self._types:
+            self._types[folder] = read_logical_types(folder, self.root)
+        return self._types[folder]
+
+    def _nodes(self, unit: FxUnit, pid: int) -> Iterator[FxOperation]:
+        types = self._logical(unit)
+        found: dict[tuple[str, str, str], list[_File]] = {}
         for path, match in _files(unit.folder):
-            node, target, role, index, element, time = match.groups()
-            value = FxTensor(
-                role="in" if role == "INPUT" else "out",
-                index=int(index),
-                element=None if element is None else int(element),
-                file=path,
-                root=self.root,
-            )
-            found.setdefault((time, node, target), []).append(value)
+            node, target, role, argument, element, time = match.groups()
+            file = role == "OUTPUT", int(argument), -1 if element is None else int(element), path
+            found.setdefault((time, node, target), []).append(file)
         calls: Counter[str] = Counter()
         for place, (time, node, target) in enumerate(sorted(found)):
-            values = sorted(found[time, node, target], key=_position)
+            values = _values(sorted(found[time, node, target]), self.root, node, types)
             yield FxOperation(
                 name=node,
                 op_id=OpId((unit.graph or 0, place)),
@@ -108,17 +170,37 @@ class FxDump:
                 step_directory=unit.step_directory,
                 graph=unit.graph,
                 rank=unit.rank,
-                pid=0,
+                pid=pid,
                 timestamp=time,
                 call=calls[node],
                 folder=unit.folder,
-                values=tuple(values),
+                values=values,
             )
             calls[node] += 1
 
 
-def _position(value: FxTensor) -> tuple[bool, int, int]:
-    return value.role == "out", value.index, -1 if value.element is None else value.element
+_File = tuple[bool, int, int, str]  # is a result, argument, element or -1, path
+
+
+def _values(files: Sequence[_File], root: Path, node: str, types: Places) -> tuple[FxTensor, ...]:
+    values = []
+    before = Counter[bool]()  # elements of lists beyond the first
+    for is_result, argument, element, path in files:
+        before[is_result] += element > 0
+        word = "OUTPUT" if is_result else "INPUT"
+        stem = f"{word}.{argument}" if element < 0 else f"{word}.{argument}.{element}"
+        values.append(
+            FxTensor(
+                role="out" if is_result else "in",
+                argument=argument,
+                element=None if element < 0 else element,
+                index=argument + before[is_result],
+                file=path,
+                root=root,
+                logical=types.get((node, stem)),
+            )
+        )
+    return tuple(values)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, re.Match[str]]]:
@@ -134,5 +216,5 @@ def _files(folder: Path) -> Iterator[tuple[str, re.Match[str]]]:
 
 @kinds.register("fx")
 def _open(path: Path) -> FxDump | None:
-    place = find_fx_place(path)
+    place = find_fx_place(path) if path.is_dir() else None
     return None if place is None else FxDump(place)

@@ -70,11 +70,13 @@ class FxPlace:
     Attributes:
         root: the folder that holds the tree; nothing outside of it is ever read.
         units: the folders of files, by rank, graph and step.
+        below: names of the folders from ``root`` to the one that was asked for.
         ledgers: folder of the ledgers that our own capture writes, whether it exists or not.
     """
 
     root: Path
     units: tuple[FxUnit, ...]
+    below: tuple[str, ...]
     ledgers: Path
 
 
@@ -96,7 +98,7 @@ def find_fx_place(path: Path) -> FxPlace | None:
     while root.parent != root and any(layer.fullmatch(root.name) for layer in _LAYERS):
         root = root.parent
     # A folder above may be called 3 or data_dump and have nothing to do with the dump.
-    for top in reversed(_chain(root, path)):
+    for top in _chain(root, path):
         place = _at(top, path)
         if place is not None:
             return place
@@ -105,9 +107,9 @@ def find_fx_place(path: Path) -> FxPlace | None:
         if inner.is_dir() and (place := _at(inner, inner)) is not None:
             return place
         if name.endswith(FOLDER) and inner.is_dir() and _ledger_folder(inner).is_dir():
-            return FxPlace(inner, (), _ledger_folder(inner))  # nothing was captured
+            return FxPlace(inner, (), (), _ledger_folder(inner))  # nothing was captured
     if _holds_files(path):
-        return FxPlace(path, (FxUnit(path, 0, None, 0, 0),), path.parent / "ledger")
+        return FxPlace(path, (FxUnit(path, 0, None, 0, 0),), (), path.parent / "ledger")
     return None
 
 
@@ -130,7 +132,7 @@ def _at(root: Path, path: Path) -> FxPlace | None:
     ]
     if not found:
         return None
-    return FxPlace(root, _ordered(root, found), _ledger_folder(root))
+    return FxPlace(root, _ordered(root, found), below, _ledger_folder(root))
 
 
 def _folders(

@@ -29,8 +29,9 @@ class FxTensor:
 
     Attributes:
         role: argument or result.
-        index: position among the positional arguments, or among the results.
+        argument: position among the positional arguments, or among the results.
         element: position within the argument where that is a list of tensors, else None.
+        index: as ``argument``, later ones moved up by the elements of lists before them.
         file: the ``.npy`` file.
         root: folder that the file must not leave.
         logical: element type in the program where the file holds a wider one: ``.npy`` files have
@@ -38,8 +39,9 @@ class FxTensor:
     """
 
     role: Role
-    index: int
+    argument: int
     element: int | None
+    index: int
     file: str
     root: Path = field(repr=False, compare=False)
     logical: DType | None = field(default=None, repr=False, compare=False)
@@ -47,15 +49,17 @@ class FxTensor:
     @property
     def name(self) -> str:
         """``intensor0``, ``outtensor1``; ``intensor0.2`` for an element of a list."""
-        place = self.index if self.element is None else f"{self.index}.{self.element}"
-        return f"{self.role}tensor{place}"
+        return f"{self.role}tensor{self._place}"
 
     @property
     def stem(self) -> str:
         """``INPUT.0``, ``INPUT.0.2``, ``OUTPUT.1``: the argument as the file name has it."""
         word = "INPUT" if self.role == "in" else "OUTPUT"
-        place = self.index if self.element is None else f"{self.index}.{self.element}"
-        return f"{word}.{place}"
+        return f"{word}.{self._place}"
+
+    @property
+    def _place(self) -> str:
+        return str(self.argument) if self.element is None else f"{self.argument}.{self.element}"
 
     @property
     def ir_name(self) -> None:
@@ -224,7 +228,7 @@ class FxOperation:
 
     @cached_property
     def tensors(self) -> tuple[FxTensor, ...]:
-        """Arguments and results that are numbers; a damaged file counts as one."""
+        """Arguments and results that hold numbers; a damaged file counts as one."""
         others = {each["name"] for each in self.not_captured}
         return tuple(value for value in self.values if value.stem not in others)
 
@@ -240,12 +244,17 @@ class FxOperation:
 
     @cached_property
     def not_captured(self) -> tuple[Mapping[str, str], ...]:
-        """Names and reasons of arguments that are no tensors: None, a dtype, text."""
+        """Names and reasons of values that hold no numbers: None, a dtype, text, empty tensors."""
         found = []
         for value in self.values:
             try:
+                reason = ""
                 if value.dtype is DType.UNDEFINED:
-                    found.append({"name": value.stem, "reason": "is no tensor but another object"})
+                    reason = "is no tensor but another object"
+                elif 0 in value.shape:
+                    reason = f"has no elements: [{','.join(map(str, value.shape))}]"
+                if reason:
+                    found.append({"name": value.stem, "reason": reason})
             except FormatError:
                 continue  # reading its values says what is wrong with it
         return tuple(found)

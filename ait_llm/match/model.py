@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ait_llm.core import Registry
 from ait_llm.core.comparison import TensorRecord
@@ -16,6 +16,9 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.match.views import View
 from ait_llm.topology import Graph
+
+if TYPE_CHECKING:
+    from ait_llm.match.by_fusion.fusion import Fusion
 
 SideName = Literal["golden", "mine"]
 
@@ -33,6 +36,8 @@ class Run:
         graphs: topology of top-level operations by operation name, where the run reported it.
         model: topology of the whole model, where the run reported it.
         weights: parameters and buffers by dotted name, where the run saved them.
+        unit: number of the compiled graph and which execution of it this is, for dumps that keep
+            graphs apart.
     """
 
     kind: str
@@ -44,6 +49,7 @@ class Run:
     graphs: Mapping[str, Graph] = field(default_factory=dict)
     model: Graph | None = None
     weights: Mapping[str, Tensor] = field(default_factory=dict)
+    unit: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,87 @@
+"""Element types that a graph had where the files of its dump hold wider ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ait_llm.core import DType
+from ait_llm.errors import FormatError
+from ait_llm.formats.opening import contained_file, open_regular
+
+FILE = "graph.json"
+_MAX_BYTES = 256 << 20
+_BY_NAME = {each.torch_name: each for each in DType if each.torch_name is not None}
+
+Places = Mapping[tuple[str, str], DType]
+
+
+def read_logical_types(folder: Path, root: Path) -> Places:
+    """Types of arguments and results by node and ``INPUT.0``, as ``graph.json`` says.
+
+    Args:
+        folder: of a graph.
+        root: folder that the file must not leave.
+
+    Returns:
+        Nothing where there is no such file, as in dumps of torchair.
+
+    Raises:
+        FormatError: the file is damaged.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return {}
+    nodes = _nodes(path, root)
+    results = {node["name"]: _results(node) for node in nodes}
+    found: dict[tuple[str, str], DType] = {}
+    for node in nodes:
+        name = node["name"]
+        for place, dtype in enumerate(results[name]):
+            if dtype is not None:
+                found[name, f"OUTPUT.{place}"] = dtype
+        args = node.get("args")
+        for stem, argument in _arguments(args if isinstance(args, list) else []):
+            types = results.get(argument, ())
+            if types and types[0] is not None:
+                found[name, stem] = types[0]
+    return found
+
+
+def _nodes(path: Path, root: Path) -> list[dict[str, Any]]:
+    with open_regular(contained_file(path, root)) as file:
+        text = file.read(_MAX_BYTES + 1)
+    if len(text) > _MAX_BYTES:
+        raise FormatError(path, f"is larger than {_MAX_BYTES} bytes")
+    try:
+        nodes = json.loads(text)["nodes"]
+        if all(isinstance(node["name"], str) for node in nodes):
+            return list(nodes)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise FormatError(path, "is not the description of a graph")
+
+
+def _results(node: Mapping[str, Any]) -> list[DType | None]:
+    outputs = node.get("outputs")
+    return [
+        _BY_NAME.get(str(each.get("dtype"))) if isinstance(each, dict) else None
+        for each in (outputs if isinstance(outputs, list) else [])
+    ]
+
+
+def _arguments(args: list[Any]) -> list[tuple[str, str]]:
+    """Places and names of the nodes among the arguments."""
+    found = []
+    for place, value in enumerate(args):
+        if isinstance(value, dict):
+            found.append((f"INPUT.{place}", str(value.get("node"))))
+        elif isinstance(value, list):
+            found += [
+                (f"INPUT.{place}.{number}", str(each.get("node")))
+                for number, each in enumerate(value)
+                if isinstance(each, dict)
+            ]
+    return found
