@@ -11,6 +11,13 @@ from typing import Any
 
 import click
 
+from ait_llm.cli.api_compare import (
+    api_options,
+    compare_api,
+    paths_of,
+    split_formats,
+    take_request,
+)
 from ait_llm.cli.compare_text import as_dict, given_words, started, what_next
 from ait_llm.cli.params import (
     ListOption,
@@ -58,7 +65,6 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 @click.option(
     "-gp",
     "--golden-path",
-    required=True,
     callback=absolute_path,
     metavar="PATH",
     help="The trusted side: a tensor file, the output directory of a dump, or a folder in it.",
@@ -66,7 +72,6 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 @click.option(
     "-mp",
     "--my-path",
-    required=True,
     callback=absolute_path,
     metavar="PATH",
     help="The side under suspicion, of any of the same kinds.",
@@ -93,11 +98,11 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "--format",
     "formats",
     cls=ManyOption,
-    default=("csv",),
     callback=_unique,
     metavar="NAME ...",
     help=f"Reports to write, one or more of {', '.join(FORMATS)}. 'html' is one page to look at "
-    "offline; 'onnx' is my topology with the results, for Netron.  [default: csv]",
+    "offline; 'onnx' is my topology with the results, for Netron.  [default: csv; csv and xlsx at "
+    "API level]",
 )
 @click.option(
     "--metrics",
@@ -159,14 +164,15 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     metavar="FILE",
     help="Take over what this jsonl report of an interrupted comparison has, and do the rest.",
 )
+@api_options
 @allow_skip_option
 @json_option
 @click.pass_context
 def compare(
     ctx: click.Context,
     /,
-    golden_path: Path,
-    my_path: Path,
+    golden_path: Path | None,
+    my_path: Path | None,
     output: Path,
     formats: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -187,6 +193,24 @@ def compare(
     floating-point with quantised. Exits with 0 if everything was compared and passed, with 1 if
     a tensor fails, with 3 if something could not be compared.
     """
+    request = take_request(settings)
+    golden, mine, api_level = paths_of(request, golden_path, my_path)
+    if api_level:
+        tables, formats = split_formats(formats)
+        if tables or not formats:
+            code = compare_api(
+                request,
+                golden,
+                mine,
+                output,
+                tables,
+                jobs=settings["jobs"],
+                as_json=as_json and not formats,
+                allow_skip=allow_skip,
+            )
+            if not formats:
+                ctx.exit(code)
+    formats = formats or ("csv",)
     for name in formats:  # what cannot be is told before hours of work, not after
         writers.get(name)
         if name in _PACKAGES:
@@ -196,7 +220,7 @@ def compare(
     journal = report_path(output, stamp, "jsonl")
     if save_mapping is not None:
         settings["on_matches"] = partial(write_mapping, save_mapping)
-    report = _compare(journal, golden_path, my_path, metrics=metrics or None, **settings)
+    report = _compare(journal, golden, mine, metrics=metrics or None, **settings)
     if report.partial:
         formats = tuple(dict.fromkeys((*formats, "jsonl")))  # --resume goes on from there
     elif "jsonl" not in formats:

@@ -1,0 +1,129 @@
+"""Compare two API-level dumps and write what the manual says."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ait_llm.compare.api.cells import cells_of
+from ait_llm.compare.api.columns import STACK, columns_of
+from ait_llm.compare.api.item import NOT_AVAILABLE
+from ait_llm.compare.api.measuring import rows_of
+from ait_llm.compare.api.outcome import Outcome, PairOutcome
+from ait_llm.compare.api.row import Row
+from ait_llm.compare.api.settings import ApiOptions
+from ait_llm.compare.api.sides import ApiPair, pair_sides
+from ait_llm.compare.api.tables import TableWriter, csv_table, xlsx_table
+from ait_llm.dumps.api_order import read_stacks
+from ait_llm.errors import FormatError
+from ait_llm.report.files import make_folder, replacing
+
+FORMATS = {"csv": csv_table, "xlsx": xlsx_table}
+OnRow = Callable[[Row], None]
+
+
+def compare_api_dumps(
+    mine: Path,
+    golden: Path,
+    output: Path,
+    stamp: str,
+    options: ApiOptions,
+    *,
+    formats: Sequence[str] = ("csv", "xlsx"),
+    on_row: OnRow | None = None,
+) -> Outcome:
+    """Compare every rank and step that both sides have.
+
+    Args:
+        mine, golden: files or folders.
+        output: folder of the reports.
+        stamp: time in the names of the reports.
+        options: settings of the user.
+        formats: of the tables.
+        on_row: called with every row in the order of the table.
+
+    Raises:
+        FormatError: a file is malformed.
+        UsageError: the two sides cannot be compared with each other.
+        MissingDependencyError: a package is not installed.
+    """
+    make_folder(output)
+    found = pair_sides(mine, golden)
+    outcome = Outcome(problems=list(found.problems))
+    for pair in found.pairs:
+        outcome.pairs.append(compare_pair(pair, output, stamp, options, formats, on_row))
+    return outcome
+
+
+def compare_pair(
+    pair: ApiPair,
+    output: Path,
+    stamp: str,
+    options: ApiOptions,
+    formats: Sequence[str] = ("csv", "xlsx"),
+    on_row: OnRow | None = None,
+) -> PairOutcome:
+    """Compare one file with one file; see :func:`compare_api_dumps`."""
+    result = PairOutcome(pair.suffix, pair.mode)
+    stacks = _Stacks(pair, options)
+    columns = columns_of(
+        pair.mode,
+        options.style,
+        stack=stacks.shown,
+        custom=tuple(metric.name for metric in options.custom),
+    )
+    kind = "debug_compare_result" if pair.mine.is_debug else "compare_result"
+    result.files += [output / f"{kind}{pair.suffix}_{stamp}.{name}" for name in formats]
+    with contextlib.ExitStack() as stack:
+        tables: list[TableWriter] = [
+            stack.enter_context(FORMATS[name](path, columns))
+            for name, path in zip(formats, result.files, strict=True)
+        ]
+        for line, (row, frames) in enumerate(_with_stacks(pair, options, result, stacks)):
+            cells = cells_of(row, pair.mode, options.style, frames)
+            for table in tables:
+                table.add(cells, row.colour)
+            result.take(line, row, options.style)
+            if on_row is not None:
+                on_row(row)
+    if options.advise:
+        path = output / f"advisor{pair.suffix}_{stamp}.txt"
+        with replacing(path) as file:
+            file.write(str(result.advice))
+        result.files.append(path)
+    return result
+
+
+def _with_stacks(
+    pair: ApiPair, options: ApiOptions, result: PairOutcome, stacks: _Stacks
+) -> Iterator[tuple[Row, str | None]]:
+    """Rows, the first of each record with its call stack."""
+    for rows in rows_of(pair, options, result.problems.append):
+        previous = ""
+        for row in rows:
+            record = row.mine.record if row.mine is not None else ""
+            yield row, stacks.cell(record if record != previous else "")
+            previous = record
+
+
+class _Stacks:
+    """Cells of the column of call stacks."""
+
+    def __init__(self, pair: ApiPair, options: ApiOptions) -> None:
+        path = options.stack_path or pair.mine.place.folder / "stack.json"
+        if options.stack_path is not None and not path.exists():
+            raise FormatError(path, "no such file")
+        wanted = path.exists() if options.stack is None else options.stack
+        self.shown = wanted and not pair.mine.is_debug
+        self._frames = read_stacks(path) if self.shown else {}
+
+    def cell(self, record: str) -> str | None:
+        """Frames of a record; ``N/A`` without a record; None without the column."""
+        if not self.shown:
+            return None
+        frames = self._frames.get(record)
+        return NOT_AVAILABLE if not frames else str(list(frames))
+
+
+__all__ = ["FORMATS", "STACK", "compare_api_dumps", "compare_pair"]

@@ -1,0 +1,145 @@
+"""Result tables on disk: csv, and xlsx with colours, both written row by row."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ait_llm.compare.api.cells import as_text
+from ait_llm.compare.api.statistics_rules import Cell
+from ait_llm.core.optional import import_optional
+from ait_llm.report.files import replacing
+
+MAX_ROWS = 1_048_500  # of a sheet, a little below what its format allows
+_MAX_TEXT = 32_767
+_ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+# What a spreadsheet would take for a formula, unless it is a number.
+_FORMULA = re.compile(r"^(?:[=@\t\r]|[+-](?!inf$|\d))")
+_FILLS = {"red": "FFFF0000", "yellow": "FFFFFF00"}
+
+
+class TableWriter(Protocol):
+    """Takes the rows of a table one by one."""
+
+    def add(self, cells: Sequence[Cell], colour: str = "") -> None:
+        """Append a row; ``red`` or ``yellow`` marks it where the format has colours."""
+        ...
+
+
+@contextlib.contextmanager
+def csv_table(path: Path, columns: Sequence[str]) -> Iterator[TableWriter]:
+    """A csv file that appears when it is complete.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    with replacing(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(columns)
+        yield _Csv(table)
+
+
+@contextlib.contextmanager
+def xlsx_table(
+    path: Path, columns: Sequence[str], *, title: str = "Sheet", rows_per_sheet: int = MAX_ROWS
+) -> Iterator[TableWriter]:
+    """A workbook that appears when it is complete; a full sheet is followed by another.
+
+    Raises:
+        MissingDependencyError: openpyxl is not installed.
+        UsageError: it cannot be written.
+    """
+    book = Workbook()
+    yield Sheets(book, title, columns, rows_per_sheet)
+    book.save(path)
+
+
+class Workbook:
+    """A workbook that is streamed to disk."""
+
+    def __init__(self) -> None:
+        openpyxl = import_optional("openpyxl", "writing xlsx tables", "xlsx")
+        styles = import_optional("openpyxl.styles", "writing xlsx tables", "xlsx")
+        self.cell = import_optional("openpyxl.cell", "writing xlsx tables", "xlsx").WriteOnlyCell
+        self.fills = {
+            name: styles.PatternFill("solid", start_color=code, end_color=code)
+            for name, code in _FILLS.items()
+        }
+        self._book = openpyxl.Workbook(write_only=True)
+
+    def sheet(self, title: str, columns: Sequence[str]) -> Any:
+        """A new sheet with its header."""
+        sheet = self._book.create_sheet(title[:31])
+        sheet.freeze_panes = "A2"
+        sheet.append(list(columns))
+        return sheet
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        with replacing(path, binary=True) as file:
+            self._book.save(file)
+
+
+class Sheets:
+    """One table on as many sheets as it needs.
+
+    Args:
+        book: the workbook.
+        title: of the first sheet; further ones get a number.
+        columns: the header of each.
+        rows_per_sheet: rows of one sheet, its header included.
+    """
+
+    def __init__(
+        self, book: Workbook, title: str, columns: Sequence[str], rows_per_sheet: int = MAX_ROWS
+    ) -> None:
+        self._book = book
+        self._title = title
+        self._columns = columns
+        self._limit = rows_per_sheet
+        self._number = 1
+        self._sheet = book.sheet(title, columns)
+        self._used = 1
+
+    def add(self, cells: Sequence[Cell], colour: str = "") -> None:
+        """Append a row."""
+        if self._used >= self._limit:
+            self._number += 1
+            self._sheet = self._book.sheet(f"{self._title} {self._number}", self._columns)
+            self._used = 1
+        row = [self._cell(cell) for cell in cells]
+        if colour:
+            row = [self._filled(cell, colour) for cell in row]
+        self._sheet.append(row)
+        self._used += 1
+
+    def _cell(self, value: Cell) -> Any:
+        if isinstance(value, bool | int | float) and value == value and abs(value) < 1e15:
+            return value
+        text = _ILLEGAL.sub(lambda found: ascii(found[0])[1:-1], str(value))
+        text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+        if not text.startswith(("=", "#")):
+            return text
+        cell = self._book.cell(self._sheet, value=text)
+        cell.data_type = "s"  # it would become a formula or an error
+        return cell
+
+    def _filled(self, value: Any, colour: str) -> Any:
+        cell = value if hasattr(value, "data_type") else self._book.cell(self._sheet, value=value)
+        cell.fill = self._book.fills[colour]
+        return cell
+
+
+class _Csv:
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def add(self, cells: Sequence[Cell], colour: str = "") -> None:
+        """Append a row; text that looks like a formula is quoted."""
+        del colour
+        row = as_text(cells)
+        self._table.writerow([f"'{text}" if _FORMULA.match(text) else text for text in row])

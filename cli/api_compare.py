@@ -1,0 +1,265 @@
+"""``ait llm compare`` on API-level dumps: the manual's options, tables and advice."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ait_llm.cli.params import absolute_path
+from ait_llm.cli.progress import ProgressLine
+from ait_llm.compare.api.outcome import Outcome, PairOutcome
+from ait_llm.compare.api.row import Row
+from ait_llm.compare.api.run import FORMATS, compare_api_dumps
+from ait_llm.compare.api.settings import ApiOptions, read_compare_file, read_data_mapping
+from ait_llm.compare.api.sides import is_api_dump
+from ait_llm.compare.work import default_jobs
+from ait_llm.core.comparison import Verdict
+from ait_llm.errors import UsageError
+from ait_llm.report.writing import STAMP_FORMAT
+
+F = TypeVar("F", bound=Callable[..., Any])
+logger = logging.getLogger(__name__)
+_REASONS = 5  # told per table
+
+_OPTIONS = (
+    click.option(
+        "-i",
+        "--input-path",
+        "--input_path",
+        "input_file",
+        callback=absolute_path,
+        metavar="compare.json",
+        help="The manual's file with npu_path and bench_path, instead of -mp and -gp.",
+    ),
+    click.option(
+        "-s",
+        "--stack-mode",
+        "--stack_mode",
+        "stack",
+        is_flag=True,
+        help="API level: with call stacks where compare.json names a stack_path.  "
+        "[default: where stack.json lies beside my file]",
+    ),
+    click.option(
+        "-c",
+        "--compare-only",
+        "--compare_only",
+        "compare_only",
+        is_flag=True,
+        help="API level: tables only, no advice.",
+    ),
+    click.option(
+        "-f",
+        "-fm",
+        "--fuzzy-match",
+        "--fuzzy_match",
+        "fuzzy",
+        is_flag=True,
+        help="API level: match calls whose names differ in the number of the call only.",
+    ),
+    click.option(
+        "-hl",
+        "--highlight",
+        is_flag=True,
+        help="API level: mark suspicious rows red or yellow and say why.",
+    ),
+    click.option(
+        "-dm",
+        "--data-mapping",
+        "--data_mapping",
+        "data_mapping",
+        callback=absolute_path,
+        metavar="FILE.yaml",
+        help="API level: lines 'name of mine: name of golden' for what no name matches.",
+    ),
+    click.option(
+        "--table-style",
+        type=click.Choice(["manual", "release"]),
+        default="manual",
+        show_default=True,
+        help="API level: columns, rules and messages of the manual, or of msprobe 26.2.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """What the user asked of API-level dumps.
+
+    Attributes:
+        input_file: the manual's ``compare.json``.
+        stack, compare_only, fuzzy, highlight: as the options are called.
+        data_mapping: a yaml file.
+        table_style: ``manual`` or ``release``.
+    """
+
+    input_file: Path | None
+    stack: bool
+    compare_only: bool
+    fuzzy: bool
+    highlight: bool
+    data_mapping: Path | None
+    table_style: Any
+
+
+def api_options(command: F) -> F:
+    """Add the options of API-level dumps to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def take_request(settings: dict[str, Any]) -> ApiRequest:
+    """Take what :func:`api_options` added out of a command's arguments."""
+    return ApiRequest(**{name: settings.pop(name) for name in ApiRequest.__slots__})
+
+
+def paths_of(
+    request: ApiRequest, golden: Path | None, mine: Path | None
+) -> tuple[Path, Path, bool]:
+    """Golden and my path, and whether both are API-level dumps.
+
+    Raises:
+        UsageError: a path is missing or given twice.
+        FormatError: the manual's file is wrong.
+    """
+    if request.input_file is not None:
+        if golden is not None or mine is not None:
+            raise UsageError("-i names both sides already; leave out -gp and -mp")
+        given = read_compare_file(request.input_file)
+        return given.golden, given.mine, True
+    missing = [name for name, path in (("-gp", golden), ("-mp", mine)) if path is None]
+    if missing:
+        raise UsageError(f"{' and '.join(missing)} missing; give both sides, or -i compare.json")
+    assert golden is not None
+    assert mine is not None
+    return golden, mine, is_api_dump(golden) and is_api_dump(mine)
+
+
+def compare_api(
+    request: ApiRequest,
+    golden: Path,
+    mine: Path,
+    output: Path,
+    formats: Sequence[str],
+    *,
+    jobs: int | None,
+    as_json: bool,
+    allow_skip: bool,
+) -> int:
+    """Compare, print what came of it, and return the exit code."""
+    if request.fuzzy and request.data_mapping is not None:
+        raise UsageError("-dm says which rows belong together; leave out -f")
+    options = _options(request, default_jobs() if jobs is None else jobs)
+    with ProgressLine() as progress:
+        done = 0
+
+        def count(row: Row) -> None:
+            nonlocal done
+            done += 1
+            if options.log:
+                logger.info("%s: %s", row.item.name, row.result or "ok")
+            elif not done % 1000:
+                progress.show(f"{done} rows")
+
+        outcome = compare_api_dumps(
+            mine, golden, output, _free_stamp(output), options, formats=formats, on_row=count
+        )
+    code = outcome.exit_code(allow_skip=allow_skip)
+    if as_json:
+        click.echo(json.dumps(_as_dict(outcome, code)))
+    click.echo("\n".join(_lines(outcome, code)), err=as_json)
+    return code
+
+
+def split_formats(formats: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Formats of the manual's tables, both where the user chose none, and all other formats."""
+    if not formats:
+        return tuple(FORMATS), ()
+    tables = tuple(name for name in formats if name in FORMATS)
+    return tables, tuple(name for name in formats if name not in FORMATS)
+
+
+def _free_stamp(folder: Path) -> str:
+    """The time now, or the next second that no table in the folder has yet."""
+    now = time.time()
+    while True:
+        stamp = time.strftime(STAMP_FORMAT, time.localtime(now))
+        if not any(folder.glob(f"*_{stamp}.*")):
+            return stamp
+        now += 1
+
+
+def _options(request: ApiRequest, jobs: int) -> ApiOptions:
+    given = read_compare_file(request.input_file) if request.input_file is not None else None
+    table = read_data_mapping(request.data_mapping) if request.data_mapping is not None else {}
+    stack_path = given.stack if given is not None else None
+    return ApiOptions(
+        style=request.table_style,
+        fuzzy=request.fuzzy,
+        table=table,
+        stack=request.stack if stack_path is not None else True if request.stack else None,
+        stack_path=stack_path,
+        highlight=request.highlight,
+        advise=not request.compare_only,
+        log=given.log if given is not None else False,
+        jobs=jobs,
+    )
+
+
+def _lines(outcome: Outcome, code: int) -> list[str]:
+    total: Counter[Verdict] = Counter()
+    for pair in outcome.pairs:
+        total += pair.counts
+    words = {0: "PASS", 1: "FAIL", 3: "INCOMPLETE"}
+    shown = ", ".join(f"{total[verdict]} {verdict.value}" for verdict in Verdict if total[verdict])
+    lines = [f"{words[code]}: {shown or 'no row was compared'}"]
+    for pair in outcome.pairs:
+        lines += _pair_lines(pair)
+    lines += [f"  missing: {problem}" for problem in outcome.problems]
+    lines += [f"  {path}" for pair in outcome.pairs for path in pair.files]
+    lines += [f"  {path}" for path in outcome.files]
+    return lines
+
+
+def _pair_lines(pair: PairOutcome) -> list[str]:
+    name = pair.suffix.removeprefix("_") or pair.mode
+    lines = []
+    if pair.first is not None:
+        lines.append(f"  {name}: the first row that fails is {pair.first.item.name}")
+        lines += [f"    {line}" for line in pair.advice.text.splitlines()]
+    for reason, count in pair.reasons.most_common(_REASONS):
+        lines.append(f"  {name}: {count} not compared: {reason}")
+    left = len(pair.reasons) - _REASONS
+    if left > 0:
+        lines.append(f"  {name}: and {left} other reasons")
+    lines += [f"  {name}: {problem}" for problem in pair.problems]
+    return lines
+
+
+def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
+    return {
+        "exit_code": code,
+        "problems": outcome.problems,
+        "files": [str(path) for path in outcome.files],
+        "tables": [
+            {
+                "rank": pair.suffix.removeprefix("_"),
+                "mode": pair.mode,
+                "counts": {verdict.value: count for verdict, count in pair.counts.items()},
+                "not_compared": dict(pair.reasons),
+                "problems": pair.problems,
+                "suspect": pair.advice.suspect,
+                "files": [str(path) for path in pair.files],
+            }
+            for pair in outcome.pairs
+        ],
+    }
