@@ -11,11 +11,12 @@ from typing import Literal
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import open_regular
 from ait_llm.topology.ge_graph import AttrValue, GeGraph, GeOp
-from ait_llm.topology.ge_pbtxt import op_from_node
-from ait_llm.topology.ge_text import attributes_of, op_from_text
+from ait_llm.topology.ge_pbtxt import NODE_DECODERS, op_from_node
+from ait_llm.topology.ge_text import OP_DECODERS, entry_of, op_from_text
 from ait_llm.topology.proto_text import Field, read_fields, text_of
 
 _OPENED = frozenset({"graph"})  # GE's own files are a ModelDef with its graphs inside
+_DECODERS = {"op": OP_DECODERS, "node": NODE_DECODERS}
 _NAME = re.compile(
     r"dynamo_(original|optimized)_graph_"
     r"(?:(\d{1,9})_rank_(\d{1,9})_pid_(\d{1,19})_ts_)?(\d{20})\.(txt|pbtxt|py)"
@@ -97,8 +98,11 @@ def read_ge_graph(path: Path | str) -> GeGraph:
         elif field.name == "name":
             names[field.scope] = text_of(field.value)
         elif field.name == "attr" and isinstance(field.value, dict):
-            found = attributes_of({"attr": [field.value]})
-            attrs.setdefault(field.scope, {}).update(found)
+            try:
+                key, value = entry_of(field.value)
+            except ValueError as error:
+                raise FormatError(path, f"line {field.line}: attribute {error}") from None
+            attrs.setdefault(field.scope, {})[key] = value
     if not ops:
         raise FormatError(path, "holds no operator of a GE graph")
     graphs = [
@@ -111,7 +115,7 @@ def read_ge_graph(path: Path | str) -> GeGraph:
 
 def _fields(path: Path) -> Iterator[Field]:
     with open_regular(path) as file:
-        yield from read_fields(file.read, path, _OPENED)
+        yield from read_fields(file.read, path, _OPENED, _DECODERS)
 
 
 def _op(path: Path, field: Field) -> GeOp | None:

@@ -7,11 +7,13 @@ description is ``[i]`` or ``[o]`` and its name; descriptions stand in the operat
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from ait_llm.errors import FormatError
 from ait_llm.topology.ge_graph import AttrValue, GeOp, GeTensor
-from ait_llm.topology.ge_text import attribute_of, first, make_op, messages, tensor_of
-from ait_llm.topology.proto_text import Message, PassedOver, parse_message, text_of
+from ait_llm.topology.ge_text import attribute_of, last, make_op, named, tensor_of
+from ait_llm.topology.proto_text import Decoder, Message, PassedOver, parse_message, text_of
+
+_INPUT, _OUTPUT = "[i]", "[o]"
 
 
 def op_from_node(path: Path, line: int, message: Message) -> GeOp:
@@ -20,39 +22,40 @@ def op_from_node(path: Path, line: int, message: Message) -> GeOp:
     Args:
         path: the file.
         line: line on which the message ends.
-        message: the message.
+        message: the message, read with :data:`NODE_DECODERS`.
 
     Raises:
-        FormatError: it has no name or type, or an attribute whose text is malformed.
+        FormatError: it has no name or no type.
     """
-    name, op_type = (text_of(first(message, key)) for key in ("name", "op"))
-    if not name or not op_type:
-        missing = "op" if name else "name"
-        which = f" {name!r}" if name else ""
-        raise FormatError(path, f"line {line}: the node{which} that ends here has no {missing}")
+    name, op_type = named(path, line, message, "op")
     ports: list[str] = []
     outputs: list[GeTensor] = []
     attrs: dict[str, AttrValue] = {}
-    for entry in messages(message, "attr"):
-        key = text_of(first(entry, "key"))
-        value = first(entry, "value")
-        literal = first(value, "s") if isinstance(value, dict) else None
-        try:
-            if isinstance(literal, PassedOver):
-                if key.startswith("[o]"):
-                    raise ValueError(f"is longer than {literal.length} characters")
-                attrs[key] = None
-            elif key.startswith("[i]"):
-                ports.append(key[3:])
-            elif key.startswith("[o]"):
-                outputs.append(tensor_of(parse_message(text_of(literal), path)))
-            else:
-                attrs[key] = attribute_of(parse_message(text_of(literal), path))
-        except (ValueError, FormatError) as error:
-            reason = error.reason if isinstance(error, FormatError) else error
-            raise FormatError(
-                path,
-                f"line {line}: the node {name!r} that ends here: its attribute {key!r}: {reason}",
-            ) from None
-    edges = (text_of(value) for value in message.get("input", ()))
+    for key, value in message.get("attr", ()):
+        if key.startswith(_INPUT):
+            ports.append(value)
+        elif key.startswith(_OUTPUT):
+            outputs.append(value)
+        else:
+            attrs[key] = value
+    edges = map(text_of, message.get("input", ()))
     return make_op(name, op_type, edges, tuple(ports), tuple(outputs), attrs)
+
+
+def _entry(message: Message) -> tuple[str, Any]:
+    """Key of an attribute, and its value, the description of an output, or the name of an input."""
+    key, value = text_of(last(message, "key")), last(message, "value")
+    literal = last(value, "s") if isinstance(value, dict) else None
+    if key.startswith(_INPUT):
+        return key, key[len(_INPUT) :]
+    try:
+        if key.startswith(_OUTPUT):
+            if isinstance(literal, PassedOver):
+                raise ValueError(f"a description of {literal.length} characters")
+            return key, tensor_of(parse_message(text_of(literal)))
+        return key, attribute_of(parse_message(text_of(literal)))
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+NODE_DECODERS: dict[str, Decoder] = {"attr": _entry}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from ait_llm.errors import FormatError
 from ait_llm.topology.ge_graph import ORIGIN_KEY, AttrValue, FxOrigin, GeOp, GeTensor, dtype_of
-from ait_llm.topology.proto_text import Message, Value, text_of
+from ait_llm.topology.proto_text import Decoder, Message, PassedOver, text_of
 
 _INDEX = re.compile(r"(.+):(-?\d{1,9})", re.DOTALL)
 _CONTROL = -1
@@ -20,29 +21,33 @@ def op_from_text(path: Path, line: int, message: Message) -> GeOp:
     Args:
         path: the file.
         line: line on which the message ends.
-        message: the message.
+        message: the message, read with :data:`OP_DECODERS`.
 
     Raises:
-        FormatError: it has no name or type, or a value of the wrong kind.
+        FormatError: it has no name or no type.
     """
-    name, op_type = (text_of(first(message, key)) for key in ("name", "type"))
+    name, op_type = named(path, line, message, "type")
+    return make_op(
+        name,
+        op_type,
+        map(text_of, message.get("input", ())),
+        tuple(message.get("input_desc", ())),
+        tuple(message.get("output_desc", ())),
+        dict(message.get("attr", ())),
+    )
+
+
+def named(path: Path, line: int, message: Message, type_key: str) -> tuple[str, str]:
+    """Name and type of an operator.
+
+    Raises:
+        FormatError: one of them is missing.
+    """
+    name, op_type = text_of(last(message, "name")), text_of(last(message, type_key))
     if not name or not op_type:
-        missing = "type" if name else "name"
-        which = f" {name!r}" if name else ""
+        which, missing = (f" {name!r}", type_key) if name else ("", "name")
         raise FormatError(path, f"line {line}: the operator{which} that ends here has no {missing}")
-    try:
-        return make_op(
-            name,
-            op_type,
-            (text_of(value) for value in message.get("input", ())),
-            tuple(text_of(first(m, "name")) for m in messages(message, "input_desc")),
-            tuple(tensor_of(m) for m in messages(message, "output_desc")),
-            attributes_of(message),
-        )
-    except ValueError as error:
-        raise FormatError(
-            path, f"line {line}: the operator {name!r} that ends here: {error}"
-        ) from None
+    return name, op_type
 
 
 def make_op(
@@ -86,120 +91,128 @@ def tensor_of(message: Message) -> GeTensor:
     """Read a ``TensorDescriptor``.
 
     Raises:
-        ValueError: a dimension is no whole number.
+        ValueError: a value is of the wrong kind.
     """
-    attrs = attributes_of(message) if "attr" in message else {}
+    attrs = dict(map(entry_of, _messages(message, "attr")))
     origin = attrs.pop(ORIGIN_KEY, None)
-    dtype_name = text_of(first(message, "dtype"))
-    shapes = list(messages(message, "shape"))
+    dtype_name = text_of(last(message, "dtype"))
+    shape = last(message, "shape")
     return GeTensor(
-        name=text_of(first(message, "name")),
+        name=text_of(last(message, "name")),
         dtype=dtype_of(dtype_name),
         dtype_name=dtype_name,
-        shape=tuple(_int(text_of(d)) for d in shapes[0].get("dim", ())) if shapes else None,
-        layout=text_of(first(message, "layout")),
+        shape=tuple(map(_int, shape.get("dim", ()))) if isinstance(shape, dict) else None,
+        layout=text_of(last(message, "layout")),
         origin=FxOrigin.parse(origin) if isinstance(origin, str) else None,
         attrs=attrs,
     )
 
 
-def attributes_of(message: Message) -> dict[str, AttrValue]:
-    """Read the entries of the map ``attr``.
+def entry_of(message: Message) -> tuple[str, AttrValue]:
+    """Read one entry of a map ``attr``.
+
+    Raises:
+        ValueError: the value is of the wrong kind.
+    """
+    key, value = text_of(last(message, "key")), last(message, "value")
+    try:
+        return key, attribute_of(value) if isinstance(value, dict) else None
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def attribute_of(message: Message) -> AttrValue:
+    """Read an ``AttrDef``; what is empty, too long to keep, or bytes, is None.
 
     Raises:
         ValueError: a value is of the wrong kind.
     """
-    attrs: dict[str, AttrValue] = {}
-    for entry in messages(message, "attr"):
-        value = first(entry, "value")
-        attrs[text_of(first(entry, "key"))] = (
-            attribute_of(value) if isinstance(value, dict) else None
-        )
-    return attrs
-
-
-def attribute_of(message: Message) -> AttrValue:
-    """Read an ``AttrDef``; what is empty, or bytes without a text, is None.
-
-    Raises:
-        ValueError: a number or truth value is none.
-    """
     for key, values in message.items():
         value = values[-1]
-        if key in _SCALARS:
-            return _SCALARS[key](text_of(value))
-        if isinstance(value, dict) and key in _MESSAGES:
+        if key in _SCALARS and not isinstance(value, PassedOver):
+            return _SCALARS[key](value)
+        if key in _MESSAGES and isinstance(value, dict):
             return _MESSAGES[key](value)
     return None
 
 
-def first(message: Message, key: str) -> Value | None:
-    """The value of a field that is not repeated: protobuf lets the last one win."""
+def port_of(message: Message) -> str:
+    """The name in a description of an input; the rest is told by the operator that feeds it."""
+    return text_of(last(message, "name"))
+
+
+def last(message: Message, key: str) -> Any:  # whatever a message can hold
+    """The value of a field that is not repeated: of several, protobuf takes the last one."""
     values = message.get(key)
     return values[-1] if values else None
 
 
-def messages(message: Message, key: str) -> Iterable[Message]:
-    """The messages that a repeated field holds."""
+def _messages(message: Message, key: str) -> Iterable[Message]:
     return (value for value in message.get(key, ()) if isinstance(value, dict))
 
 
 def _list_of(message: Message) -> tuple[AttrValue, ...]:
     for key, values in message.items():
         if key in _SCALARS:
-            return tuple(_SCALARS[key](text_of(value)) for value in values)
+            return tuple(map(_SCALARS[key], values))
         if key in _MESSAGES:
             return tuple(_MESSAGES[key](value) for value in values if isinstance(value, dict))
     return ()
 
 
-def _lists_of(number: Callable[[str], AttrValue]) -> Callable[[Message], tuple[AttrValue, ...]]:
-    """``list_list_i { list_i: 1 list_i: 2 } list_list_i { … }`` and the same of floats."""
+def _lists_of(number: Callable[[Any], AttrValue]) -> Callable[[Message], AttrValue]:
+    """Reads ``list_list_i { list_i: 1 list_i: 2 } list_list_i { … }``, and the same of floats."""
 
-    def read(message: Message) -> tuple[AttrValue, ...]:
-        rows = [row for values in message.values() for row in values if isinstance(row, dict)]
-        return tuple(
-            tuple(number(text_of(value)) for values in row.values() for value in values)
-            for row in rows
-        )
+    def read(message: Message) -> AttrValue:
+        rows = (row for values in message.values() for row in values if isinstance(row, dict))
+        return tuple(tuple(number(v) for values in row.values() for v in values) for row in rows)
 
     return read
 
 
-def _int(text: str) -> int:
+def _int(value: Any) -> int:  # a scalar, if the file is right
+    text = text_of(value)
     try:
         return int(text, 0)
     except ValueError:
         raise ValueError(f"{text[:40]!r} is not a whole number") from None
 
 
-def _float(text: str) -> float:
+def _float(value: Any) -> float:
+    text = text_of(value)
     try:
         return float(text.removesuffix("f") if text[-2:-1].isdigit() else text)
     except ValueError:
         raise ValueError(f"{text[:40]!r} is not a number") from None
 
 
-def _bool(text: str) -> bool:
-    if text not in ("true", "false", "1", "0", "t", "f", "True", "False"):
+def _bool(value: Any) -> bool:
+    text = text_of(value)
+    if text not in _TRUE and text not in _FALSE:
         raise ValueError(f"{text[:40]!r} is not a truth value")
-    return text in ("true", "1", "t", "True")
+    return text in _TRUE
 
 
-_SCALARS: dict[str, Callable[[str], AttrValue]] = {
-    "s": str,
+_TRUE, _FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
+_SCALARS: dict[str, Callable[[Any], AttrValue]] = {
+    "s": text_of,
     "i": _int,
     "f": _float,
     "b": _bool,
-    "dt": str,
-    "expression": str,
+    "dt": _int,
+    "expression": text_of,
 }
 _MESSAGES: dict[str, Callable[[Message], AttrValue]] = {
     "list": _list_of,
     "td": tensor_of,
-    "t": lambda tensor: next((tensor_of(desc) for desc in messages(tensor, "desc")), None),
-    "func": lambda function: text_of(first(function, "name")),
-    "g": lambda graph: text_of(first(graph, "name")),
+    "t": lambda tensor: next(map(tensor_of, _messages(tensor, "desc")), None),
+    "func": lambda function: text_of(last(function, "name")),
+    "g": lambda graph: text_of(last(graph, "name")),
     "list_list_int": _lists_of(_int),
     "list_list_float": _lists_of(_float),
+}
+OP_DECODERS: dict[str, Decoder] = {
+    "attr": entry_of,
+    "input_desc": port_of,
+    "output_desc": tensor_of,
 }

@@ -8,17 +8,19 @@ Specification" of Protocol Buffers; extension names in brackets are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ait_llm.errors import FormatError
 
-CHUNK_BYTES = 1 << 18
-MAX_TEXT_BYTES = 1 << 20  # a longer string is a payload: it is passed over
+CHUNK_BYTES = 1 << 16
+MAX_TEXT_BYTES = 1 << 17  # a longer string is a payload: it is passed over
 MAX_MESSAGE_BYTES = 16 << 20  # of one outermost message, payloads not counted
 MAX_DEPTH = 100  # as in protobuf's own parser
+_MAX_BLOCK = 4096  # characters of a text that is worth remembering
+_MAX_REMEMBERED = 4096  # texts of one kind
 
 _STRING = r'(?:"[^"\\\n]*(?:\\.[^"\\\n]*)*"|\'[^\'\\\n]*(?:\\.[^\'\\\n]*)*\')'
 _FIELD = re.compile(
@@ -51,8 +53,8 @@ class PassedOver:
     length: int
 
 
-Value: TypeAlias = "str | PassedOver | Message"  # a scalar is kept as written, with its quotes
-Message: TypeAlias = dict[str, list[Value]]
+Message: TypeAlias = dict[str, list[Any]]  # scalars as written, PassedOver, messages, or decoded
+Decoder: TypeAlias = Callable[[Message], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +64,22 @@ class Field:
     Attributes:
         scope: 0, or the number of the opened message it lies in, counted from 1.
         name: its name.
-        value: its value.
+        value: a scalar as written, quotes included; a PassedOver; or a message: its fields by name,
+            in the order of their first occurrence.
         line: line on which it ends, counted from 1.
     """
 
     scope: int
     name: str
-    value: Value
+    value: Any
     line: int
 
 
 def read_fields(
-    read: Callable[[int], bytes], path: Path, opened: frozenset[str] = frozenset()
+    read: Callable[[int], bytes],
+    path: Path,
+    opened: frozenset[str] = frozenset(),
+    decoders: Mapping[str, Mapping[str, Decoder]] | None = None,
 ) -> Iterator[Field]:
     """The fields of the outermost message, one after the other.
 
@@ -82,37 +88,44 @@ def read_fields(
             superset of ASCII.
         path: the file's name, for messages.
         opened: names of outermost messages whose own fields are wanted one after the other too.
+        decoders: by name of an outermost message, and by name of a message in it: what to make of
+            that. Messages of equal text share what was made of the first of them. A decoder raises
+            ValueError for what it cannot read.
 
     Raises:
         FormatError: the text is malformed, cut, nested too deeply, or one message is too large;
             the reason names the line.
     """
-    return _Reader(read, path, opened).fields()
+    return _Reader(read, path, opened, decoders or {}).fields()
 
 
-def parse_message(text: str, path: Path) -> Message:
+def parse_message(text: str) -> Message:
     """A message that a string field holds as text.
 
     Raises:
-        FormatError: as :func:`read_fields`; the line is that of the text.
+        ValueError: the text is malformed; the reason names its line.
     """
     rest = iter((text.encode(),))
     message: Message = {}
-    for field in read_fields(lambda _: next(rest, b""), path):
-        message.setdefault(field.name, []).append(field.value)
+    try:
+        for field in read_fields(lambda _: next(rest, b""), Path()):
+            message.setdefault(field.name, []).append(field.value)
+    except FormatError as error:
+        raise ValueError(error.reason) from None
     return message
 
 
-def text_of(value: Value | None) -> str:
+def text_of(value: Any) -> str:  # any value of a message
     """What a scalar stands for: a string without its quotes and escapes, a name or number as is.
 
     A message, a payload and None give an empty text. Bytes that are no UTF-8 become ``\\xhh``.
     """
     if not isinstance(value, str):
         return ""
-    if value[0] not in "\"'":
+    quote = value[0]
+    if quote not in "\"'":
         return value
-    if "\\" not in value and value.count(value[0]) == 2:
+    if "\\" not in value and value[-1] == quote and value.count(quote) == 2:
         inner = value[1:-1]
         return inner if inner.isascii() else _decode(inner.encode("latin-1"))
     parts = (part[1:-1].encode("latin-1") for part in _QUOTED.findall(value))
@@ -137,10 +150,18 @@ def _unescape(found: re.Match[bytes]) -> bytes:
 class _Reader:
     """A window that moves over the text; its bytes are held as characters 0 to 255."""
 
-    def __init__(self, read: Callable[[int], bytes], path: Path, opened: frozenset[str]) -> None:
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        path: Path,
+        opened: frozenset[str],
+        decoders: Mapping[str, Mapping[str, Decoder]],
+    ) -> None:
         self.read = read
         self.path = path
         self.opened = opened
+        self.decoders = decoders
+        self.remembered: dict[Decoder, dict[str, Any]] = {}  # what was made of a text
         self.text = ""
         self.at = 0  # where the next field starts
         self.sure = 0  # a field that ends before this position is complete
@@ -159,11 +180,12 @@ class _Reader:
                 scopes += 1
                 scope = scopes
             elif kind == _OPEN:
-                yield Field(scope, name, self._message(name), self._line())
+                message = self._message(name, self.decoders.get(name, {}))
+                yield Field(scope, name, message, self._line())
             elif kind == _SCALAR:
                 yield Field(scope, name, value, self._line())
             elif kind == _LIST:
-                for item in _items(value):
+                for item in _IN_LIST.findall(value):
                     yield Field(scope, name, item, self._line())
             elif kind == _CLOSE:
                 if not scope:
@@ -174,42 +196,72 @@ class _Reader:
         if scope:
             raise self._error("the file ends within a message", _CUT)
 
-    def _message(self, name: str) -> Message:
+    def _message(self, name: str, decoders: Mapping[str, Decoder], depth: int = 1) -> Message:
         """The fields of a message whose opening brace was just read."""
+        if depth > MAX_DEPTH:
+            raise self._error(f"messages are nested deeper than {MAX_DEPTH}")
         message: Message = {}
-        outer: list[Message] = []
-        self.size = -self.at
         match = _FIELD.match
         while True:
             found = match(self.text, self.at)
             if found is None or found.end() >= self.sure:
+                found = None
                 kind, key, value = self._next()
             else:
                 self.at = found.end()
                 kind = found.lastindex or _END
                 key, value = found.group(1, kind)
-            if kind == _SCALAR:
-                if key in message:
-                    message[key].append(value)
+            if kind == _CLOSE:
+                return message
+            if kind == _OPEN:
+                if key in decoders:
+                    value = self._decoded(key, decoders[key], found)
                 else:
-                    message[key] = [value]
-            elif kind == _OPEN:
-                inner: Message = {}
-                message.setdefault(key, []).append(inner)
-                outer.append(message)
-                if len(outer) >= MAX_DEPTH:
-                    raise self._error(f"messages are nested deeper than {MAX_DEPTH}")
-                message = inner
-            elif kind == _CLOSE:
-                if not outer:
-                    return message
-                message = outer.pop()
+                    value = self._message(key, {}, depth + 1)
             elif kind == _LIST:
-                message.setdefault(key, []).extend(_items(value))
+                message.setdefault(key, []).extend(_IN_LIST.findall(value))
+                continue
             elif kind == _END:
                 raise self._error(f"the file ends within the message {name!r}", _CUT)
+            elif kind != _SCALAR:  # a comment
+                continue
+            if key in message:
+                message[key].append(value)
+            else:
+                message[key] = [value]
 
-    def _next(self) -> tuple[int, str, Value]:
+    def _decoded(self, name: str, decoder: Decoder, opening: re.Match[str] | None) -> Any:
+        """What ``decoder`` makes of the message whose opening brace was just read.
+
+        In a file with indented lines most messages repeat an earlier one letter by letter. The
+        first line that may close this one marks a text; if it was a whole message once, it is one
+        again, because only its own letters decide where a message ends.
+        """
+        remembered = self.remembered.setdefault(decoder, {})
+        window, start = self.text, self.at
+        end = -1
+        if opening is not None:
+            margin = window.rfind("\n", max(0, opening.start()), opening.start(1))
+            if margin >= 0:
+                closing = window[margin : opening.start(1)] + "}"
+                end = window.find(closing, start, start + _MAX_BLOCK)
+        if end >= 0:
+            block = window[start:end]
+            if block in remembered:
+                self.at = end + len(closing)
+                return remembered[block]
+        message = self._message(name, {}, 2)
+        try:
+            value = decoder(message)
+        except ValueError as error:
+            raise self._error(f"the {name!r} that ends here: {error}") from None
+        if end >= 0 and self.text is window and self.at == end + len(closing):
+            if len(remembered) >= _MAX_REMEMBERED:
+                remembered.clear()
+            remembered[block] = value
+        return value
+
+    def _next(self) -> tuple[int, str, Any]:
         """Kind, name and value of the next field, for which more text may have to be read."""
         while True:
             found = _FIELD.match(self.text, self.at)
@@ -283,7 +335,3 @@ class _Reader:
 
     def _error(self, reason: str, advice: str = "") -> FormatError:
         return FormatError(self.path, f"line {self._line()}: {reason}", advice)
-
-
-def _items(value: Value) -> list[Value]:
-    return list(_IN_LIST.findall(value)) if isinstance(value, str) else []
