@@ -1,0 +1,162 @@
+"""One process of one side of a comparison of compiled graphs: its executions and their graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ait_llm.core import Problem
+from ait_llm.dumps.model import Dump, Process
+from ait_llm.match.by_fusion.decoding import decode, share_known
+from ait_llm.match.by_fusion.executions import Execution, executions_of, placed_in_program
+from ait_llm.match.by_fusion.fusion import Fusion
+from ait_llm.match.by_fusion.graph import UnfusedGraph
+from ait_llm.match.by_fusion.topology import topology_of
+from ait_llm.match.model import Run, SideName
+
+ENOUGH = 0.8
+"""Share of names that two runs of one model have in common at least."""
+
+
+@dataclass(frozen=True)
+class CompiledSide:
+    """One side of the comparison.
+
+    Attributes:
+        name: golden or mine.
+        dump: what lies there.
+        graphs: graph files of this side, or of the other where this one has none.
+    """
+
+    name: SideName
+    dump: Dump
+    graphs: tuple[UnfusedGraph, ...]
+
+    @property
+    def other(self) -> str:
+        """The other side, in words."""
+        return "the golden" if self.name == "mine" else "my"
+
+
+@dataclass
+class CompiledProcess:
+    """One process.
+
+    Attributes:
+        side: whose it is.
+        process: as the dump has it.
+        problems: what is wrong with its graphs.
+    """
+
+    side: CompiledSide
+    process: Process
+    problems: list[Problem] = field(default_factory=list)
+
+    @cached_property
+    def executions(self) -> Sequence[Execution]:
+        """In the order in which they began."""
+        return executions_of(self.side.dump, self.process)
+
+    @cached_property
+    def models(self) -> Mapping[str, Sequence[Execution]]:
+        """Executions of each compiled graph, in the order in which the graphs first ran."""
+        found: dict[str, list[Execution]] = {}
+        for each in self.executions:
+            found.setdefault(each.model, []).append(each)
+        return found
+
+    @cached_property
+    def graphs(self) -> Mapping[str, UnfusedGraph]:
+        """The graph file of each compiled graph, where there is one."""
+        found = {}
+        for model, executions in self.models.items():
+            graph = self._choose(executions[0])
+            if graph is not None:
+                found[model] = graph
+        return found
+
+    def _choose(self, execution: Execution) -> UnfusedGraph | None:
+        """The graph of the number in the model's name, or the one that explains most operators."""
+        rank = getattr(execution.operations[0], "rank", None)
+        candidates = [
+            graph for graph in self.side.graphs if None in (rank, graph.rank) or graph.rank == rank
+        ]
+        if not candidates:
+            return None
+        numbered = [graph for graph in candidates if graph.number == execution.number is not None]
+        share, graph = _best(numbered, execution)
+        if share < ENOUGH:
+            other = _best(candidates, execution)
+            if other[0] > share:
+                share, graph = other
+        if graph is not None and share < ENOUGH:
+            self.problems.append(
+                Problem(
+                    self.side.name,
+                    f"{graph.title} explains {share:.0%} of the operators of "
+                    f"{execution.model or 'the dump'} only; it is probably of another run",
+                )
+            )
+        return graph
+
+    def number_of(self, model: str) -> int | None:
+        """N of ``graph_{N}``, from the model's name or its graph file."""
+        number = self.models[model][0].number
+        graph = self.graphs.get(model)
+        return number if number is not None or graph is None else graph.number
+
+    def nodes(self, model: str, *, of_fx: bool) -> frozenset[str]:
+        """Names that runs of one model have in common.
+
+        Args:
+            model: a compiled graph of this process.
+            of_fx: names of FX nodes, else names of operators of the graph engine.
+        """
+        graph = self.graphs.get(model)
+        if graph is not None:
+            return graph.fx_nodes if of_fx else frozenset(graph.graph.by_name)
+        return frozenset(each.name for each in self.models[model][0].operations)
+
+    def run(self, execution: Execution, token: int) -> Run:
+        """An execution as a run.
+
+        Args:
+            execution: of this process.
+            token: its place among the executions of the program.
+        """
+        graph = self.graphs.get(execution.model)
+        decoded = tuple(decode(execution.operations, graph)) if graph is not None else ()
+        fusion = Fusion(graph, decoded) if graph is not None else None
+        chains = [each.parts if each.is_fused else () for each in decoded]
+        operations = placed_in_program(execution, token, chains or [()] * len(execution.operations))
+        return Run(
+            self.side.dump.kind,
+            self.process.device,
+            self.process.pid,
+            token,
+            operations,
+            self._first_order[id(execution)],
+            model=topology_of(operations, fusion) if fusion is not None else None,
+            fusion=fusion,
+        )
+
+    @cached_property
+    def _first_order(self) -> Mapping[int, int]:
+        """How many operations ran before each execution."""
+        found, count = {}, 0
+        for each in self.executions:
+            found[id(each)] = count
+            count += len(each.operations)
+        return found
+
+
+def _best(
+    graphs: Sequence[UnfusedGraph], execution: Execution
+) -> tuple[float, UnfusedGraph | None]:
+    """The graph that explains most operators, the first of equals."""
+    shares = [share_known(decode(execution.operations, graph)) for graph in graphs]
+    if not shares:
+        return 0.0, None
+    share = max(shares)
+    return share, graphs[shares.index(share)]

@@ -1,0 +1,210 @@
+"""Which executions of two processes belong together.
+
+Graphs are paired by the names of their nodes, and by their numbers where that leaves a choice;
+executions by how often their graph ran before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ait_llm.core import Problem
+from ait_llm.match.by_fusion.executions import Execution
+from ait_llm.match.by_fusion.process import ENOUGH, CompiledProcess
+from ait_llm.match.model import Run, SideName
+
+_SHOWN = 8  # executions without a partner that are listed one by one
+
+Pair = tuple[Execution, Execution, str]
+
+
+def pair_executions(
+    golden: CompiledProcess, mine: CompiledProcess, steps: Mapping[int, int] | None = None
+) -> tuple[list[tuple[Run, Run, str]], list[Problem]]:
+    """Pair the executions of two processes.
+
+    Args:
+        golden, mine: that belong together.
+        steps: the user's choice, golden token to my token; None to find out.
+
+    Returns:
+        Runs that belong together with the reason, in my order, and what has no partner.
+    """
+    models, problems = _pair_models(golden, mine)
+    pairs = list(_by_step(golden, mine, models))
+    tokens = _tokens(golden.executions, mine.executions, pairs)
+    if steps is not None:
+        pairs, absent = _as_told(golden.executions, mine.executions, tokens, steps)
+        problems += absent
+    else:
+        problems += _without_partner(golden, mine, tokens, pairs)
+    pairs.sort(key=lambda pair: tokens[id(pair[1])])
+    found = []
+    for one, other, reason in pairs:
+        runs = golden.run(one, tokens[id(one)]), mine.run(other, tokens[id(other)])
+        found.append((*runs, reason))
+    return found, problems
+
+
+def _pair_models(
+    golden: CompiledProcess, mine: CompiledProcess
+) -> tuple[list[tuple[str, str]], list[Problem]]:
+    """Compiled graphs that belong together."""
+    of_fx = "fx" in (golden.side.dump.kind, mine.side.dump.kind)
+    left = list(mine.models)
+    pairs: list[tuple[str, str]] = []
+    problems = []
+    # those whose number has its equal first, so that no other graph takes it away
+    numbers = {mine.number_of(model) for model in left}
+    ordered = sorted(golden.models, key=lambda model: golden.number_of(model) not in numbers)
+    for model in ordered:
+        if not left:
+            break
+        number, place = golden.number_of(model), list(golden.models).index(model)
+        nodes = golden.nodes(model, of_fx=of_fx)
+        shares = {each: _share(nodes, mine.nodes(each, of_fx=of_fx)) for each in left}
+        same = [each for each in left if number is not None and mine.number_of(each) == number]
+        near = sorted(left, key=lambda each: (-shares[each], _distance(mine, each, place)))
+        chosen = near[0]
+        if same and (shares[same[0]] >= ENOUGH or shares[chosen] < ENOUGH):
+            chosen = same[0]
+        elif shares[chosen] < ENOUGH:
+            if number is not None and mine.number_of(chosen) is not None:
+                continue  # numbers that differ and names that differ
+            chosen = min(left, key=lambda each: _distance(mine, each, place))
+        if shares[chosen] < ENOUGH:
+            problems.append(
+                Problem(
+                    "both",
+                    f"golden {model or 'graph'} and my {chosen or 'graph'} have "
+                    f"{shares[chosen]:.0%} of their names in common only; are they of the same "
+                    "model?",
+                )
+            )
+        pairs.append((model, chosen))
+        left.remove(chosen)
+    return pairs, problems
+
+
+def _distance(process: CompiledProcess, model: str, place: int) -> int:
+    return abs(list(process.models).index(model) - place)
+
+
+def _share(golden: frozenset[str], mine: frozenset[str]) -> float:
+    """Share of names in common, of the side with fewer: not every node is in every dump."""
+    fewer = min(len(golden), len(mine))
+    return len(golden & mine) / fewer if fewer else 0.0
+
+
+def _by_step(
+    golden: CompiledProcess, mine: CompiledProcess, models: Sequence[tuple[str, str]]
+) -> Iterator[Pair]:
+    """Executions of equal number within their graph."""
+    if len(golden.executions) == len(mine.executions) == 1 == len(models):
+        # folders that the user named belong together whatever their numbers say
+        yield golden.executions[0], mine.executions[0], "the only execution of each side"
+        return
+    shift = _shift(golden, mine)
+    for one, other in models:
+        by_step: dict[int, list[Execution]] = {}
+        for execution in mine.models[other]:
+            by_step.setdefault(execution.step, []).append(execution)
+        for execution in golden.models[one]:
+            partners = by_step.get(execution.step + shift)
+            if partners:
+                partner = partners.pop(0)
+                yield execution, partner, _reason(execution, partner)
+
+
+def _reason(golden: Execution, mine: Execution) -> str:
+    if golden.title == mine.title:
+        return golden.title
+    return f"golden {golden.title} and my {mine.title}"
+
+
+def _shift(golden: CompiledProcess, mine: CompiledProcess) -> int:
+    """What to add to a golden step to get mine.
+
+    Old versions of torchair count from 1 in the folders of FX nodes, and readers take that away.
+    A graph engine of that time may have counted from 1 as well; its folders do not tell.
+    """
+    first = [min(each.step for each in side.executions) for side in (golden, mine)]
+    old = [any(each.counted_from for each in side.executions) for side in (golden, mine)]
+    if old[0] and not old[1] and first == [0, 1]:
+        return 1
+    if old[1] and not old[0] and first == [1, 0]:
+        return -1
+    return 0
+
+
+def _tokens(
+    golden: Sequence[Execution], mine: Sequence[Execution], pairs: Sequence[Pair]
+) -> dict[int, int]:
+    """Place of each execution in the program: prefill 0, then each decode step.
+
+    Executions that belong together have one number, also where a side lacks some before them.
+    """
+    partners = {id(one): other for one, other, _ in pairs}
+    paired = {id(other) for _, other, _ in pairs}
+    places = {id(each): place for place, each in enumerate(mine)}
+    tokens: dict[int, int] = {}
+    count = 0
+    for execution in golden:
+        partner = partners.get(id(execution))
+        if partner is not None:
+            for each in mine[: places[id(partner)]]:
+                if id(each) not in tokens and id(each) not in paired:
+                    tokens[id(each)] = count
+                    count += 1
+            tokens[id(partner)] = count
+        tokens[id(execution)] = count
+        count += 1
+    for each in mine:
+        if id(each) not in tokens:
+            tokens[id(each)] = count
+            count += 1
+    return tokens
+
+
+def _as_told(
+    golden: Sequence[Execution],
+    mine: Sequence[Execution],
+    tokens: Mapping[int, int],
+    steps: Mapping[int, int],
+) -> tuple[list[Pair], list[Problem]]:
+    at = [{tokens[id(each)]: each for each in side} for side in (golden, mine)]
+    names: tuple[SideName, SideName] = ("golden", "mine")
+    pairs: list[Pair] = []
+    problems = []
+    for wanted in steps.items():
+        for name, known, step in zip(names, at, wanted, strict=True):
+            if step not in known:
+                problems.append(Problem(name, f"step {step} was not captured"))
+        if wanted[0] in at[0] and wanted[1] in at[1]:
+            pairs.append((at[0][wanted[0]], at[1][wanted[1]], "given step map"))
+    return pairs, problems
+
+
+def _without_partner(
+    golden: CompiledProcess,
+    mine: CompiledProcess,
+    tokens: Mapping[int, int],
+    pairs: Sequence[Pair],
+) -> list[Problem]:
+    paired = {id(execution) for pair in pairs for execution in pair[:2]}
+    problems = []
+    for process in (golden, mine):
+        left = [each for each in process.executions if id(each) not in paired]
+        for each in left[:_SHOWN]:
+            problems.append(
+                Problem(
+                    process.side.name,
+                    f"{each.title} (token {tokens[id(each)]}, {len(each.operations)} operations) "
+                    f"has no counterpart on {process.side.other} side",
+                )
+            )
+        if len(left) > _SHOWN:
+            more = len(left) - _SHOWN
+            text = f"{more} more executions have no counterpart on {process.side.other} side"
+            problems.append(Problem(process.side.name, text))
+    return problems
