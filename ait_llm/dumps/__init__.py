@@ -9,6 +9,7 @@ from ait_llm.dumps.io_table import IoRow, IoTable, IoTensor, read_io_table
 from ait_llm.dumps.kinds import kinds, open_dump
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.model import Dump, Kernel, Loss, Operation, Process, Tensor, TopologyFile
+from ait_llm.dumps.ptdbg import PtdbgDump
 from ait_llm.dumps.torch_modules import TorchDump
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Loss",
     "Operation",
     "Process",
+    "PtdbgDump",
     "Row",
     "Tensor",
     "TopologyFile",

@@ -22,13 +22,18 @@ from ait_llm.dumps.model import Phase
 _KEPT_BYTES = 4 << 20
 
 
+_Side = tuple[ApiTensor, ...]
+_Sides = tuple[_Side, _Side]
+
+
 @dataclass(slots=True)
 class _Record:
-    """A decoded record, and its leaves once they were asked for."""
+    """A decoded record, and its leaves and tensors once they were asked for."""
 
     length: int
     decoded: Any
     values: tuple[ApiValue, ...] | None = None
+    sides: _Sides | None = None
 
 
 class ApiFile:
@@ -94,6 +99,20 @@ class ApiFile:
             place = self.place
             record.values = tuple(values_of(name, record.decoded, place.data_folder, place.path))
         return record.values
+
+    def tensors(self, name: str, offset: int, length: int) -> _Sides:
+        """The inputs and outputs of a record that are tensors."""
+        values = self.values(name, offset, length)
+        record = self._kept[offset]
+        if record.sides is None:
+            inputs: list[ApiTensor] = []
+            outputs: list[ApiTensor] = []
+            for value in values:
+                if value.is_tensor:
+                    side = inputs if value.role == "in" else outputs
+                    side.append(ApiTensor(value, len(side), self.root))
+            record.sides = tuple(inputs), tuple(outputs)
+        return record.sides
 
     def _keep(self, offset: int, record: _Record) -> None:
         replaced = self._kept.pop(offset, None)
@@ -207,30 +226,31 @@ class ApiCall:
     @property
     def tensors(self) -> tuple[ApiTensor, ...]:
         """All tensors, inputs before outputs."""
-        return (*self.inputs, *self.outputs)
+        inputs, outputs = self._sides
+        return (*inputs, *outputs)
 
     @property
     def inputs(self) -> tuple[ApiTensor, ...]:
         """Arguments and parameters; the gradients that arrive in a backward call."""
-        return self._tensors("in")
+        return self._sides[0]
 
     @property
     def outputs(self) -> tuple[ApiTensor, ...]:
         """Results; the gradients that leave a backward call; gradients of parameters."""
-        return self._tensors("out")
+        return self._sides[1]
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """Which of before and after were captured."""
-        roles = {value.role for value in self.values if value.is_tensor}
-        found: tuple[tuple[str, Phase], ...] = (("in", "before"), ("out", "after"))
-        return tuple(phase for role, phase in found if role in roles)
+        inputs, outputs = self._sides
+        found: tuple[tuple[_Side, Phase], ...] = ((inputs, "before"), (outputs, "after"))
+        return tuple(phase for side, phase in found if side)
 
     @property
     def kernels(self) -> tuple[()]:
         """API captures know no kernels."""
         return ()
 
-    def _tensors(self, role: str) -> tuple[ApiTensor, ...]:
-        found = [value for value in self.values if value.is_tensor and value.role == role]
-        return tuple(ApiTensor(each, index, self._file.root) for index, each in enumerate(found))
+    @property
+    def _sides(self) -> _Sides:
+        return self._file.tensors(self.name, self._offset, self._length)

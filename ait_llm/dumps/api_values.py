@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -290,7 +290,7 @@ class ApiTensor:
         return load(Path(contained_file(self._file(), self.root)))
 
 
-def values_of(name: str, record: Any, data_folder: Path, json_file: Path) -> Iterator[ApiValue]:
+def values_of(name: str, record: Any, data_folder: Path, json_file: Path) -> list[ApiValue]:
     """Every leaf of a record: arguments by position, by name, parameters, then results.
 
     Args:
@@ -302,46 +302,43 @@ def values_of(name: str, record: Any, data_folder: Path, json_file: Path) -> Ite
     Raises:
         FormatError: containers are nested too deeply, or a file's name leads out of the folder.
     """
+    found: list[ApiValue] = []
 
     def walk(
-        section: Section, role: Role, value: Any, keys: tuple[int | str, ...], keyword: bool
-    ) -> Iterator[ApiValue]:
+        section: Section, role: Role, value: Any, keys: tuple[int | str, ...], keyword: bool = False
+    ) -> None:
         if len(keys) > MAX_DEPTH:
             raise FormatError(json_file, f"{name} is nested deeper than {MAX_DEPTH} levels")
-        if isinstance(value, list) and value:
+        file = None
+        if isinstance(value, dict) and value:
+            if not _is_leaf(value):
+                for key, each in value.items():
+                    walk(section, role, each, (*keys, key), keyword)
+                return
+            if "data_name" in value or "class_type" in value:
+                file = _file_of(value, data_folder, json_file)
+        elif isinstance(value, list) and value:
             for index, each in enumerate(value):
-                yield from walk(section, role, each, (*keys, index), keyword)
-        elif isinstance(value, dict) and value and not _is_leaf(value):
-            for key, each in value.items():
-                yield from walk(section, role, each, (*keys, key), keyword)
-        else:
-            file = _file_of(value, data_folder, json_file)
-            yield ApiValue(name, section, keys, role, value, file, keyword)
+                walk(section, role, each, (*keys, index), keyword)
+            return
+        found.append(ApiValue(name, section, keys, role, value, file, keyword))
 
     if name.endswith(".debug"):
-        yield from walk("debug", "out", record, (), False)
-        return
+        walk("debug", "out", record, ())
+        return found
     if not isinstance(record, dict):
         raise FormatError(json_file, f"the record {name} is not an object")
     if "parameters_grad" in name.rsplit(".", 2)[1:]:
         for parameter, gradients in record.items():
             # a list of the one gradient that this call had
             sole = isinstance(gradients, list) and len(gradients) == 1
-            value = gradients[0] if sole else gradients
-            yield from walk("parameters_grad", "out", value, (parameter,), False)
-        return
+            walk("parameters_grad", "out", gradients[0] if sole else gradients, (parameter,))
+        return found
     for key, section, role in _SECTIONS:
-        if key not in record:
-            continue
-        value = record[key]
-        if isinstance(value, list):
-            for index, each in enumerate(value):
-                yield from walk(section, role, each, (index,), False)
-        elif isinstance(value, dict) and not _is_leaf(value):
-            for field_name, each in value.items():
-                yield from walk(section, role, each, (field_name,), key == "input_kwargs")
-        else:
-            yield from walk(section, role, value, (), False)
+        value = record.get(key)
+        if value or (value is None and key in record):  # an empty list is no argument at all
+            walk(section, role, value, (), key == "input_kwargs")
+    return found
 
 
 @lru_cache(maxsize=256)

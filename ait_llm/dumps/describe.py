@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from ait_llm.dumps.api_records import ApiCall
 from ait_llm.dumps.fx_records import FxOperation
 from ait_llm.dumps.model import Dump, Operation, Tensor
+from ait_llm.dumps.ptdbg import PtdbgCall
 from ait_llm.errors import FormatError
 from ait_llm.formats import format_name
 
 # Operations whose users know them by name.
-_NAMED = (ApiCall, FxOperation)
+_NAMED = (ApiCall, FxOperation, PtdbgCall)
 
 
 @dataclass(frozen=True, slots=True)
