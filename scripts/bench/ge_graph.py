@@ -2,7 +2,7 @@
 
     python scripts/bench/ge_graph.py [--megabytes 200] [--form txt|pbtxt] [--whole]
 
-The file repeats a graph that torchair wrote, each time with other names of operators and FX tensors.
+The file repeats a graph that torchair wrote, each time with other names of operators and tensors.
 Every way of reading runs in a process of its own: processor time, and the most memory that it held
 beyond what its imports took.
 """
