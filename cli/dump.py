@@ -85,7 +85,8 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     help="What to capture, one or more words. 'onnx' converts the topology of 'model' and 'layer'; "
     "'stats' writes statistics of each tensor instead of its data. The torch types capture any "
     "PyTorch program: its modules ('torch'), statistics instead of data ('torch-stats'), and every "
-    "aten operator ('torch-op').  [default: tensor]",
+    "aten operator ('torch-op'). 'fx' captures every node of the graphs that torch.compile makes, "
+    "run operator by operator.  [default: tensor]",
 )
 @click.option("-sd", "--only-save-desc", is_flag=True, help="Write descriptions without data.")
 @click.option(
@@ -107,7 +108,8 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     show_default=True,
     callback=_steps,
     metavar="FIRST,LAST,...",
-    help="Tokens to capture, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7; 'all' is every token.",
+    help="Tokens to capture, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7; 'all' is every token. "
+    "With fx: executions of each graph.",
 )
 @click.option(
     "-child",
@@ -135,7 +137,8 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     callback=_names,
     metavar="PREFIX,...",
     help="Only operations whose type starts so, in any case: 'self' is SelfAttentionOperation. "
-    "With torch types: only modules whose class starts so.",
+    "With torch types: only modules whose class starts so; with fx: only nodes whose target does, "
+    "such as mm or aten.mm.",
 )
 @click.option(
     "-tiling", "--save-tiling", "tiling", is_flag=True, help="Save tiling data of kernels."

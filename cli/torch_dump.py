@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from ait_llm.cli.params import ListOption, comma_list
 from ait_llm.cli.torch_text import describe_torch_plan
 from ait_llm.core import StepRange
-from ait_llm.dump.inject.settings import TORCH_TYPES, TorchSettings
+from ait_llm.dump.inject.settings import FX_TYPE, TORCH_TYPES, TorchSettings
 from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
 from ait_llm.dump.torch_summary import TorchSummary
 from ait_llm.errors import IncompleteError, UsageError
@@ -26,6 +26,8 @@ TORCH_OPTIONS = ("module_names", "layers", "weights", "warmup", "verify_observer
 _ATB_OPTIONS = (
     "operation_ids", "with_children", "save_time", "tiling", "probe_lib", "dedupe", "min_free"
 )  # fmt: skip
+# Compiled graphs have no modules, and what is saved of them is data.
+_NOT_FX = (*TORCH_OPTIONS, "only_save_desc", "device", "queue_size")
 _INSTEAD = {"operation_ids": "; select modules with --module-name or --layers"}
 
 
@@ -101,7 +103,7 @@ def uses_torch(ctx: click.Context, types: Sequence[str]) -> bool:
     others = [name for name in types if name not in TORCH_TYPES]
     if torch_types and others:
         raise UsageError(
-            f"--type {' '.join(types)}: {', '.join(torch_types)} captures PyTorch modules and "
+            f"--type {' '.join(types)}: {', '.join(torch_types)} captures PyTorch and "
             f"{', '.join(others)} captures ATB; run once for each kind, with an output of its own"
         )
     foreign, kind = (_ATB_OPTIONS, "ATB") if torch_types else (TORCH_OPTIONS, "torch")
@@ -113,6 +115,15 @@ def uses_torch(ctx: click.Context, types: Sequence[str]) -> bool:
             raise UsageError(
                 f"{param.opts[-1]} is for {kind} types, not for --type {' '.join(types)}"
                 + _INSTEAD.get(param.name, "")
+            )
+        if (
+            FX_TYPE in types
+            and param.name in _NOT_FX
+            and ctx.get_parameter_source(param.name) is not ParameterSource.DEFAULT
+        ):
+            raise UsageError(
+                f"{param.opts[-1]} is not for --type {' '.join(types)}, which captures compiled "
+                "graphs; select executions with -er and targets with -opname"
             )
     return bool(torch_types)
 

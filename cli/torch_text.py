@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ait_llm.cli.dump_text import MANY_PROCESSES, ending, step_ranges, table
 from ait_llm.cli.numbers import counted, human_bytes, ranges
@@ -35,21 +35,28 @@ def describe_torch_plan(plan: TorchDumpPlan) -> str:
 
 
 def _what(settings: TorchSettings) -> Iterator[str]:
+    if settings.is_fx:
+        yield f"{_sides(settings)} of every node of compiled graphs, run operator by operator"
+        return
     content = ["tensors"] if settings.data else ["descriptions"] if settings.descriptions else []
     content += ["statistics"] if settings.statistics else []
-    sides = " and ".join(
-        name
-        for name, wanted in (("inputs", settings.inputs), ("outputs", settings.outputs))
-        if wanted
-    )
     levels = (("modules", settings.modules), ("operators", settings.operators))
     what = " and ".join(name for name, wanted in levels if wanted)
-    yield f"{' and '.join(content)} of {sides} of {what}"
+    yield f"{' and '.join(content)} of {_sides(settings)} of {what}"
     if settings.weights:
         yield "weights"
 
 
+def _sides(settings: TorchSettings) -> str:
+    sides = (("inputs", settings.inputs), ("outputs", settings.outputs))
+    return " and ".join(name for name, wanted in sides if wanted)
+
+
 def _selection(settings: TorchSettings) -> str:
+    if settings.is_fx:
+        if settings.type_prefixes:
+            return "targets starting with " + " or ".join(settings.type_prefixes)
+        return "all graphs of torch.compile"
     wanted = []
     if settings.type_prefixes:
         wanted.append("of classes starting with " + " or ".join(settings.type_prefixes))
@@ -73,7 +80,7 @@ def describe_torch_summary(summary: TorchSummary) -> str:
         lines.append(
             (
                 "total",
-                f"{_calls(summary.total('modules'), summary.total('operators'))}, "
+                f"{_calls(summary.processes)}, "
                 f"{counted(summary.total('tensors'), 'tensor')}, "
                 f"{human_bytes(summary.total('bytes'))}; tokens {ranges(summary.steps) or 'none'}",
             )
@@ -104,7 +111,7 @@ def _process(process: TorchProcess) -> str:
         state = "still running" if process.running else "NOT SEALED"
     return (
         f"{process.pid} on {process.device}: tokens {ranges(sorted(process.steps)) or 'none'}, "
-        f"{_calls(process.modules, process.operators)}, {_content(process)}; {state}"
+        f"{_calls([process])}, {_content(process)}; {state}"
     )
 
 
@@ -118,8 +125,11 @@ def _content(process: TorchProcess) -> str:
     )
 
 
-def _calls(modules: int, operators: int) -> str:
-    texts = [counted(modules, "module call")]
+def _calls(processes: Sequence[TorchProcess]) -> str:
+    operators = sum(process.operators for process in processes)
+    if processes and all(process.is_fx for process in processes):
+        return counted(operators, "node")
+    texts = [counted(sum(process.modules for process in processes), "module call")]
     if operators:
         texts.append(counted(operators, "operator call"))
     return ", ".join(texts)

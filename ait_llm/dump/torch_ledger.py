@@ -39,6 +39,7 @@ class TorchProcess:
         outside: calls of modules that belong to no call of their model, and are not recorded.
         end: how the process ended, None while its ledger is not sealed.
         damaged_lines: lines that are not JSON objects.
+        is_fx: it recorded the nodes of compiled graphs; ``operators`` counts them.
     """
 
     path: Path
@@ -62,6 +63,7 @@ class TorchProcess:
     last_call: str | None = None
     end: str | None = None
     damaged_lines: int = 0
+    is_fx: bool = False
 
     @property
     def sealed(self) -> bool:
@@ -132,12 +134,16 @@ def read_torch_ledger(path: Path, run: str) -> TorchProcess | None:
 
 def _open(path: Path, header: Mapping[str, Any], run: str) -> TorchProcess | None:
     options = header.get("options")
-    if header.get("producer") != "torch" or not isinstance(options, dict):
+    if header.get("producer") not in ("torch", "fx") or not isinstance(options, dict):
         return None
     if options.get("run", "") != run:
         return None
     return TorchProcess(
-        path, str(header.get("device", "")), number(header, "pid"), str(header.get("host", ""))
+        path,
+        str(header.get("device", "")),
+        number(header, "pid"),
+        str(header.get("host", "")),
+        is_fx=header.get("producer") == "fx",
     )
 
 
@@ -158,7 +164,7 @@ def _add_call(record: TorchProcess, line: Mapping[str, Any]) -> None:
         record.weights += tensors
     else:
         # Operators are named as in torch.ops, with dots; classes of modules have none.
-        if "." in kind:
+        if record.is_fx or "." in kind:
             record.operators += 1
         else:
             record.modules += 1

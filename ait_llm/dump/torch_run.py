@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from ait_llm.dump.fx_summary import no_graphs
 from ait_llm.dump.inject.channel import Report, read_reports
 from ait_llm.dump.inject.settings import TorchSettings, injection_environment
 from ait_llm.dump.torch_ledger import TorchProcess, read_torch_ledger
@@ -88,6 +89,7 @@ def run_torch_dump(
         environment = injection_environment(settings, environ, channel)
         exit_code = run_command(plan.words, environment, output)
         reports = list(read_reports(channel))
+    why_nothing = no_graphs if settings.is_fx else nothing_captured
     observation = None
     if settings.observe and any(report.event == "output" for report in reports):
         observation = _verify(plan, environ, (exit_code, _outputs(reports)))
@@ -107,7 +109,7 @@ def run_torch_dump(
         dump_dir=settings.dump_dir,
         processes=tuple(processes),
         problems=(
-            *nothing_captured(settings, exit_code, reports, processes),
+            *why_nothing(settings, exit_code, reports, processes),
             *torch_losses(processes),
             *problems,
         ),

@@ -24,6 +24,7 @@ from torch.nn.modules.module import (
 )
 
 from ait_llm.dump.inject.channel import report
+from ait_llm.dump.inject.compile_calls import capture_compiled
 from ait_llm.dump.inject.compiled import watch_compiled_modules
 from ait_llm.dump.inject.models import (
     generating_models,
@@ -248,9 +249,13 @@ def capture_options(settings: TorchSettings) -> CaptureOptions:
 
 
 def start_from_environment() -> None:
-    """Install the finder with the settings that the launcher put into the environment.
+    """Install the capture with the settings that the launcher put into the environment.
 
     Raises:
         UsageError: the settings are damaged.
     """
-    RootFinder(TorchSettings.from_json(os.environ[VARIABLE])).install()
+    settings = TorchSettings.from_json(os.environ[VARIABLE])
+    if settings.is_fx:
+        capture_compiled(settings)
+    else:
+        RootFinder(settings).install()

@@ -11,7 +11,8 @@ from pathlib import Path
 from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
 
-TORCH_TYPES = ("torch", "torch-stats", "torch-op")
+FX_TYPE = "fx"
+TORCH_TYPES = ("torch", "torch-stats", "torch-op", FX_TYPE)
 """What ``--type`` calls the captures of PyTorch programs."""
 
 VARIABLE = "AIT_TORCH_CAPTURE"
@@ -66,11 +67,23 @@ class TorchSettings:
         for name in self.types:
             if name not in TORCH_TYPES:
                 raise UsageError(f"unknown torch type {name!r}; known: {', '.join(TORCH_TYPES)}")
+        if self.is_fx and len(self.types) > 1:
+            others = " ".join(name for name in self.types if name != FX_TYPE)
+            raise UsageError(
+                f"--type fx runs compiled graphs operator by operator, and {others} hooks modules, "
+                "whose hooks compiled graphs leave out; run once for each, with an output of its "
+                "own"
+            )
         for name in self.module_names:
             try:
                 re.compile(name.removeprefix("re:") if name.startswith("re:") else "")
             except re.error as error:
                 raise UsageError(f"module pattern {name!r}: {error}") from error
+
+    @property
+    def is_fx(self) -> bool:
+        """True if the graphs of torch.compile are recorded, in place of modules."""
+        return FX_TYPE in self.types
 
     @property
     def modules(self) -> bool:

@@ -34,7 +34,9 @@ PAIRS = st.lists(
     steps=PAIRS,
     layers=PAIRS,
     names=st.lists(st.text(max_size=8).filter(lambda text: not text.startswith("re:"))).map(tuple),
-    types=st.sets(st.sampled_from(TORCH_TYPES), min_size=1).map(tuple),
+    types=st.sets(st.sampled_from(TORCH_TYPES), min_size=1)
+    .filter(lambda types: types == {"fx"} or "fx" not in types)  # fx is captured alone
+    .map(tuple),
     device=st.none() | st.integers(0, 99),
     flags=st.lists(st.booleans(), min_size=6, max_size=6),
 )

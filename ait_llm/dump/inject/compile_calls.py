@@ -1,0 +1,82 @@
+"""Calls of torch.compile in a program that does not know of the capture get its backend."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from ait_llm.dump.fx.options import FxOptions
+from ait_llm.dump.fx_backend import Backend, backend_of
+from ait_llm.dump.inject.channel import report
+from ait_llm.dump.inject.settings import TorchSettings
+
+
+def capture_compiled(settings: TorchSettings) -> None:
+    """Give every later call of ``torch.compile`` the backend that captures.
+
+    ``module.compile()`` and decorators come by there too. The backend, mode and options that the
+    program asked for are left out: they are about what is not run.
+
+    Raises:
+        UsageError: the output cannot be written.
+    """
+    compile_call = torch.compile
+    backend = _reporting(backend_of(fx_options(settings)))
+    reports: list[str] = []
+
+    @functools.wraps(compile_call)
+    def compile_and_capture(model: Any = None, **options: Any) -> Any:
+        wanted = options.get("backend", "inductor")
+        if wanted is not backend:
+            report("compile", backend=_name(wanted))
+            reports.append(_name(wanted))
+        if not options.get("disable"):
+            options["backend"] = backend
+            options.pop("mode", None)
+            options.pop("options", None)
+        return compile_call(model, **options)
+
+    torch.compile = compile_and_capture
+    atexit.register(lambda: report("end", compile_calls=len(reports), dynamo=_uses_dynamo()))
+
+
+def fx_options(settings: TorchSettings) -> FxOptions:
+    """The settings in the form that the capture itself takes."""
+    return FxOptions(
+        output=settings.output,
+        steps=settings.steps,
+        targets=tuple(
+            pattern
+            for prefix in settings.type_prefixes
+            for pattern in (f"{prefix}*", f"aten.{prefix}*")
+        ),
+        inputs=settings.inputs,
+        outputs=settings.outputs,
+        run=settings.run,
+    )
+
+
+def _reporting(backend: Backend) -> Backend:
+    """The backend, telling the launcher of each graph."""
+
+    def capture(module: GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+        report("graph", nodes=len(module.graph.nodes))
+        return backend(module, inputs, **options)
+
+    return capture
+
+
+def _name(backend: Any) -> str:
+    return backend if isinstance(backend, str) else str(getattr(backend, "__name__", "custom"))
+
+
+def _uses_dynamo() -> bool:
+    """True if graphs were made past ``torch.compile``, by ``torch._dynamo.optimize`` perhaps."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["frames"]["ok"])
