@@ -15,6 +15,7 @@ import click
 
 from ait_llm.cli.params import absolute_path
 from ait_llm.cli.progress import ProgressLine
+from ait_llm.compare.api.difference_report import analyze_differences
 from ait_llm.compare.api.outcome import Outcome, PairOutcome
 from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.run import FORMATS, compare_api_dumps
@@ -81,6 +82,14 @@ _OPTIONS = (
         help="API level: lines 'name of mine: name of golden' for what no name matches.",
     ),
     click.option(
+        "-da",
+        "--diff-analyze",
+        "--diff_analyze",
+        "diff_analyze",
+        is_flag=True,
+        help="API level: find the first call that differs over all ranks; json files, no tables.",
+    ),
+    click.option(
         "--table-style",
         type=click.Choice(["manual", "release"]),
         default="manual",
@@ -96,7 +105,7 @@ class ApiRequest:
 
     Attributes:
         input_file: the manual's ``compare.json``.
-        stack, compare_only, fuzzy, highlight: as the options are called.
+            stack, compare_only, fuzzy, highlight, diff_analyze: as the options are called.
         data_mapping: a yaml file.
         table_style: ``manual`` or ``release``.
     """
@@ -107,6 +116,7 @@ class ApiRequest:
     fuzzy: bool
     highlight: bool
     data_mapping: Path | None
+    diff_analyze: bool
     table_style: Any
 
 
@@ -159,6 +169,8 @@ def compare_api(
     if request.fuzzy and request.data_mapping is not None:
         raise UsageError("-dm says which rows belong together; leave out -f")
     options = _options(request, default_jobs() if jobs is None else jobs)
+    if request.diff_analyze:
+        return _first_difference(golden, mine, output, options, as_json, allow_skip)
     with ProgressLine() as progress:
         done = 0
 
@@ -177,6 +189,30 @@ def compare_api(
     if as_json:
         click.echo(json.dumps(_as_dict(outcome, code)))
     click.echo("\n".join(_lines(outcome, code)), err=as_json)
+    return code
+
+
+def _first_difference(
+    golden: Path, mine: Path, output: Path, options: ApiOptions, as_json: bool, allow_skip: bool
+) -> int:
+    found = analyze_differences(mine, golden, output, _free_stamp(output), options)
+    lines = [
+        f"rank {each.rank}: the first difference is in {each.name}: {each.why}"
+        for each in found.first
+    ]
+    ranks = "1 rank" if found.looked_at == 1 else f"{found.looked_at} ranks"
+    lines = lines or [f"no call differs ({ranks})"]
+    missing = found.outcome.exit_code(allow_skip=allow_skip) == 3
+    code = 1 if found.first else 3 if missing else 0
+    lines += [f"  missing: {problem}" for problem in found.outcome.problems]
+    for pair in found.outcome.pairs:
+        lines += [line for line in _pair_lines(pair) if "not compared" in line]
+        lines += [f"  {path}" for path in pair.files]
+    lines += [f"  {path}" for path in found.outcome.files]
+    if as_json:
+        first = [{"rank": each.rank, "op": each.name, "why": each.why} for each in found.first]
+        click.echo(json.dumps({**_as_dict(found.outcome, code), "first": first}))
+    click.echo("\n".join(lines), err=as_json)
     return code
 
 
