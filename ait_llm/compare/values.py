@@ -22,6 +22,7 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.errors import FormatError
 from ait_llm.formats import load
 from ait_llm.formats.elements import Array, decode
+from ait_llm.formats.ge_values import payload_to_logical
 from ait_llm.formats.layout import stored_shape, to_nd
 from ait_llm.formats.locate import locate
 from ait_llm.formats.names import PLAIN_FORMATS
@@ -253,6 +254,8 @@ def _shaped(raw: Array, payload: Payload) -> Array:
     flat = _elements(raw, dtype, elements)
     if payload.format in PLAIN_FORMATS:
         return flat.reshape(shape)
+    if payload.logical is not None:
+        return payload_to_logical(flat, payload)
     stored = flat.reshape(stored_shape(shape, payload.format, dtype, elements))
     return to_nd(stored, shape, payload.format, dtype)
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from ait_llm.dumps.api_records import ApiCall
 from ait_llm.dumps.fx_records import FxOperation
+from ait_llm.dumps.ge_records import GeOperation
+from ait_llm.dumps.ge_tensors import GeDumpTensor
 from ait_llm.dumps.model import Dump, Operation, Tensor
 from ait_llm.dumps.ptdbg import PtdbgCall
 from ait_llm.errors import FormatError
 from ait_llm.formats import format_name
 
 # Operations whose users know them by name.
-_NAMED = (ApiCall, FxOperation, PtdbgCall)
+_NAMED = (ApiCall, FxOperation, GeOperation, PtdbgCall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ def describe(dump: Dump, *, tensors: bool = False, step: int | None = None) -> I
         if operation.kernels:
             count = len(operation.kernels)
             note = "1 kernel" if count == 1 else f"{count} kernels"
+        if isinstance(operation, GeOperation):
+            note = operation.model_name
         yield _row(operation, note=note)
         if tensors:
             for tensor in operation.tensors:
@@ -81,13 +85,31 @@ def _tensor_row(operation: Operation, tensor: Tensor) -> Row:
     if tensor.ir_name:
         label += f" ({tensor.ir_name})"
     try:
+        dtype, format = _names(tensor)
         return _row(
             operation,
             tensor=label,
-            dtype=tensor.dtype.label,
-            format=format_name(tensor.format),
+            dtype=dtype,
+            format=format,
             shape=",".join(map(str, tensor.shape)),
-            note="" if tensor.has_data else "no data",
+            note=_note(tensor),
         )
     except FormatError as error:
         return _row(operation, tensor=label, note=error.reason)
+
+
+def _names(tensor: Tensor) -> tuple[str, str]:
+    """Names of the element type and the format; dumps of the graph engine have some of their own.
+
+    Raises:
+        FormatError: the tensor's header cannot be read.
+    """
+    if isinstance(tensor, GeDumpTensor):
+        return tensor.type_name, tensor.format_name
+    return tensor.dtype.label, format_name(tensor.format)
+
+
+def _note(tensor: Tensor) -> str:
+    if isinstance(tensor, GeDumpTensor):
+        return tensor.problem or ""
+    return "" if tensor.has_data else "no data"

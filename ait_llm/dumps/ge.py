@@ -19,8 +19,9 @@ from ait_llm.dumps.ge_place import (
     units,
 )
 from ait_llm.dumps.ge_records import GeOperation
-from ait_llm.dumps.kinds import kinds
+from ait_llm.dumps.kinds import explanations, kinds
 from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.errors import FormatError
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +165,18 @@ def _unit_order(unit: Unit) -> tuple[str, int, int]:
 def _open(path: Path) -> GeDump | None:
     place = find_ge_place(path) if path.is_dir() else None
     return None if place is None else GeDump(place)
+
+
+def _explain(path: Path) -> FormatError | None:
+    """Why a folder with graphs and nothing else is no dump."""
+    place = GePlace(path, path)
+    if not path.is_dir() or not (graph_files(place) or build_graph_files(place)):
+        return None
+    return FormatError(
+        path,
+        "holds graphs of the graph engine and no dump",
+        "Set dump_config.enable_dump, and make sure that the model ran on a device",
+    )
+
+
+explanations.append(_explain)

@@ -16,6 +16,9 @@ kinds: Registry[Opener] = Registry("kind of dump")
 # The same for one file, where users of a kind are used to name that.
 file_kinds: Registry[Opener] = Registry("kind of dump in one file")
 
+# Functions that say why a folder is no dump although a user may take it for one.
+explanations: list[Callable[[Path], FormatError | None]] = []
+
 
 def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     """Open what a run left on disk; nothing is read but folder names.
@@ -51,6 +54,9 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     if not dumps and not path.is_dir():
         raise FormatError(path, "is a file, a dump is a folder", "Give the folder it lies in")
     if not dumps:
+        for explain in explanations:
+            if (explanation := explain(path)) is not None:
+                raise explanation
         raise FormatError(
             path,
             "is not a dump; expected the output directory of a run, its ait_dump folder, "

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ait_llm.errors import FormatError
-from ait_llm.formats import atb_bin, npy, safetensors_file, torch_file
+from ait_llm.formats import atb_bin, ge_values, npy, safetensors_file, torch_file
+from ait_llm.formats.ge_file import looks_like_ge, read_ge
 from ait_llm.formats.loaded import LoadedTensor
 
 SUFFIXES = (atb_bin.SUFFIX, npy.SUFFIX, safetensors_file.SUFFIX, *torch_file.SUFFIXES)
@@ -16,8 +17,10 @@ def load(path: Path | str, name: str | None = None) -> LoadedTensor:
     """Load one tensor from a file; the format follows from the suffix and the first bytes.
 
     Args:
-        path: an ATB ``.bin``, ``.npy``, ``.pt``, ``.pth`` or ``.safetensors`` file.
-        name: which tensor, for files that hold several.
+        path: an ATB ``.bin``, ``.npy``, ``.pt``, ``.pth`` or ``.safetensors`` file, or a dump file
+            of the graph engine.
+        name: which tensor, for files that hold several; ``intensor0``, ``outtensor0`` in a dump
+            file of the graph engine.
 
     Raises:
         FormatError: an unknown or damaged file, several tensors and no ``name``, or none of it.
@@ -36,6 +39,10 @@ def load(path: Path | str, name: str | None = None) -> LoadedTensor:
     if suffix in torch_file.SUFFIXES:
         tensors: Mapping[str, LoadedTensor] = torch_file.read_torch(path)
         return tensors[_choose(path, list(tensors), name)]
+    if suffix not in SUFFIXES and looks_like_ge(path):
+        file = read_ge(path)
+        chosen = _choose(path, [tensor.name for tensor in file.tensors], name)
+        return LoadedTensor(ge_values.ge_values(file, file[chosen]), file[chosen].dtype)
     if name:
         raise FormatError(path, f"holds one tensor, not one called {name!r}")
     if suffix == npy.SUFFIX:

@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
-from ait_llm.formats import atb_bin, npy, safetensors_file, torch_file
+from ait_llm.formats import atb_bin, ge_values, npy, safetensors_file, torch_file
+from ait_llm.formats.ge_file import looks_like_ge
 from ait_llm.formats.load import SUFFIXES
 from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_payload import pth_payloads
@@ -17,7 +18,8 @@ def locate(path: Path | str) -> Mapping[str, Payload] | None:
     """Find the tensors of a file without reading them.
 
     Args:
-        path: an ATB ``.bin``, ``.npy``, ``.pt``, ``.pth`` or ``.safetensors`` file.
+        path: an ATB ``.bin``, ``.npy``, ``.pt``, ``.pth`` or ``.safetensors`` file, or a dump file
+            of the graph engine.
 
     Returns:
         Tensors by name, ``""`` for the tensor of a file that holds one; None if the file must be
@@ -33,6 +35,8 @@ def locate(path: Path | str) -> Mapping[str, Payload] | None:
     if suffix == npy.SUFFIX:
         payload = npy.npy_payload(path)
         return None if payload is None else {"": payload}
+    if suffix not in SUFFIXES and looks_like_ge(path):
+        return ge_values.ge_payloads(path)
     if suffix in SUFFIXES or atb_bin.looks_like_atb(path):
         holder, header = atb_bin.resolve_data(path)
         return {"": atb_bin.payload_of(holder, header)}

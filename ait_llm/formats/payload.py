@@ -21,7 +21,8 @@ class Payload:
         shape: dims as recorded; storage dims for private formats.
         format: ATB format code.
         strides: in elements, where the elements are not stored in row-major order.
-        logical: dims that a private format stands for, in files that record both; None elsewhere.
+        logical: dims that a private format stands for, in files that record both; empty if
+            not recorded in such a file, None elsewhere.
         groups: group count of FRACTAL_Z in such files.
         origin: format of the logical dims in such files, None if not recorded.
     """
