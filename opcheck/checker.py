@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -109,10 +109,7 @@ class Checker:
         else:
             if reason := _described(operation.outputs):
                 return [], [Judged(replace(base, reason=reason))]
-            produced = Produced(
-                outputs_of(operation),
-                {t.index: values_of(t) for t in _after(operation) if t.has_data and is_filled(t)},
-            )
+            produced = Produced(outputs_of(operation), _InputsAfter(operation))
         result = run(golden.recover(inputs, _listed(produced), target.params), _golden_arithmetic())
         reused = target.overwritten - set(result.updated_inputs)
         before = "before" in operation.phases
@@ -262,8 +259,30 @@ def _listed(produced: Produced) -> list[torch.Tensor | None]:
     return [produced.outputs.get(index) for index in range(count)]
 
 
-def _after(operation: Operation) -> list[Tensor]:
-    return [t for t in operation.tensors if t.role == "in" and t.phase == "after"]
+class _InputsAfter(Mapping[int, "torch.Tensor"]):
+    """Inputs as they were saved after an operation, read when they are asked for.
+
+    Few operators overwrite any, and weights are large.
+    """
+
+    def __init__(self, operation: Operation) -> None:
+        self._tensors = {
+            tensor.index: tensor
+            for tensor in operation.tensors
+            if tensor.role == "in"
+            and tensor.phase == "after"
+            and tensor.has_data
+            and is_filled(tensor)
+        }
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return values_of(self._tensors[index])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 def _described(tensors: Sequence[Tensor]) -> str:

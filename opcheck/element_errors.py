@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from ait_llm.core import DType
 
@@ -59,62 +60,124 @@ LEVELS: Mapping[DType, Level] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+# Elements at a time: some float64 tensors of them fit into the processor's cache.
+_BLOCK = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of one output's elements; those that the operator leaves undefined have none.
+    """Errors of one output's elements, those that the operator leaves undefined left out.
 
     Attributes:
-        relative: ``|m - g| / |g|``; where ``|g|`` is at most 2**-23, ``|m - g| / 2**-7``. float64,
-            flat, infinite where exactly one side, or the sign, is not finite.
-        absolute: ``|m - g|``, likewise.
-        broken: elements that are not finite on one side only, or differ there.
+        level: what the manual demands of the output's type; None where it has none for it.
         count: elements that the operator defines.
+        broken: how many are not finite on one side only, or differ there.
+        over: how many have a relative error beyond the level's.
+        over_absolute: how many have an absolute error beyond it.
+        max_relative: the largest relative error; 0 of no elements.
+        max_absolute: the largest absolute error.
+        first_bad: flat index of the first element beyond the level, by the kind of error that it
+            limits; None if there is none.
     """
 
-    relative: Tensor
-    absolute: Tensor
-    broken: Tensor
+    level: Level | None
     count: int
+    broken: int = 0
+    over: int = 0
+    over_absolute: int = 0
+    max_relative: float = 0.0
+    max_absolute: float = 0.0
+    first_bad: int | None = None
 
-    def rate(self, level: Level, *, absolute: bool = False) -> float:
-        """Percentage of the defined elements within a level's error; 100 of none."""
-        if not self.count:
-            return 100.0
-        errors = self.absolute if absolute else self.relative
-        return 100.0 * (1 - int((errors > level.error).sum()) / self.count)
+    def rate(self, *, absolute: bool = False) -> float:
+        """Percentage of the elements within the level's error; 100 of none."""
+        over = self.over_absolute if absolute else self.over
+        return 100.0 * (1 - over / self.count) if self.count else 100.0
 
-    def worst(self, *, absolute: bool = False) -> int:
-        """Flat index of the largest error."""
-        return int((self.absolute if absolute else self.relative).argmax())
 
-    def largest(self, *, absolute: bool = False) -> float:
-        """The largest error; 0 of no elements."""
-        errors = self.absolute if absolute else self.relative
-        return float(errors.max()) if errors.numel() else 0.0
+_known: WeakKeyDictionary[Output, Errors] = WeakKeyDictionary()
 
 
 def errors_of(output: Output) -> Errors:
-    """The errors of an output's elements."""
+    """The errors of an output's elements by the level of its type."""
+    if output not in _known:
+        _known[output] = _errors_of(output)
+    return _known[output]
+
+
+def level_of(output: Output) -> Level | None:
+    """What the manual demands of the output under test."""
+    name = str(output.mine.dtype).removeprefix("torch.")
+    return next((level for dtype, level in LEVELS.items() if dtype.torch_name == name), None)
+
+
+def _errors_of(output: Output) -> Errors:
     import torch
 
     golden, mine = output.golden.reshape(-1), output.mine.reshape(-1)
+    defined = None if output.defined is None else output.defined.reshape(-1)
+    count = golden.numel() if defined is None else int(defined.sum())
+    level = level_of(output)
+    sums = Errors(level, count)
+    for start in range(0, golden.numel(), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        g, m = golden[block], mine[block]
+        if g.dtype == m.dtype and _can_compare(g) and torch.equal(g, m):
+            continue
+        relative, absolute, broken = errors_between(g, m)
+        if defined is not None:
+            ignored = ~defined[block]
+            relative.masked_fill_(ignored, 0.0)
+            absolute.masked_fill_(ignored, 0.0)
+            broken &= ~ignored
+        sums = _add(sums, start, relative, absolute, int(broken.sum()))
+    return sums
+
+
+def _can_compare(values: Tensor) -> bool:
+    """Torch has no equality for 8-bit floats."""
+    return not values.dtype.is_floating_point or values.dtype.itemsize > 1
+
+
+def _add(sums: Errors, start: int, relative: Tensor, absolute: Tensor, broken: int) -> Errors:
+    over, over_absolute, first = sums.over, sums.over_absolute, sums.first_bad
+    if sums.level is not None:
+        far, far_absolute = relative > sums.level.error, absolute > sums.level.error
+        over, over_absolute = over + int(far.sum()), over_absolute + int(far_absolute.sum())
+        bad = far_absolute if sums.level.absolute else far
+        if first is None and bool(bad.any()):
+            first = start + int(bad.int().argmax())
+    return replace(
+        sums,
+        broken=sums.broken + broken,
+        over=over,
+        over_absolute=over_absolute,
+        max_relative=max(sums.max_relative, float(relative.max())),
+        max_absolute=max(sums.max_absolute, float(absolute.max())),
+        first_bad=first,
+    )
+
+
+def errors_between(golden: Tensor, mine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Relative and absolute errors of each element, and where they are broken.
+
+    The relative error is ``|m - g| / |g|``; where ``|g|`` is at most 2**-23, ``|m - g| / 2**-7``.
+    Both are float64, and infinite where exactly one side, or the sign, is not finite; those
+    elements are the broken ones.
+    """
+    import torch
+
     g, m = golden.double(), mine.double()
     same = (g == m) | (torch.isnan(g) & torch.isnan(m))
     if golden.dtype == mine.dtype and not golden.dtype.is_floating_point:
         same = golden == mine  # float64 cannot tell all int64 apart
     broken = ~same & ~(torch.isfinite(g) & torch.isfinite(m))
-    absolute = (m - g).abs()
-    absolute = torch.where(broken, torch.inf, absolute).masked_fill(same, 0.0)
+    absolute = m.sub_(g).abs_() if mine.dtype != torch.float64 else (m - g).abs()
+    absolute = absolute.masked_fill_(broken, torch.inf).masked_fill_(same, 0.0)
     size = g.abs()
-    relative = absolute / torch.where(size > TINY_GOLDEN, size, TINY_DIVISOR)
-    relative = torch.where(broken, torch.inf, relative).masked_fill(same, 0.0)
-    count = golden.numel()
-    if output.defined is not None:
-        ignored = ~output.defined.reshape(-1)
-        relative, absolute = relative.masked_fill(ignored, 0.0), absolute.masked_fill(ignored, 0.0)
-        broken = broken & ~ignored
-        count -= int(ignored.sum())
-    return Errors(relative, absolute, broken, count)
+    relative = absolute / size.masked_fill_(~(size > TINY_GOLDEN), TINY_DIVISOR)
+    relative = relative.masked_fill_(broken, torch.inf).masked_fill_(same, 0.0)
+    return relative, absolute, broken
 
 
 def cosine_similarity(output: Output) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import AitError
 from ait_llm.opcheck.cases import REFUSALS, evaluate, first_line
-from ait_llm.opcheck.element_errors import LEVELS, cosine_similarity, errors_of, kl_divergence
+from ait_llm.opcheck.element_errors import cosine_similarity, errors_of, kl_divergence
 from ait_llm.opcheck.outcome import Checked
 from ait_llm.opcheck.standards import Computation, Judgement, Output, Standard
 
@@ -222,13 +222,12 @@ def _misfit(golden: Tensor, mine: Tensor) -> str:
 def measured(base: Checked, output: Output, metrics: Sequence[str]) -> Checked:
     """The manual's columns for one output; empty for types that the manual has no level for."""
     errors = errors_of(output)
-    name = str(output.mine.dtype).removeprefix("torch.")
-    level = next((level for dtype, level in LEVELS.items() if dtype.torch_name == name), None)
-    rate = None if level is None else errors.rate(level, absolute=level.absolute)
-    checked = replace(base, rate=rate, max_relative=errors.largest())
+    level = errors.level
+    rate = None if level is None else errors.rate(absolute=level.absolute)
+    checked = replace(base, rate=rate, max_relative=errors.max_relative)
     if "abs" in metrics:
-        abs_rate = None if level is None else errors.rate(level, absolute=True)
-        checked = replace(checked, abs_rate=abs_rate, max_absolute=errors.largest(absolute=True))
+        abs_rate = None if level is None else errors.rate(absolute=True)
+        checked = replace(checked, abs_rate=abs_rate, max_absolute=errors.max_absolute)
     if "cos_sim" in metrics:
         checked = replace(checked, cosine=cosine_similarity(output))
     if "kl" in metrics:

@@ -22,7 +22,7 @@ from ait_llm.opcheck.golden.base import (
     golden_op,
 )
 from ait_llm.opcheck.golden.layout import nz_to_nd
-from ait_llm.opcheck.golden.linear import integer_matmul
+from ait_llm.opcheck.golden.products import integer_matmul
 from ait_llm.opcheck.golden.quantise import INT8_MAX
 from ait_llm.opcheck.golden.shapes import F16, F32, I8, I64, check_count, check_dtypes, check_shape
 from ait_llm.opcheck.golden.support import bool_param, enum_param, refused, tensor_at

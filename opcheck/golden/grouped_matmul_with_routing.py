@@ -11,7 +11,7 @@ from torch import Tensor
 from ait_llm.core import FORMAT_ND, DType, TensorDesc
 from ait_llm.opcheck.golden.base import Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.layout import nz_to_nd
-from ait_llm.opcheck.golden.linear import integer_matmul
+from ait_llm.opcheck.golden.products import integer_matmul, wide_matmul
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -117,7 +117,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
             factor = (row_scale[indices] if up else row_scale)[own]
             parts.append(part * factor.unsqueeze(-1) * column_scale[expert])
         else:
-            parts.append(arithmetic.widen(rows[own]) @ arithmetic.widen(weight[expert]))
+            parts.append(wide_matmul(rows[own], weight[expert], arithmetic))
         first += count
     y = torch.cat(parts)
     top = max(1, int_param(NAME, params, "topK", 1))

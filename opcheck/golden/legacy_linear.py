@@ -22,7 +22,7 @@ from ait_llm.opcheck.golden.base import (
     golden_ops,
 )
 from ait_llm.opcheck.golden.linear import NAME as LINEAR
-from ait_llm.opcheck.golden.linear import integer_matmul
+from ait_llm.opcheck.golden.products import integer_matmul
 from ait_llm.opcheck.golden.shapes import F16, I8, check_count, check_dtypes, replace
 from ait_llm.opcheck.golden.support import bool_param, enum_param, tensor_at
 

@@ -18,6 +18,7 @@ from ait_llm.opcheck.golden.base import (
     golden_op,
 )
 from ait_llm.opcheck.golden.layout import nz_to_nd
+from ait_llm.opcheck.golden.products import integer_matmul, wide_matmul
 from ait_llm.opcheck.golden.quantise import scale_from_bits
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -42,8 +43,6 @@ from ait_llm.opcheck.golden.support import (
 )
 
 NAME = "LinearOperation"
-# Sums of int8 products of this many terms are whole float32 numbers.
-_EXACT_FLOAT32_TERMS = 2**24 // 128**2
 
 
 class MatmulType(IntEnum):
@@ -204,12 +203,6 @@ def _operands(inputs: Sequence[Tensor | None], variant: _Variant) -> tuple[Tenso
     return x, weight[..., : x.shape[-1], :]
 
 
-def integer_matmul(x: Tensor, weight: Tensor) -> Tensor:
-    """The exact product of int8 matrices, as float64 whole numbers."""
-    exact = torch.float32 if x.shape[-1] <= _EXACT_FLOAT32_TERMS else torch.float64
-    return torch.matmul(x.to(exact), weight.to(exact)).to(torch.float64)
-
-
 def _rows(vector: Tensor, product: Tensor) -> Tensor:
     """``[N]``, ``[1, N]`` or ``[b, N]`` so that it broadcasts with ``[..., M, N]``."""
     if product.dim() == 3 and vector.dim() == 2 and vector.shape[0] > 1:
@@ -230,7 +223,7 @@ def _dequantised(x: Tensor, weight: Tensor, extra: Sequence[Tensor], variant: _V
 def _float_product(
     x: Tensor, weight: Tensor, extra: Sequence[Tensor], variant: _Variant, arithmetic: Arithmetic
 ) -> Tensor:
-    product = torch.matmul(arithmetic.widen(x), arithmetic.widen(weight))
+    product = wide_matmul(x, weight, arithmetic)
     if not variant.has_bias:
         return product
     bias = _rows(extra[0], product)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ait_llm.opcheck.golden.base import Arithmetic, Params, Refusal, Result, UnverifiableError
 from ait_llm.opcheck.golden.layout import nz_to_nd
-from ait_llm.opcheck.golden.linear import integer_matmul
 from ait_llm.opcheck.golden.linear_parallel_config import (
     NAME,
     Config,
@@ -19,6 +18,7 @@ from ait_llm.opcheck.golden.linear_parallel_config import (
     two_dimensions,
 )
 from ait_llm.opcheck.golden.linear_parallel_experts import expert_rows
+from ait_llm.opcheck.golden.products import integer_matmul, wide_matmul
 from ait_llm.opcheck.golden.quantise import scale_from_bits
 from ait_llm.opcheck.golden.shapes import BF16, F16
 from ait_llm.opcheck.golden.support import (
@@ -68,11 +68,11 @@ def rank_of(config: Config, inputs: Sequence[Tensor | None]) -> Rank:
     return Rank(config, tensors)
 
 
-def _wide_weight(rank: Rank, arithmetic: Arithmetic) -> Tensor:
+def _float_weight(rank: Rank) -> Tensor:
     """The weight for float x, dequantised and rounded to its dtype where it is int8."""
     weight = rank.weight()
     if rank.config.quant is QuantType.NONE:
-        return arithmetic.widen(weight)
+        return weight
     values = weight.float()
     if "bias" in rank.tensors:
         values = values + rank.tensors["bias"].float()
@@ -82,13 +82,13 @@ def _wide_weight(rank: Rank, arithmetic: Arithmetic) -> Tensor:
         if size < 1:
             raise refused(NAME, f"quantGroupSize is {size}; it takes at least 1", Refusal.PARAM)
         scale = scale.repeat_interleave(size, dim=0)[: values.shape[-2]]
-    return arithmetic.widen((values * scale).to(rank.x.dtype))
+    return (values * scale).to(rank.x.dtype)
 
 
 def product(rank: Rank, x: Tensor, arithmetic: Arithmetic, token_scale: Tensor | None) -> Tensor:
     """``x . weight`` of one rank, dequantised, not rounded."""
     if x.dtype != torch.int8:
-        return torch.matmul(arithmetic.widen(x), _wide_weight(rank, arithmetic))
+        return wide_matmul(x, _float_weight(rank), arithmetic)
     whole = integer_matmul(x, rank.weight())
     if "bias" in rank.tensors:
         whole = whole + rank.tensors["bias"]
@@ -179,7 +179,7 @@ def _expert_product(
             factor = scale[expert if len(scale) > 1 else 0]
             parts.append(integer_matmul(rows, weight[expert]).float() * factor)
         else:
-            parts.append(arithmetic.widen(rows) @ arithmetic.widen(weight[expert]))
+            parts.append(wide_matmul(rows, weight[expert], arithmetic))
     y = torch.cat(parts)
     return y if token_scale is None else y * token_scale.float().unsqueeze(-1)
 

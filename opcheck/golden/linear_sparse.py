@@ -17,7 +17,7 @@ from ait_llm.opcheck.golden.base import (
     golden_op,
 )
 from ait_llm.opcheck.golden.layout import nz_to_nd
-from ait_llm.opcheck.golden.linear import integer_matmul
+from ait_llm.opcheck.golden.products import integer_matmul
 from ait_llm.opcheck.golden.quantise import scale_from_bits
 from ait_llm.opcheck.golden.shapes import (
     F16,

@@ -12,8 +12,8 @@ from torch import Tensor
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.base import Arithmetic, KernelArithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.layout import nz_to_nd
-from ait_llm.opcheck.golden.linear import integer_matmul
 from ait_llm.opcheck.golden.multi_latent_attention_config import CacheMode
+from ait_llm.opcheck.golden.products import integer_matmul, wide_matmul
 from ait_llm.opcheck.golden.quantise import (
     divide_quant,
     dynamic_quant_symmetric,
@@ -140,8 +140,7 @@ class _Chain:
         weight = self.weight(name).T
         if weight.dtype != torch.int8:
             x = values if number == 0 else self.rounded(self.norm(values, number))
-            product = self.arithmetic.widen(x) @ self.arithmetic.widen(weight)
-            return self.rounded(product)
+            return self.rounded(wide_matmul(x, weight, self.arithmetic))
         y = self.norm(values, number)
         row_scale = None
         if self.quant is QuantMode.PER_TENSOR_ASYMMETRIC:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ait_llm.opcheck.standards.base import Judgement, Output, standards
 from ait_llm.opcheck.standards.exact import exact
-from ait_llm.opcheck.standards.rounding import permitted_of
+from ait_llm.opcheck.standards.rounding import exact_of
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,7 @@ def benchmark(output: Output) -> Judgement:
 
     if not output.golden.dtype.is_floating_point:
         return exact(output)
-    truth = permitted_of(output).exact
+    truth = exact_of(output)
     peer, mine = output.in_arithmetic(DEVICE).double(), output.mine.double()
     use = truth.isfinite() & peer.isfinite()
     strange = ~(mine == peer) & ~(mine.isnan() & peer.isnan()) & (~use | ~mine.isfinite())

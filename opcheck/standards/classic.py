@@ -11,42 +11,34 @@ sums that cancel, whose relative error is large in any arithmetic.
 
 from __future__ import annotations
 
-from ait_llm.opcheck.element_errors import LEVELS, Level, errors_of
+from ait_llm.opcheck.element_errors import errors_of
 from ait_llm.opcheck.standards.base import Judgement, Output, standards
-
-
-def level_of(output: Output) -> Level:
-    """The level of the type of the output under test.
-
-    Raises:
-        UnverifiableError: the manual has none for it.
-    """
-    from ait_llm.opcheck.golden import UnverifiableError
-
-    name = str(output.mine.dtype).removeprefix("torch.")
-    for dtype, level in LEVELS.items():
-        if dtype.torch_name == name:
-            return level
-    raise UnverifiableError(f"the classic standard has no limit for {name}; choose another one")
 
 
 @standards.register("classic")
 def classic(output: Output) -> Judgement:
-    """Judge by the manual's levels."""
-    level, errors = level_of(output), errors_of(output)
-    rate = errors.rate(level, absolute=level.absolute)
+    """Judge by the manual's levels.
+
+    Raises:
+        UnverifiableError: the manual has none for the type of the output.
+    """
+    from ait_llm.opcheck.golden import UnverifiableError
+
+    errors = errors_of(output)
+    level = errors.level
+    if level is None:
+        name = str(output.mine.dtype).removeprefix("torch.")
+        raise UnverifiableError(f"the classic standard has no limit for {name}; choose another one")
+    rate = errors.rate(absolute=level.absolute)
     values = {"rate": rate}
-    broken = int(errors.broken.sum())
-    if not broken and rate >= level.rate:
+    if not errors.broken and rate >= level.rate:
         return Judgement(True, level.text, values=values)
-    bad = errors.absolute if level.absolute else errors.relative
-    first = int((bad > level.error).int().argmax())
-    if broken:
-        reason = f"{broken} elements are not finite, or not where golden is not"
+    if errors.broken:
+        reason = f"{errors.broken} elements are not finite, or not where golden is not"
     else:
         kind = "an error" if level.absolute else "a relative error"
         reason = (
             f"{rate:.6g}% of the elements have {kind} of at most {level.error:g}, "
             f"{level.rate:g}% must"
         )
-    return Judgement(False, level.text, reason, values, first)
+    return Judgement(False, level.text, reason, values, errors.first_bad)

@@ -20,12 +20,12 @@ only distinct ones count as independent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ait_llm.opcheck.standards.base import Judgement, Output, standards
 from ait_llm.opcheck.standards.exact import exact
-from ait_llm.opcheck.standards.rounding import Permitted, permitted_of, unit_of
+from ait_llm.opcheck.standards.rounding import Limits, Permitted, limits_of, unit_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,47 +88,126 @@ class _Statistic:
         return abs(self.value) <= self.permitted
 
 
-def _floats(output: Output) -> Judgement:
-    import torch
+@dataclass(slots=True)
+class _Sums:
+    """What blocks of elements add up to.
 
-    if not output.golden.numel():
+    In units of each element's deviation: ``squares`` of errors; ``distance`` to the rounded result,
+    which is zero for the best kernel whatever the values are; ``weight``, the size of the exact
+    result, ``power``, its square, and ``product`` with the distance.
+    """
+
+    sample_step: int
+    bad: int = 0
+    strange: int = 0
+    first_bad: int | None = None
+    worst: float = 0.0
+    worst_at: int = 0
+    used: int = 0
+    squares: float = 0.0
+    distance: float = 0.0
+    weight: float = 0.0
+    power: float = 0.0
+    product: float = 0.0
+    samples: list[Tensor] = field(default_factory=list)
+
+
+def _floats(output: Output) -> Judgement:
+    count = output.golden.numel()
+    if not count:
         return Judgement(True, LIMIT)
-    permitted = permitted_of(output)
-    mine, golden = output.mine.double(), output.golden.double()
-    rounded = permitted.exact.to(output.golden.dtype).double()
-    same = (mine == rounded) | (mine.isnan() & golden.isnan())
-    error = (mine - permitted.exact).abs()
-    # Next to the largest number the exact result may round to infinity on one side only.
-    largest = torch.finfo(output.golden.dtype).max
-    edge = mine.isinf() & ((permitted.exact.abs() + permitted.bound) >= largest)
-    edge &= torch.sign(mine) == torch.sign(permitted.exact)
-    edge |= rounded.isinf() & ((mine - golden.clamp(-largest, largest)).abs() <= permitted.bound)
-    known = mine.isfinite() & permitted.exact.isfinite() & rounded.isfinite()
-    good = same | edge | (known & (error <= permitted.bound))
-    if output.defined is not None:
-        good |= ~output.defined
-        known &= output.defined
-    ratio = torch.where(known, error / permitted.bound, 0.0).nan_to_num(0.0)
-    values = {"worst": float(ratio.max())}
-    if not bool(good.all()):
-        bad = ~good
-        count, first = int(bad.sum()), int(bad.reshape(-1).int().argmax())
-        strange = int((bad & ~known).sum())
-        if strange:
-            reason = f"{strange} elements are not finite where golden is, or the other way round"
-        else:
+    limits = limits_of(output)
+    shape = limits.exact.shape
+    mine, golden = output.mine.reshape(shape), output.golden.reshape(shape)
+    defined = None if output.defined is None else output.defined.reshape(shape)
+    sums = _Sums(max(1, count // _SAMPLE))
+    for rows in limits.blocks():
+        own = None if defined is None else defined[rows]
+        _add(sums, limits.at(rows), mine[rows], golden[rows], own, rows.start * shape[1])
+    values = {"worst": sums.worst}
+    if sums.bad:
+        reason = (
+            f"{sums.bad} of {count} elements are beyond their bound, by a factor of up to "
+            f"{sums.worst:.3g}"
+        )
+        if sums.strange:
             reason = (
-                f"{count} of {bad.numel()} elements are beyond their bound, by a factor of up to "
-                f"{values['worst']:.3g}"
+                f"{sums.strange} elements are not finite where golden is, or the other way round"
             )
-        return Judgement(False, LIMIT, reason, values, first)
-    statistics = _statistics(permitted, mine, rounded, known & ~edge, _width(output))
+        return Judgement(False, LIMIT, reason, values, sums.first_bad)
+    statistics = _statistics(sums, limits, _width(output))
     values |= {one.name: one.value for one in statistics}
     values |= {f"permitted_{one.name}": one.permitted for one in statistics}
     reasons = [_words(one) for one in statistics if not one.is_kept]
     if not reasons:
         return Judgement(True, LIMIT, values=values)
-    return Judgement(False, LIMIT, "; ".join(reasons), values, int(ratio.argmax()))
+    return Judgement(False, LIMIT, "; ".join(reasons), values, sums.worst_at)
+
+
+def _add(
+    sums: _Sums,
+    permitted: Permitted,
+    mine: Tensor,
+    golden: Tensor,
+    defined: Tensor | None,
+    start: int,
+) -> None:
+    """Add a block of elements, the first of which is number ``start`` of the output's."""
+    exact, deviation = permitted.exact, permitted.deviation
+    mine, rounded = mine.double(), exact.to(golden.dtype).double()
+    error = mine - exact
+    ratio = error.abs().div_(permitted.bound)
+    inside = bool((ratio <= 1).all()) and bool(rounded.isfinite().all())
+    if defined is not None or not inside:
+        known, used = _look_closer(sums, permitted, mine, rounded, golden, defined, start)
+        ratio = ratio.masked_fill_(~known, 0.0).nan_to_num_(0.0)
+        exact, deviation, error = exact[used], deviation[used], error[used]
+        mine, rounded = mine[used], rounded[used]
+    worst = float(ratio.max())
+    if worst > sums.worst:
+        sums.worst, sums.worst_at = worst, start + int(ratio.argmax())
+    distance = (mine - rounded).div_(deviation)
+    weight = exact / deviation
+    sums.used += exact.numel()
+    sums.squares += float(error.div_(deviation).square_().sum())
+    sums.distance += float(distance.sum())
+    sums.product += float(distance.mul_(weight).sum())
+    sums.weight += float(weight.abs().sum())
+    sums.power += float(weight.square_().sum())
+    sums.samples.append(exact.reshape(-1)[:: sums.sample_step].clone())
+
+
+def _look_closer(
+    sums: _Sums,
+    permitted: Permitted,
+    mine: Tensor,
+    rounded: Tensor,
+    golden: Tensor,
+    defined: Tensor | None,
+    start: int,
+) -> tuple[Tensor, Tensor]:
+    """Count bad elements; where errors are known, and where they are rounding's alone."""
+    import torch
+
+    exact, bound = permitted.exact, permitted.bound
+    # Next to the largest number the exact result may round to infinity on one side only.
+    largest = torch.finfo(golden.dtype).max
+    edge = mine.isinf() & ((exact.abs() + bound) >= largest)
+    edge &= torch.sign(mine) == torch.sign(exact)
+    edge |= rounded.isinf() & ((mine - golden.double().clamp(-largest, largest)).abs() <= bound)
+    known = mine.isfinite() & exact.isfinite() & rounded.isfinite()
+    good = (mine == rounded) | (mine.isnan() & golden.isnan()) | edge
+    good |= known & ((mine - exact).abs() <= bound)
+    if defined is not None:
+        good |= ~defined
+        known &= defined
+    bad = ~good
+    count = int(bad.sum())
+    if count and sums.first_bad is None:
+        sums.first_bad = start + int(bad.reshape(-1).int().argmax())
+    sums.bad += count
+    sums.strange += int((bad & ~known).sum())
+    return known, known & ~edge
 
 
 def _words(statistic: _Statistic) -> str:
@@ -141,37 +220,25 @@ def _words(statistic: _Statistic) -> str:
     return what.format(statistic.value, statistic.permitted)
 
 
-def _statistics(
-    permitted: Permitted, mine: Tensor, rounded: Tensor, use: Tensor, width: int
-) -> list[_Statistic]:
-    """Root mean square, slope and shift of the errors of the elements to use.
-
-    Slope and shift are taken of the distance to the rounded result, which is zero for the best
-    kernel whatever the values are.
-    """
-    exact, deviation = permitted.exact[use], permitted.deviation[use]
-    count = exact.numel()
+def _statistics(sums: _Sums, limits: Limits, width: int) -> list[_Statistic]:
+    """Root mean square, slope and shift of the errors."""
+    count = sums.used
     if not count:
         return []
-    error, distance = (mine[use] - exact) / deviation, (mine[use] - rounded[use]) / deviation
-    independent = _distinct(exact)
-    if permitted.shared:
-        independent = min(independent, max(1, mine.numel() // width))
+    independent = _distinct(sums)
+    if limits.shared:
+        independent = min(independent, max(1, limits.exact.numel() // width))
     chance = _SIGMAS / independent**0.5
-    weights = exact / deviation
-    power = float(weights.square().mean())
+    rms = (sums.squares / count) ** 0.5
     found = [
         # A square has twice the variance of its error.
-        _Statistic("rms", float(error.square().mean().sqrt()), _RMS * (1 + 2**0.5 * chance) ** 0.5),
-        _Statistic(
-            "shift",
-            float(distance.mean()),
-            chance + permitted.walk * float(weights.abs().mean()),
-        ),
+        _Statistic("rms", rms, _RMS * (1 + 2**0.5 * chance) ** 0.5),
+        _Statistic("shift", sums.distance / count, chance + limits.walk * sums.weight / count),
     ]
+    power = sums.power / count
     if power > 0:
-        slope = float((distance * weights).mean()) / power
-        found.append(_Statistic("scale", slope, chance / power**0.5 + permitted.walk))
+        slope = sums.product / sums.power
+        found.append(_Statistic("scale", slope, chance / power**0.5 + limits.walk))
     return found
 
 
@@ -183,10 +250,10 @@ def _width(output: Output) -> int:
     return max(1, width // heads if side_by_side and width % heads == 0 else width)
 
 
-def _distinct(exact: Tensor) -> int:
-    """How many values differ, estimated from a part of a large tensor."""
-    count = exact.numel()
-    step = max(1, count // _SAMPLE)
-    sample = exact[::step]
-    different = len(set(sample.tolist()))
-    return max(1, round(different / sample.numel() * count))
+def _distinct(sums: _Sums) -> int:
+    """How many values differ, estimated from a sample of a large tensor."""
+    import torch
+
+    sample = torch.cat(sums.samples)
+    different = torch.unique(sample).numel()
+    return int(max(1, round(different / sample.numel() * sums.used)))

@@ -22,19 +22,18 @@ the Euclidean norm of the change per relative change of each input. Several samp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
-from ait_llm.errors import AitError
+from ait_llm.opcheck.standards.evaluations import evaluations_of, is_half
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from ait_llm.opcheck.golden import Arithmetic, Result
-    from ait_llm.opcheck.standards.base import Computation, Output
+    from ait_llm.opcheck.golden import Result
+    from ait_llm.opcheck.standards.base import Output
 
 FLOAT32_UNIT = 2.0**-24
 # lambda of the random walk; up to n = 256 the bound then is the one that always holds.
@@ -44,56 +43,150 @@ _OWN_ERRORS = 64
 # An error of 16-bit roundings on the way, in its standard deviations: of a million elements one is
 # five away, and four samples tell the deviation of one element only roughly.
 _SCATTER = 12.0
-_SAMPLES = 4
-_SEED = 20240229
 # A neighbour is one to two units away, relative to the value: the root mean square is 1.44 units.
 TYPICAL_MOVE = 1.44
 # Relative move of inputs that have no 16 bits.
 _FLOAT32_MOVE = 2.0**-12
-_REFUSALS = (AitError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+_EXPONENT = 0x7FF << 52  # of the bits of a float64
+# Elements at a time: some float64 tensors of them fit into the processor's cache.
+_BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
 class Permitted:
-    """What rounding permits for one output; float64 tensors in its shape.
+    """What rounding permits for elements of one output; float64 tensors of one shape.
 
     Attributes:
         exact: the unrounded result.
         bound: largest error of an element.
         deviation: standard deviation of a correct kernel's error, at most.
-        walk: relative error that sums may have in common.
-        shared: errors of roundings on the way are those of a row, not of an element.
     """
 
     exact: Tensor
     bound: Tensor
     deviation: Tensor
-    walk: float
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """What rounding permits for one output, evaluated for as many rows as are asked for.
+
+    Attributes:
+        exact: the unrounded result, ``[rows, last dimension]``.
+        absolute: the same of absolute inputs, ``sum |a||b|``; None where that is not defined.
+        unmoved: the result that ``moved`` differ from.
+        moved: results of inputs that are each moved by about ``move`` of it.
+        move: see ``moved``.
+        dtype: of the output.
+        unit: of the roundings to 16 bits on the way; 0 where there is no 16-bit input.
+        roundings: how many there are.
+        shared: errors of roundings on the way are those of a row, not of an element.
+        terms: of the longest sum.
+    """
+
+    exact: Tensor
+    absolute: Tensor | None
+    unmoved: Tensor
+    moved: Sequence[Tensor]
+    move: float
+    dtype: torch.dtype
+    unit: float
+    roundings: int
     shared: bool
+    terms: int
+
+    @property
+    def walk(self) -> float:
+        """Relative error that sums may have in common."""
+        steps: float = min(self.terms, _WALK * self.terms**0.5) + _OWN_ERRORS
+        return steps * FLOAT32_UNIT
+
+    def blocks(self) -> Iterator[slice]:
+        """All rows, some at a time."""
+        rows, width = self.exact.shape
+        step = max(1, _BLOCK // max(1, width))
+        return (slice(start, start + step) for start in range(0, rows, step))
+
+    def at(self, rows: slice) -> Permitted:
+        """What is permitted for the elements of some rows."""
+        import torch
+
+        given = self.exact[rows]
+        exact = given.double()
+        size = exact.abs().nan_to_num_(0.0, 0.0, 0.0)
+        sensitivity = self._sensitivity(rows) if self.moved else size
+        # Neighbours share their scale, samples scatter.
+        sensitivity = sensitivity.maximum(_row_mean_square(sensitivity))
+        if self.absolute is not None:
+            partial = self.absolute[rows].double().abs().nan_to_num_(0.0, 0.0, 0.0).maximum(size)
+        else:
+            partial = size + sensitivity
+        gaps = spacing(exact, self.dtype)
+        # Where the definition itself rounds, even the exact result is only known to half a spacing.
+        times = 2 if given.dtype == self.dtype and given.dtype.itemsize <= 2 else 1
+        staged = (self.roundings / 3) ** 0.5 * self.unit
+        summed = (self.terms + _OWN_ERRORS) ** 0.5 * FLOAT32_UNIT
+        bound = gaps * (times / 2 * (1 + 2.0**-8))
+        bound += self.walk * partial
+        variance = gaps.square_().mul_(times / 12)
+        variance += partial.mul_(summed).square_()
+        if staged:
+            bound += _SCATTER * staged * sensitivity
+            variance += (staged * sensitivity).square_()
+        return Permitted(exact, bound, torch.sqrt(variance))
+
+    def _sensitivity(self, rows: slice) -> Tensor:
+        unmoved = self.unmoved[rows].double()
+        squares = unmoved.new_zeros(unmoved.shape)
+        for moved in self.moved:
+            change = (moved[rows].double() - unmoved).div_(self.move)
+            squares += change.nan_to_num_(0.0, 0.0, 0.0).square_()
+        return squares.div_(len(self.moved)).sqrt_()
 
 
-@dataclass(eq=False)
-class _Evaluations:
-    """Golden results of one computation that every one of its outputs needs."""
+def limits_of(output: Output) -> Limits:
+    """What rounding permits for an output of floats."""
+    computation = output.computation
+    move = TYPICAL_MOVE * unit_of(computation.inputs, _FLOAT32_MOVE)
+    found = evaluations_of(computation, move)
+    kernel = computation.golden.kernel(computation.params)
+    exact = _pick(found.exact, output)
+    moved = [_pick(result, output) for result in found.moved]
+    unit = unit_of(computation.inputs, 0.0)
+    return Limits(
+        exact=_flat(exact),
+        absolute=None if found.absolute is None else _flat(_pick(found.absolute, output)),
+        unmoved=_flat(_pick(found.unmoved, output)),
+        moved=[_flat(tensor) for tensor in moved if tensor.shape == exact.shape],
+        move=move,
+        dtype=output.golden.dtype,
+        unit=unit,
+        roundings=kernel.roundings,
+        shared=kernel.shared and unit > 0,
+        terms=terms_of(computation.inputs),
+    )
 
-    exact: Result
-    absolute: Result | None
-    moved: Sequence[Result]
-    permitted: dict[tuple[int, bool], Permitted]
 
+def exact_of(output: Output) -> Tensor:
+    """The unrounded result in float64, in the output's shape."""
+    from ait_llm.opcheck.golden import EXACT
 
-_evaluations: WeakKeyDictionary[Computation, _Evaluations] = WeakKeyDictionary()
+    return output.in_arithmetic(EXACT).double()
 
 
 def permitted_of(output: Output) -> Permitted:
-    """What rounding permits for an output of floats."""
-    found = _evaluations.get(output.computation)
-    if found is None:
-        found = _evaluations[output.computation] = _evaluate(output.computation)
-    key = (output.index, output.is_input)
-    if key not in found.permitted:
-        found.permitted[key] = _permitted(output, found)
-    return found.permitted[key]
+    """What rounding permits for all elements of an output of floats, in its shape."""
+    found = limits_of(output).at(slice(None))
+    shape = output.golden.shape
+    return Permitted(*(t.reshape(shape) for t in (found.exact, found.bound, found.deviation)))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return (
+        tensor.reshape(-1, tensor.shape[-1])
+        if tensor.numel() and tensor.dim()
+        else tensor.reshape(1, -1)
+    )
 
 
 def spacing(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -101,91 +194,17 @@ def spacing(values: Tensor, dtype: torch.dtype) -> Tensor:
     import torch
 
     info = torch.finfo(dtype)
-    size = values.double().abs().clamp(min=info.smallest_normal, max=info.max)
-    return torch.exp2(torch.frexp(size).exponent.double() - 1) * float(info.eps)
-
-
-def _evaluate(computation: Computation) -> _Evaluations:
-    from ait_llm.opcheck.golden import EXACT
-
-    kernel = computation.golden.kernel(computation.params)
-    exact = computation.result(EXACT)
-    absolute: Result | None = None
-    if kernel.products:
-        absolute = _again(computation, [_absolute(tensor) for tensor in computation.inputs], EXACT)
-    moved: list[Result] = []
-    if absolute is None or kernel.roundings:
-        move = TYPICAL_MOVE * unit_of(computation.inputs, _FLOAT32_MOVE)
-        for sample in range(_SAMPLES):
-            inputs = [moved_input(tensor, move, sample) for tensor in computation.inputs]
-            result = _again(computation, inputs, EXACT)
-            if result is None:  # a collective one: other ranks' inputs are out of reach
-                break
-            moved.append(result)
-    return _Evaluations(exact, absolute, moved, {})
-
-
-def _again(
-    computation: Computation, inputs: list[Tensor | None], arithmetic: Arithmetic
-) -> Result | None:
-    import torch
-
-    try:
-        with torch.no_grad():
-            return computation.golden.compute(inputs, computation.params, arithmetic)
-    except _REFUSALS:
-        return None
-
-
-def _permitted(output: Output, found: _Evaluations) -> Permitted:
-    import torch
-
-    computation = output.computation
-    kernel = computation.golden.kernel(computation.params)
-    given = _pick(found.exact, output)
-    exact = given.double()
-    unit = unit_of(computation.inputs, 0.0)
-    move = TYPICAL_MOVE * unit_of(computation.inputs, _FLOAT32_MOVE)
-    size = torch.nan_to_num(exact.abs(), 0.0, 0.0, 0.0)
-    squares, samples = torch.zeros_like(exact), 0
-    for result in found.moved:  # one at a time: outputs may be large
-        moved = _pick(result, output)
-        if moved.shape == exact.shape:
-            change = (moved.double() - exact) / move
-            squares += torch.nan_to_num(change, 0.0, 0.0, 0.0).square()
-            samples += 1
-    sensitivity = (squares / samples).sqrt() if samples else size
-    sensitivity = sensitivity.maximum(_rows(sensitivity))
-    if found.absolute is not None:
-        partial = torch.nan_to_num(_pick(found.absolute, output).double().abs(), 0.0, 0.0, 0.0)
-        partial = partial.maximum(size)
-    else:
-        partial = size + sensitivity
-    terms = terms_of(computation.inputs)
-    steps = min(terms, _WALK * terms**0.5) + _OWN_ERRORS
-    gaps = spacing(exact, output.golden.dtype)
-    # Where the definition itself rounds, even the exact result is only known to half a spacing.
-    times = 2 if given.dtype == output.golden.dtype and given.dtype.itemsize <= 2 else 1
-    staged = (kernel.roundings / 3) ** 0.5 * unit * sensitivity
-    summed = (terms + _OWN_ERRORS) ** 0.5 * FLOAT32_UNIT * partial
-    return Permitted(
-        exact=exact,
-        bound=gaps / 2 * times * (1 + 2.0**-8) + steps * FLOAT32_UNIT * partial + _SCATTER * staged,
-        deviation=(times * gaps.square() / 12 + summed.square() + staged.square()).sqrt(),
-        walk=steps * FLOAT32_UNIT,
-        shared=kernel.shared and unit > 0,
-    )
+    size = values.double().abs().clamp_(min=info.smallest_normal, max=info.max)
+    # Without its significand a float64 is the power of two below it.
+    return size.view(torch.int64).bitwise_and_(_EXPONENT).view(torch.float64).mul_(float(info.eps))
 
 
 def _pick(result: Result, output: Output) -> Tensor:
     return result.updated_inputs[output.index] if output.is_input else result.outputs[output.index]
 
 
-def _rows(values: Tensor) -> Tensor:
-    """Root mean square along the last dimension: neighbours share their scale, samples scatter."""
-    if values.dim() == 0 or values.numel() == 0:
-        return values
-    return values.square().mean(-1, keepdim=True).sqrt().expand_as(values)
+def _row_mean_square(values: Tensor) -> Tensor:
+    return values.square().mean(-1, keepdim=True).sqrt_()
 
 
 def unit_of(inputs: Sequence[Tensor | None], otherwise: float = FLOAT32_UNIT) -> float:
@@ -198,12 +217,8 @@ def unit_of(inputs: Sequence[Tensor | None], otherwise: float = FLOAT32_UNIT) ->
     import torch
 
     kinds = {tensor.dtype for tensor in inputs if tensor is not None}
-    half = [torch.finfo(dtype).eps / 2 for dtype in kinds if _is_half(dtype)]
+    half = [torch.finfo(dtype).eps / 2 for dtype in kinds if is_half(dtype)]
     return max(half, default=otherwise)
-
-
-def _is_half(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point and dtype.itemsize == 2
 
 
 def terms_of(inputs: Sequence[Tensor | None]) -> int:
@@ -212,30 +227,3 @@ def terms_of(inputs: Sequence[Tensor | None]) -> int:
     counts = Counter(size for shape in shapes for size in set(shape))
     shared = [size for size, count in counts.items() if count > 1]
     return max([1, *shared, *(shape[-1] for shape in shapes)])
-
-
-def _absolute(tensor: Tensor | None) -> Tensor | None:
-    if tensor is None or not tensor.is_floating_point():
-        return tensor
-    return tensor.abs()
-
-
-def moved_input(tensor: Tensor | None, move: float, sample: int = 0) -> Tensor | None:
-    """A floating input with each element moved up or down by chance, by about ``move`` of it.
-
-    Those of 16 bits move to a neighbour. Zeros, the largest values and those that are not finite
-    stay.
-    """
-    import torch
-
-    if tensor is None or not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
-        return tensor
-    generator = torch.Generator()
-    generator.manual_seed(_SEED + tensor.numel() + sample)
-    step = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).mul_(2).sub_(1)
-    size = tensor.abs()
-    step[(size == 0) | ~(size < torch.finfo(tensor.dtype).max / 2)] = 0
-    if not _is_half(tensor.dtype):
-        return tensor * (1 + move * step.to(tensor.dtype))
-    # Of two bit patterns that differ by one, the larger one has the larger magnitude.
-    return tensor.contiguous().view(torch.int16).add(step).view(tensor.dtype)

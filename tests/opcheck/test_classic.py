@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ait_llm.opcheck.element_errors import cosine_similarity, errors_of, kl_divergence
+from ait_llm.opcheck.element_errors import (
+    cosine_similarity,
+    errors_between,
+    errors_of,
+    kl_divergence,
+)
 from ait_llm.opcheck.golden import Result, UnverifiableError, golden_ops
 from ait_llm.opcheck.standards import Computation, Judgement, Output, standards
 
@@ -39,7 +44,8 @@ VALUES = st.lists(
 @given(VALUES)
 def test_errors_equal_those_of_a_loop(pairs: list[tuple[float, float]]) -> None:
     golden, mine = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
-    errors = errors_of(output(golden, mine))
+    relative, _, _ = errors_between(golden, mine)
+    largest = 0.0
     for place, (g, m) in enumerate(pairs):
         if g == m or (math.isnan(g) and math.isnan(m)):
             expected = 0.0
@@ -47,7 +53,9 @@ def test_errors_equal_those_of_a_loop(pairs: list[tuple[float, float]]) -> None:
             expected = math.inf
         else:
             expected = abs(m - g) / (abs(g) if abs(g) > 2.0**-23 else 2.0**-7)
-        assert float(errors.relative[place]) == pytest.approx(expected, rel=1e-12)
+        assert float(relative[place]) == pytest.approx(expected, rel=1e-12)
+        largest = max(largest, expected)
+    assert errors_of(output(golden, mine)).max_relative == pytest.approx(largest, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +134,27 @@ def test_elements_that_the_operator_leaves_undefined_do_not_count() -> None:
 def test_large_integers_are_told_apart() -> None:
     golden = torch.tensor([2**60, 2**60 + 1])
     errors = errors_of(output(golden, golden.flip(0)))
-    assert errors.broken.sum() == 0
+    assert errors.broken == 0
     assert not classic(torch.tensor([0, 1]), torch.tensor([1, 1])).passed
+
+
+def test_a_large_output_is_judged_like_its_blocks() -> None:
+    """Counts, the largest errors and the first bad element, against one pass over all."""
+    torch.manual_seed(5)
+    golden = torch.randn(3, 50_000).half()
+    mine = golden.clone()
+    mine.view(-1)[70_001::997] *= 1.01
+    mine[2, 40_000] = math.inf
+    defined = torch.ones(3, 1, dtype=torch.bool).expand(3, 50_000).clone()
+    defined.view(-1)[70_001] = False
+    found = errors_of(output(golden, mine, defined))
+    relative, absolute, _ = errors_between(golden.reshape(-1), mine.reshape(-1))
+    relative, absolute = relative[defined.reshape(-1)], absolute[defined.reshape(-1)]
+    assert (found.count, found.broken) == (149_999, 1)
+    assert found.over == int((relative > 1e-3).sum()) > 50
+    assert found.over_absolute == int((absolute > 1e-3).sum())
+    assert found.first_bad == 70_998
+    assert (found.max_relative, found.max_absolute) == (math.inf, math.inf)
 
 
 def test_empty_outputs_pass() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ait_llm.opcheck.standards import Output
-from ait_llm.opcheck.standards.rounding import moved_input, permitted_of, spacing, unit_of
+from ait_llm.opcheck.standards.evaluations import moved_input
+from ait_llm.opcheck.standards.rounding import limits_of, permitted_of, spacing, unit_of
 
 Bind = Callable[..., Output]
 PLAIN = {"hasBias": False}
@@ -69,7 +70,8 @@ def test_sensitivity_is_the_norm_of_the_jacobian(bind: Bind) -> None:
     inputs = [torch.randn(24, 2, 16).half() for _ in range(3)]
     lengths = torch.tensor([24], dtype=torch.int32)
     params = {"headNum": 2, "kvHeadNum": 2, "calcType": 3, "qkScale": 0.25}
-    found = permitted_of(bind("SelfAttentionOperation", [*inputs, lengths], params))
+    output = bind("SelfAttentionOperation", [*inputs, lengths], params)
+    found = permitted_of(output)
     wide = [tensor.double() for tensor in inputs]
     jacobians = torch.autograd.functional.jacobian(_attention, tuple(wide))
     squares = [
@@ -77,7 +79,7 @@ def test_sensitivity_is_the_norm_of_the_jacobian(bind: Bind) -> None:
         for jacobian, tensor in zip(jacobians, wide, strict=True)
     ]
     norm = torch.stack(squares).sum(0).sqrt()
-    assert found.shared
+    assert limits_of(output).shared
     staged = (found.deviation.square() - spacing(found.exact, torch.float16).square() / 12).sqrt()
     ratio = staged / (norm * (1 / 3) ** 0.5 * 2.0**-11)
     assert 0.8 < float(ratio.median()) < 1.5
