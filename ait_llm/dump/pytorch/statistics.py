@@ -66,6 +66,10 @@ class _Result:
         self._numbers = numbers
         self._text = ""
 
+    @property
+    def numbers(self) -> Numbers:
+        return self._numbers
+
     def text(self) -> str:
         if not self._text:
             self._text = _cells(self._numbers)
@@ -113,6 +117,17 @@ class KnownStatistics:
 
     def find(self, tensor: Tensor) -> Callable[[], str] | None:
         """What :func:`tensor_statistics` found for this very object, if that still holds."""
+        result = self._find(tensor)
+        if result is None:
+            return None
+        return functools.partial(_joined, _head(tensor.dtype, tensor.shape), result)
+
+    def numbers(self, tensor: Tensor) -> Numbers | None:
+        """The numbers that were found for this very object, if they still hold."""
+        result = self._find(tensor)
+        return None if result is None else result.numbers
+
+    def _find(self, tensor: Tensor) -> _Result | None:
         known = self._objects.get(id(tensor))
         if known is None:
             return None
@@ -128,7 +143,7 @@ class KnownStatistics:
         kernels = native_kernels()
         if kernels is None or kernels.sample(address, elements * dtype.itemsize) != mark:
             return None
-        return functools.partial(_joined, _head(dtype, tensor.shape), result)
+        return result
 
     def result(self, kernels: NativeKernels, tensor: Tensor, code: int | None) -> _Result | None:
         """The earlier result for the memory of a tensor, else that of reducing it now.
@@ -228,6 +243,23 @@ def tensor_statistics(
     with torch.no_grad():
         reduced = _reduce(tensor)
     return lambda: head + _cells(reduced.tolist())
+
+
+def host_numbers(tensor: Tensor, known: KnownStatistics | None = None) -> Numbers | None:
+    """Numbers of a dense tensor on the host, by the native library.
+
+    Args:
+        tensor: with at least one element; those of complex numbers are of their magnitudes.
+        known: results of the same step.
+
+    Returns:
+        None where the library is not installed or does not know the type.
+    """
+    if known is not None and (found := known.numbers(tensor)) is not None:
+        return found
+    kernels = native_kernels()
+    result = _reduce_natively(kernels, tensor, known) if kernels is not None else None
+    return None if result is None else result.numbers
 
 
 def tensor_description(tensor: Tensor) -> str:

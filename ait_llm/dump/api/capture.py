@@ -1,0 +1,139 @@
+"""One window of capture: from ``start`` to ``stop`` everything is seen, outside of it nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ait_llm.dump.api.interception import Api, Interception, enter, is_entered, leave
+from ait_llm.dump.api.recording import Call, Recording, first_tensor
+from ait_llm.dump.api.threads import ThreadWatch
+
+
+class _Local(threading.local):
+    """What one thread is doing.
+
+    Attributes:
+        busy: inside a call that is recorded, or inside the recording of one.
+        modules: records of the modules that are running, outermost first.
+    """
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.modules: list[str] = []
+
+
+local = _Local()
+
+
+class Capture:
+    """Turns calls into records while it is open.
+
+    Args:
+        make: makes the interception for a receiver of calls.
+    """
+
+    def __init__(self, make: Callable[[Callable[..., Any]], Interception]) -> None:
+        self._interception = make(self.receive)
+        self._threads = ThreadWatch(self._interception.mode)
+        self.recording: Recording | None = None
+
+    def open(self, recording: Recording) -> None:
+        """Begin to record."""
+        self.recording = recording
+        self._interception.install()
+        if not is_entered(self._interception.mode):
+            enter(self._interception.mode)
+        self._threads.install()
+
+    def close(self) -> None:
+        """End recording and put everything back."""
+        self.recording = None
+        self._threads.remove()
+        leave(self._interception.mode)
+        self._interception.remove()
+
+    def receive(
+        self,
+        found: Api,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        frame: FrameType | None,
+    ) -> Any:
+        """Make a call of the program, recorded unless it is within another one."""
+        recording = self.recording
+        here = local
+        if (
+            here.busy
+            or recording is None
+            or not recording.selection.wants_function(found.prefix, found.name)
+            or torch.compiler.is_compiling()
+        ):
+            return function(*args, **kwargs)
+        here.busy = True
+        try:
+            with torch._C.DisableTorchFunction():
+                call = recording.begin(found, args, kwargs, frame, here.modules)
+            if call is None:
+                return function(*args, **kwargs)
+            try:
+                output = function(*args, **kwargs)
+            except BaseException as error:
+                recording.raised(call, error)
+                raise
+            if output is NotImplemented:
+                recording.drop(call)
+                return output
+            with torch._C.DisableTorchFunction():
+                recording.end(call, output, found)
+                if recording.settings.backward and torch.is_grad_enabled():
+                    self._watch_backward(recording, found, call, args, kwargs, output)
+            return output
+        finally:
+            here.busy = False
+
+    def _watch_backward(
+        self,
+        recording: Recording,
+        found: Api,
+        call: Call,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        output: Any,
+    ) -> None:
+        tensor = first_tensor(output)
+        node = None if tensor is None else tensor.grad_fn
+        if node is None or _is_identity(found.name, args, kwargs):
+            return
+        name = call.name.removesuffix("forward") + "backward"
+        parent = None if call.parent is None else _backward_of(call.parent)
+
+        def hook(grad_inputs: Any, grad_outputs: Any) -> None:
+            if recording.active and self.recording is recording:
+                busy, local.busy = local.busy, True
+                try:
+                    with torch._C.DisableTorchFunction():
+                        recording.gradients(name, parent, grad_outputs, grad_inputs)
+                finally:
+                    local.busy = busy
+
+        node.register_hook(hook)
+
+
+def _backward_of(record: str) -> str:
+    """``Module.a.B.backward.0`` for ``Module.a.B.forward.0``."""
+    head, _, number = record.rpartition(".forward.")
+    return f"{head}.backward.{number}" if head else record
+
+
+def _is_identity(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """True for a dropout that drops nothing."""
+    if "dropout" not in name:
+        return False
+    p = kwargs.get("p", args[1] if len(args) > 1 else None)
+    return isinstance(p, (int, float)) and not isinstance(p, bool) and p == 0

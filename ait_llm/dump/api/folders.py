@@ -1,0 +1,84 @@
+"""The folders of a capture, ``{dump_path}/step{N}/rank{R}``, and what earlier runs left in them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+_STEP = re.compile(r"step\d+")
+_PROCESS = re.compile(r"proc(\d+)")
+# Everything that a capture writes into a rank's folder: what holds more is not ours to remove.
+_OURS = frozenset(
+    {
+        "dump.json",
+        "stack.json",
+        "construct.json",
+        "debug.json",
+        "overflow.json",
+        "dump_error_info.log",
+        "dump_tensor_data",
+    }
+)
+
+
+def rank() -> int | None:
+    """The rank of this process, once the distributed package is initialised."""
+    dist: Any = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        return None
+    return int(dist.get_rank())
+
+
+def rank_name(rank_id: int | None) -> str:
+    """``rank0``, or ``proc{pid}`` as long as there are no ranks."""
+    found = rank() if rank_id is None else rank_id
+    return f"proc{os.getpid()}" if found is None else f"rank{found}"
+
+
+def remove_earlier(dump_path: Path, name: str) -> None:
+    """Remove what an earlier run left for this rank, so that a dump is of one run.
+
+    The folders of processes that have ended count as earlier runs of a process without a rank.
+    A folder with anything in it that no capture writes stays, and so does what is behind a link.
+
+    Args:
+        dump_path: the folder of the capture.
+        name: of the rank's folders.
+
+    Raises:
+        OSError: something of it cannot be removed.
+    """
+    if not dump_path.is_dir():
+        return
+    for step in dump_path.iterdir():
+        if not _STEP.fullmatch(step.name) or step.is_symlink() or not step.is_dir():
+            continue
+        for folder in step.iterdir():
+            process = _PROCESS.fullmatch(folder.name)
+            ended = process is not None and not _is_running(int(process[1]))
+            if (folder.name == name or ended) and _is_ours(folder):
+                shutil.rmtree(folder)
+        if not any(step.iterdir()):
+            step.rmdir()
+
+
+def _is_running(process: int) -> bool:
+    if process == os.getpid():
+        return False  # an earlier process with our number
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_ours(folder: Path) -> bool:
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return all(each.name.removesuffix(".part") in _OURS for each in folder.iterdir())

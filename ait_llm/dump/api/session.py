@@ -1,0 +1,172 @@
+"""The capture of this process from one step to the next."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from ait_llm.dump.api import folders
+from ait_llm.dump.api.api_list import combined_apis
+from ait_llm.dump.api.capture import Capture
+from ait_llm.dump.api.interception import Interception, Receiver
+from ait_llm.dump.api.modules import ModuleWatch
+from ait_llm.dump.api.recording import Recording
+from ait_llm.dump.api.settings import ApiSettings
+from ait_llm.errors import UsageError
+
+Models = nn.Module | Sequence[nn.Module] | None
+
+
+class ApiSession:
+    """Opens and closes windows of capture; between them the program runs as if there was none.
+
+    Args:
+        settings: of the capture.
+    """
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self.settings = settings
+        self.step_number = 0
+        self.recording: Recording | None = None
+        self._process = os.getpid()
+        self._rank_id: int | None = None
+        self._custom: list[tuple[Any, str, str]] = []
+        self._capture: Capture | None = None
+        self._modules: ModuleWatch | None = None
+        self._cleaned: set[str] = set()
+        self._lock = threading.RLock()
+        self._tokens: tuple[int, int] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True from start to stop, when this step and rank are recorded."""
+        return self._capture is not None or self._modules is not None
+
+    def wants_this(self) -> bool:
+        """Whether the present step and this rank are recorded."""
+        settings = self.settings
+        if settings.enabled is False or os.getpid() != self._process:
+            return False
+        if settings.steps and self.step_number not in settings.steps:
+            return False
+        known = folders.rank() if self._rank_id is None else self._rank_id
+        return not settings.ranks or known is None or known in settings.ranks
+
+    @property
+    def is_finished(self) -> bool:
+        """True when every step that was asked for has passed."""
+        return bool(self.settings.steps) and self.step_number > max(self.settings.steps)
+
+    def start(self, models: Models = None, rank_id: int | None = None) -> bool:
+        """Open a window; False if this step or rank is not recorded.
+
+        Raises:
+            UsageError: a model is needed and missing, or the folder cannot be written.
+        """
+        with self._lock:
+            self._rank_id = rank_id if rank_id is not None else self._rank_id
+            chosen = _as_list(models)
+            if self.settings.modules and not chosen:
+                raise UsageError(
+                    f"level {self.settings.level} records modules: give the model, start(model)"
+                )
+            if self.is_open or self.settings.level == "debug" or not self.wants_this():
+                return False
+            recording = self._opened()
+            if self.settings.apis:
+                self._capture = Capture(self._interception)
+                self._capture.open(recording)
+            if self.settings.modules:
+                self._modules = ModuleWatch(recording)
+                self._modules.install(chosen)
+            return True
+
+    def stop(self) -> None:
+        """Close the window; the files are complete afterwards."""
+        with self._lock:
+            modules, self._modules = self._modules, None
+            if modules is not None:
+                modules.remove()
+            capture, self._capture = self._capture, None
+            if capture is not None:
+                capture.close()
+            if self.recording is not None and os.getpid() == self._process:
+                self.recording.flush()
+
+    def step(self) -> None:
+        """End the step; an open window goes on in the next one."""
+        with self._lock:
+            self._finish()
+            self.step_number += 1
+            if self.is_open:
+                if self.wants_this():
+                    recording = self._opened()
+                    if self._capture is not None:
+                        self._capture.recording = recording
+                    if self._modules is not None:
+                        self._modules.recording = recording
+                else:
+                    self.stop()
+
+    def close(self) -> None:
+        """Close the window and finish the files of the step."""
+        with self._lock:
+            self.stop()
+            self._finish()
+
+    def add_function(self, owner: Any, name: str, prefix: str) -> None:
+        """Record one more function from the next window on."""
+        self._custom.append((owner, name, prefix))
+
+    def remove_function(self, owner: Any, name: str) -> None:
+        """Record it no more."""
+        self._custom = [each for each in self._custom if each[:2] != (owner, name)]
+
+    def _interception(self, receive: Receiver) -> Interception:
+        apis, modules = combined_apis(self.settings.wrap_ops)
+        return Interception(
+            receive, apis, modules, self.settings.custom_op_namespaces, self._custom
+        )
+
+    def _opened(self) -> Recording:
+        """The recording of this step, made when it is first needed."""
+        if self.recording is None:
+            name = folders.rank_name(self._rank_id)
+            root = self.settings.dump_path
+            folder = root / f"step{self.step_number}" / name
+            try:
+                if name not in self._cleaned:
+                    self._cleaned.add(name)
+                    folders.remove_earlier(root, name)
+                self.recording = Recording(folder, self.settings)
+            except OSError as error:
+                raise UsageError(
+                    f"{error.filename or folder}: the capture cannot be written here "
+                    f"({error.strerror}); choose another dump_path"
+                ) from error
+        return self.recording
+
+    def _finish(self) -> None:
+        recording, self.recording = self.recording, None
+        if recording is None or os.getpid() != self._process:
+            return
+        recording.close()
+        name = folders.rank_name(self._rank_id)
+        if recording.folder.name.startswith("proc") and name.startswith("rank"):
+            recording.move_to(recording.folder.with_name(name))
+
+
+def _as_list(models: Models) -> list[nn.Module]:
+    if models is None:
+        return []
+    found = [models] if isinstance(models, nn.Module) else list(models)
+    for model in found:
+        if not isinstance(model, nn.Module):
+            raise UsageError(
+                f"start: a model is a torch.nn.Module or a list of them, not {type(model).__name__}"
+            )
+    return found
