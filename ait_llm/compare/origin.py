@@ -17,7 +17,7 @@ from ait_llm.compare.introduced import Introduced, Unknown
 from ait_llm.compare.origin_growth import sudden_growth
 from ait_llm.compare.origin_inherited import inherited_error
 from ait_llm.compare.origin_search import Finding, Search
-from ait_llm.compare.origin_values import RunValues, record_key
+from ait_llm.compare.origin_values import RunValues, operation_key, record_key
 from ait_llm.core.comparison import Comparison, Origin, Verdict
 from ait_llm.errors import AitError
 from ait_llm.match.model import Match, Run
@@ -109,7 +109,7 @@ class _Collected:
         self._origins: list[tuple[tuple[int, int, int, int], Origin]] = []
         self._shares: dict[int, Shares] = {}
         self._failures: dict[int, str] = {}
-        self._known: dict[tuple[int, int], set[tuple[str, int]]] = {}
+        self._known: dict[tuple[int, int], set[tuple[str, str, int]]] = {}
 
     def add(self, search: Search, found: Finding | None, *, failed: bool) -> None:
         """Take over what a search found, unless it follows from what an earlier one found."""
@@ -121,7 +121,7 @@ class _Collected:
             return
         origin = found.origin
         known = self._known.setdefault((origin.device, origin.pid), set())
-        key = (origin.op, origin.step)
+        key = (origin.op, origin.op_id, origin.step)
         # A later step may suffer from what an earlier one left in the caches, or from its tokens.
         if (known and not found.own) or key in known:
             return
@@ -156,7 +156,7 @@ def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> lis
 def _by_run(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> dict[int, list[int]]:
     """Indices of the comparisons of each run, by position of the run."""
     places = {
-        (run.device, run.pid, operation.name, operation.step, getattr(operation, "call", 0)): place
+        (run.device, run.pid, *operation_key(operation)): place
         for place, run in enumerate(runs)
         for operation in run.operations
     }

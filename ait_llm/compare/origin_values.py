@@ -20,7 +20,7 @@ _CACHES: Mapping[str, frozenset[int]] = {
     "ReshapeAndCacheOmniOperation": frozenset({2, 3}),
     "ReshapeAndCacheWithStrideOperation": frozenset({2, 3}),
 }
-_Key = tuple[str, int, int]
+_Key = tuple[str, str, int, int]
 
 
 @dataclass(slots=True)
@@ -58,14 +58,19 @@ class Upstream:
 
 
 def record_key(record: TensorRecord) -> _Key:
-    """The operation of a tensor within its process."""
-    return (record.op, record.step, record.call)
+    """The operation of a tensor within its process; graphs have nodes of equal names."""
+    return (record.op, record.op_id, record.step, record.call)
 
 
 def operation_key(operation: Operation) -> _Key:
     """An operation within its process."""
     # only dumps of torch modules count calls
-    return (operation.name, operation.step, getattr(operation, "call", 0))
+    return (
+        operation.name,
+        str(operation.op_id),
+        operation.step,
+        getattr(operation, "call", 0),
+    )
 
 
 class RunValues:
