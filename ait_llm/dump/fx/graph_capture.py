@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import weakref
@@ -19,8 +20,6 @@ from ait_llm.dump.fx.arrays import Piece, argument_pieces, as_array, result_piec
 from ait_llm.dump.fx.graph_file import FILE, describe_graph, is_dumped, target_of, write_graph
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.pytorch.writer import make_folder
-
-_LINES = 64  # of the ledger that are written at once
 
 
 class GraphCapture:
@@ -40,7 +39,7 @@ class GraphCapture:
         self._module = module
         self._session = session
         self._phase = phase
-        self._step = -1
+        self._steps = itertools.count()
         self._pid = -1
         self._folder: Path | None = None
         self._claim()
@@ -49,18 +48,15 @@ class GraphCapture:
         """Run the graph on its arguments."""
         if self._pid != os.getpid():
             self._claim()
-        self._step += 1
-        if self._folder is None or self._step not in self._session.options.steps:
-            return Interpreter(self._module).boxed_run(args)
-        run = _StepCapture(self._folder / str(self._step), self._step, self._session)
-        try:
-            return _Recording(self._module, run).boxed_run(args)
-        finally:
-            run.finish()
+        step = next(self._steps)
+        capture = None
+        if self._folder is not None and step in self._session.options.steps:
+            capture = _StepCapture(self._folder / str(step), step, self._session)
+        return _Recording(self._module, capture).boxed_run(args)
 
     def _claim(self) -> None:
         """A folder of our own, in this process; without one the graph runs and is not captured."""
-        self._pid, self._step, self._folder = os.getpid(), -1, None
+        self._pid, self._steps, self._folder = os.getpid(), itertools.count(), None
         try:
             number, self._folder = self._session.claim_graph()
             facts = {"graph": number, "pid": self._pid, "phase": self._phase}
@@ -90,7 +86,6 @@ class _StepCapture:
         self._step = step
         self._session = session
         self._options = session.options
-        self._lines: list[dict[str, Any]] = []
         self._made = False
         # Files by the tensor that they hold: what one node returns and another one takes is one
         # tensor, and its file gets a second name. Tensors die as they would without us.
@@ -119,12 +114,6 @@ class _StepCapture:
         """Account for a node that is not saved but may have changed tensors that were."""
         if _may_write(node):
             self._files.clear()
-
-    def finish(self) -> None:
-        """Write what is left of the ledger's lines."""
-        if self._lines:
-            self._session.record(self._lines)
-            self._lines = []
 
     def _save(self, files: _NodeFiles, stem: str, pieces: Iterator[Piece], time: str) -> None:
         for piece in pieces:
@@ -180,17 +169,16 @@ class _StepCapture:
             line |= {"lost": files.lost, "reason": files.reason}
         if files.missed:
             line["not_captured"] = files.missed
-        self._lines.append(line)
-        if len(self._lines) >= _LINES:
-            self.finish()
+        self._session.record(line)
 
 
 class _Recording(Interpreter):
     """Runs a graph as it is, and hands each node to a capture."""
 
-    def __init__(self, module: GraphModule, run: _StepCapture) -> None:
+    def __init__(self, module: GraphModule, capture: _StepCapture | None) -> None:
         super().__init__(module)
-        self._run = run
+        self.extra_traceback = False  # exceptions are the program's, word by word
+        self._capture = capture
         self._node: Node | None = None
 
     def run_node(self, n: Node) -> Any:
@@ -198,13 +186,14 @@ class _Recording(Interpreter):
         return super().run_node(n)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        node = self._node
-        if node is None or not self._run.wants(node):
-            result = super().call_function(target, args, kwargs)
-            if node is not None:
-                self._run.ran_unseen(node)
-            return result
-        return self._run.call(node, args, lambda: target(*args, **kwargs))
+        node, capture = self._node, self._capture
+        if node is None or capture is None:
+            return target(*args, **kwargs)
+        if capture.wants(node):
+            return capture.call(node, args, lambda: target(*args, **kwargs))
+        result = target(*args, **kwargs)
+        capture.ran_unseen(node)
+        return result
 
 
 def _may_write(node: Node) -> bool:

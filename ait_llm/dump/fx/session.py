@@ -81,12 +81,12 @@ class FxSession:
             self._last = max(now, self._last + _MICROSECOND)
             return self._last.strftime("%Y%m%d%H%M%S%f")
 
-    def record(self, lines: list[dict[str, Any]]) -> None:
-        """Append lines of executed nodes to the ledger."""
+    def record(self, line: dict[str, Any]) -> None:
+        """Append the line of an executed node to the ledger."""
         with self._lock:
             ledger = self._open_ledger()
         if ledger is not None:
-            ledger.operations(lines)
+            ledger.operations([line])
 
     def note(self, text: str, **facts: Any) -> None:
         """Append a remark to the ledger."""
