@@ -16,6 +16,7 @@ from ait_llm.compare.measuring import measure_aligned
 from ait_llm.compare.progress import Stopped
 from ait_llm.compare.statistics import StatisticsResult, compare_statistics, summary
 from ait_llm.compare.values import Values, open_values
+from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison, Verdict
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError, FormatError
@@ -23,6 +24,7 @@ from ait_llm.formats import Statistics
 from ait_llm.match.model import Match, Source, Unmatched
 from ait_llm.match.views import View, describe
 from ait_llm.metrics import QUANTISED, CustomMetric, Tolerance, judge, tolerance_for
+from ait_llm.metrics.precision import coarser
 
 _Value = TypeVar("_Value", str, float)
 
@@ -78,6 +80,8 @@ def without_partner(item: Unmatched) -> Comparison:
 def _compare(match: Match, settings: Settings) -> Comparison:
     if match.quantised and settings.tolerance is None:
         settings = replace(settings, tolerance=QUANTISED)
+    elif match.rounded_to is not None:
+        settings = _rounded(match, match.rounded_to, settings)
     golden, mine = match.golden.tensor, match.mine.tensor
     if golden.has_data and mine.has_data:
         with open_values(golden) as first, open_values(mine) as second:
@@ -93,6 +97,19 @@ def _compare(match: Match, settings: Settings) -> Comparison:
     if recorded[0] is None or recorded[1] is None:
         return _compare_descriptions(match, recorded)
     return _compare_statistics(match, recorded[0], recorded[1], settings)
+
+
+def _rounded(match: Match, dtype: DType, settings: Settings) -> Settings:
+    """The limits of a type that the values went through, where neither side is as coarse now."""
+    types = match.golden.record.dtype, match.mine.record.dtype
+    if types[0] is None or types[1] is None:
+        return settings
+    own = coarser(*types)
+    if own is None or coarser(own, dtype) is own:
+        return settings
+    limits = tolerance_for(dtype, dtype, settings.tolerance)
+    tolerance = Tolerance(limits.relative_euclidean, limits.max_element)
+    return replace(settings, tolerance=tolerance)
 
 
 def compare_opened(
@@ -252,6 +269,7 @@ def naming(match: Match) -> dict[str, Any]:
         "rule": match.rule,
         "confidence": match.confidence,
         "why": why,
+        "relation": match.relation,
         "golden_view": describe(match.golden.views),
         "my_view": describe(match.mine.views),
     }

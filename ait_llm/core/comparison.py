@@ -50,6 +50,10 @@ class TensorRecord:
         path: the file.
         dtype: logical element type, None if unreadable.
         shape: dims as recorded, None if unreadable.
+        graph: name of the compiled graph that it ran in, empty without one.
+        graph_step: which execution of that graph, -1 without one.
+        rank: of the process among those of its run, -1 if unknown.
+        parts: operators that a fused operator computes, in order; empty for others.
     """
 
     op: str
@@ -67,6 +71,10 @@ class TensorRecord:
     order: int = 0
     dtype: DType | None = None
     shape: tuple[int, ...] | None = None
+    graph: str = ""
+    graph_step: int = -1
+    rank: int = -1
+    parts: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -102,6 +110,8 @@ class Comparison:
         rule: the matcher that made the pair (``by_name``, ``atb_torch``).
         confidence: of the match, in [0, 1].
         why: the matcher's reason in a few words.
+        relation: how the two belong together, see ``match.model.Match``; empty where the matcher
+            knows one way only.
         golden_view, my_view: what was done to make the two comparable (``rows 0:7 of axis 0``),
             empty when nothing was.
         golden_summary, my_summary: statistics of both sides.
@@ -130,6 +140,7 @@ class Comparison:
     rule: str = ""
     confidence: float = 1.0
     why: str = ""
+    relation: str = ""
     golden_view: str = ""
     my_view: str = ""
     golden_summary: SideSummary | None = None
@@ -183,6 +194,7 @@ class Origin:
         certain: False if the error may also have started in one of ``candidates``.
         candidates: other operations that cannot be told apart, in execution order.
         inherited, introduced: relative errors, as in :class:`Comparison`.
+        parts: operators that it was fused from, in order; empty for others.
     """
 
     op: str
@@ -198,6 +210,7 @@ class Origin:
     candidates: tuple[str, ...] = ()
     inherited: float | None = None
     introduced: float | None = None
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

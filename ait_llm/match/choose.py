@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
 from ait_llm.core import TensorRecord
+from ait_llm.match.by_kernel import is_compiled
 from ait_llm.match.model import Match, Matcher, MatchOptions, Run, SideName, Unmatched, matchers
 from ait_llm.match.operators import Key, key_of, placed, remaining
 from ait_llm.match.precision import mark_quantised
@@ -17,10 +18,12 @@ _MODULES = {
     "by_weight": "ait_llm.match.by_weight",
     "saved_mapping": "ait_llm.match.saved_mapping",
     "op_mapping": "ait_llm.match.op_mapping",
+    "by_kernel": "ait_llm.match.by_kernel",
     "by_name": "ait_llm.match.by_name",
     "same_topology": "ait_llm.match.same_topology",
     "by_structure": "ait_llm.match.by_structure",
     "atb_torch": "ait_llm.match.atb_torch",
+    "by_fusion": "ait_llm.match.by_fusion.matching",
     "by_value": "ait_llm.match.by_value",
 }
 # A matcher that is asked only where another one has said nothing: two readings of one topology
@@ -51,7 +54,11 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
     names = []
     if options.mapping is not None:
         names.append("saved_mapping")
-    if "atb" not in kinds:
+    if "ge" in kinds:
+        names.append("by_fusion")
+    elif kinds == {"fx"} and (is_compiled(golden) or is_compiled(mine)):
+        names.append("by_kernel")
+    elif "atb" not in kinds:
         names.append("by_name")
     elif kinds == {"atb"}:
         names += ["same_topology", "by_structure"]
@@ -84,7 +91,7 @@ def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Un
             continue
         sides = golden, mine
         if name == "by_value":  # it knows nothing of places and must not see what is settled
-            answered = {_key(each.golden.record) for each in matches.values()}
+            answered = _golden_keys(matches.values())
             sides = remaining(golden, answered), remaining(mine, earlier)
         for each in load_matcher(name)(*sides, options):
             if isinstance(each, Unmatched):
@@ -97,7 +104,7 @@ def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Un
     answered = {key for key, _, _ in matches} | {key for side, key in used if side == "mine"}
     ordered += _left("mine", mine, answered, reasons)
     ordered.sort(key=_my_place)
-    answered = {_key(each.golden.record) for each in matches.values()}
+    answered = _golden_keys(matches.values())
     answered |= {key for side, key in used if side == "golden"}
     return mark_quantised([*ordered, *_left("golden", golden, answered, reasons)])
 
@@ -119,6 +126,11 @@ def _left(
             key = key_of(each, tensor)
             if key not in answered:
                 yield reasons.get((side, key)) or each.unmatched(side, tensor, default)
+
+
+def _golden_keys(matches: Iterable[Match]) -> set[Key]:
+    """Golden tensors that are in a match; in a self-check both are mine."""
+    return {_key(each.golden.record) for each in matches if not each.is_self_check}
 
 
 def _keys(run: Run) -> set[Key]:

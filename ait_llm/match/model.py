@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from ait_llm.core import Registry
+from ait_llm.core import DType, Registry
 from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import FormatError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ait_llm.match.by_fusion.fusion import Fusion
 
 SideName = Literal["golden", "mine"]
+SELF_CHECK = "self-check"
+"""Relation of an operator's own input and output: it was inserted and must not change values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Run:
         weights: parameters and buffers by dotted name, where the run saved them.
         unit: number of the compiled graph and which execution of it this is, for dumps that keep
             graphs apart.
+        fusion: what its operations are of the graph before fusion, where that graph is known.
     """
 
     kind: str
@@ -50,6 +53,7 @@ class Run:
     model: Graph | None = None
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     unit: tuple[int, int] | None = None
+    fusion: Fusion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,10 @@ class Match:
         uses: tensors that the views take their numbers from, such as scales, with their side; they
             are looked at with this match and need no partner of their own.
         quantised: one side computed this from int8 products that the other side has not.
+        relation: how the two belong together where the matcher knows several ways: ``exact``,
+            ``fused``, ``via cast``, ``view input``, ``graph input``, or :data:`SELF_CHECK`.
+        rounded_to: the coarsest type that the values they were computed from were rounded to,
+            where that is known; it decides the tolerance where it is coarser than both.
     """
 
     golden: Source
@@ -90,6 +98,13 @@ class Match:
     alternatives: tuple[str, ...] = ()
     uses: tuple[tuple[SideName, TensorRecord], ...] = ()
     quantised: bool = False
+    relation: str = ""
+    rounded_to: DType | None = None
+
+    @property
+    def is_self_check(self) -> bool:
+        """True if both tensors are of one dump: what an operator got and what it handed on."""
+        return self.relation == SELF_CHECK
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +226,8 @@ def record_of(operation: Operation, tensor: Tensor, order: int) -> TensorRecord:
         order=order,
         dtype=dtype,
         shape=shape,
+        graph=getattr(operation, "graph_name", ""),  # only compiled graphs have names and parts
+        graph_step=getattr(operation, "graph_step", -1),
+        rank=getattr(operation, "global_rank", -1),
+        parts=getattr(operation, "parts", ()),
     )

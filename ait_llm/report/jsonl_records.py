@@ -35,7 +35,7 @@ Object = dict[str, Json]
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _TUPLES = {  # fields that are tuples in memory and arrays in JSON
     "shape", "worst", "worst_values", "first_bad", "histogram", "candidates", "processes", "steps",
-    "stamp",
+    "stamp", "parts",
 }  # fmt: skip
 _NUMBERS = {"values", "tolerance", "needed"}  # fields that map names to numbers
 

@@ -172,6 +172,8 @@ def _origins(report: Report) -> Iterator[Row]:
     first = report.origins[0]
     many = len(report.mine.processes) > 1
     yield "started", _origin(first, many)
+    if first.parts:
+        yield "", f"fused from: {' + '.join(first.parts)}"
     if first.golden_op:
         yield "", f"golden counterpart: {first.golden_op}"
     if first.evidence:

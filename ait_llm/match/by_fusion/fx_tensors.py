@@ -1,0 +1,188 @@
+"""The tensors of one execution of an FX graph, by node and by content."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ait_llm.dumps.model import Tensor
+from ait_llm.errors import AitError, FormatError
+from ait_llm.match.digests import digest
+from ait_llm.match.model import Run
+from ait_llm.match.operators import Key, Placed, key_of, placed
+
+_SMALL = 1 << 14  # elements of a tensor that is read to see whether they are all alike
+
+Located = tuple[Placed, Tensor]
+
+# Nodes that compute nothing: their result has the elements of their first argument.
+_VIEWS = frozenset(
+    {
+        *("alias", "as_strided", "broadcast_to", "clone", "contiguous", "detach", "diagonal"),
+        *("expand", "expand_as", "flatten", "lift_fresh_copy", "narrow", "permute", "reshape"),
+        *("select", "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "t", "to"),
+        *("transpose", "unbind", "unfold", "unsqueeze", "view", "view_as", "_reshape_alias"),
+        *("_to_copy", "_unsafe_view", "convert_element_type"),
+    }
+)
+
+
+def is_view(target: str) -> bool:
+    """True for ``aten.view.default`` and other nodes that only look at their first argument."""
+    parts = target.split(".")
+    return (parts[1] if len(parts) > 1 else parts[0]) in _VIEWS
+
+
+def elements(tensor: Tensor) -> int | None:
+    """Number of elements; None if the file cannot be read."""
+    shape = shape_of(tensor)
+    return None if shape is None else prod(shape)
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...] | None:
+    """Dims; None if the file cannot be read."""
+    try:
+        return tuple(tensor.shape)
+    except FormatError:
+        return None
+
+
+def is_number(tensor: Tensor) -> bool:
+    """True for an argument that the program wrote as a number or a list of whole numbers."""
+    shape = shape_of(tensor)
+    if shape is None or len(shape) > 1:
+        return False
+    return not shape or not tensor.dtype.is_floating
+
+
+def content(tensor: Tensor) -> Hashable | None:
+    """What tensors of equal numbers share, also where all their numbers are alike.
+
+    Returns:
+        None where the values cannot be read or are mostly not finite.
+    """
+    mark = digest(tensor)
+    if mark is not None:
+        return mark
+    try:
+        if not tensor.has_data or not 0 < prod(tensor.shape) <= _SMALL:
+            return None
+        flat = tensor.nd().reshape(-1)
+        if flat.dtype.kind not in "iub":
+            flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
+    except (AitError, OSError, ValueError):
+        return None
+    first = flat[0].item()
+    if first != first or not bool((flat == flat[0]).all()):
+        return None
+    return flat.dtype.kind in "iub", flat.size, first
+
+
+class FxTensors:
+    """Tensors of one execution.
+
+    Args:
+        run: of kind ``fx``.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.placed: Sequence[Placed] = placed(run)
+
+    @cached_property
+    def by_node(self) -> Mapping[str, Placed]:
+        """The first call of each node."""
+        found: dict[str, Placed] = {}
+        for each in self.placed:
+            found.setdefault(each.operation.name, each)
+        return found
+
+    def result(self, node: str, path: Sequence[int]) -> Located | None:
+        """A result of a node; None if it was not dumped."""
+        owner = self.by_node.get(node)
+        if owner is None or not path:
+            return None
+        inner = path[1] if len(path) > 1 else None
+        results = [each for each in owner.operation.outputs if each.index == path[0]]
+        exact = [each for each in results if getattr(each, "element", None) == inner]
+        chosen = exact or results
+        return (owner, chosen[0]) if chosen else None
+
+    def argument(self, node: str) -> Located | None:
+        """The first argument of a node; None if it was not dumped or is no tensor."""
+        owner = self.by_node.get(node)
+        for tensor in owner.operation.inputs if owner is not None else ():
+            if tensor.index == 0:
+                return (owner, tensor) if owner is not None else None
+        return None
+
+    @cached_property
+    def contents(self) -> Mapping[Key, Hashable]:
+        """Content of each tensor, where it tells anything."""
+        found: dict[Key, Hashable] = {}
+        for each in self.placed:
+            for tensor in each.tensors:
+                mark = content(tensor)
+                if mark is not None:
+                    found[key_of(each, tensor)] = mark
+        return found
+
+    @cached_property
+    def by_content(self) -> Mapping[Hashable, Sequence[Located]]:
+        """Tensors of equal content, in execution order."""
+        found: dict[Hashable, list[Located]] = {}
+        for each in self.placed:
+            for tensor in each.tensors:
+                mark = self.contents.get(key_of(each, tensor))
+                if mark is not None:
+                    found.setdefault(mark, []).append((each, tensor))
+        return found
+
+    def equals(self, located: Located) -> Iterator[Located]:
+        """Other tensors of the same content: what other nodes read or handed on of a result."""
+        mark = self.contents.get(key_of(*located))
+        for each in self.by_content.get(mark, ()) if mark is not None else ():
+            if each != located:
+                yield each
+
+    def views_of(self, located: Located) -> Iterator[Located]:
+        """What a node makes of its first argument without a change of its elements."""
+        owner, tensor = located
+        if tensor.role == "in" and tensor.index == 0 and is_view(owner.operation.type):
+            count = elements(tensor)
+            for output in owner.operation.outputs:
+                if count is not None and elements(output) == count:
+                    yield owner, output
+
+    def numbers_beside(self, located: Located) -> Iterator[Located]:
+        """Plain numbers and lists of numbers among the arguments of the node of a result."""
+        owner, tensor = located
+        for argument in owner.operation.inputs if tensor.role == "out" else ():
+            if is_number(argument):
+                yield owner, argument
+
+    def from_outside(self) -> Iterator[tuple[Hashable, Located]]:
+        """What no node of the graph computed: the first argument of each such content."""
+        for mark, members in self.by_content.items():
+            if members[0][1].role == "in":
+                yield mark, members[0]
+
+    def readers(self, mark: Hashable) -> frozenset[str]:
+        """Nodes that read a content, also through views of it."""
+        found: set[str] = set()
+        waiting, seen = [mark], {mark}
+        while waiting:
+            for owner, tensor in self.by_content.get(waiting.pop(), ()):
+                if tensor.role != "in":
+                    continue
+                found.add(owner.operation.name)
+                if not is_view(owner.operation.type):
+                    continue
+                for output in owner.operation.outputs:
+                    after = self.contents.get(key_of(owner, output))
+                    if after is not None and after not in seen:
+                        seen.add(after)
+                        waiting.append(after)
+        return frozenset(found)

@@ -1,0 +1,20 @@
+"""Operators of the graph engine against FX nodes, or against another run of the graph engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ait_llm.match.by_fusion.ge_fx import GeFxMatching
+from ait_llm.match.by_fusion.ge_ge import GeGeMatching
+from ait_llm.match.model import Match, MatchOptions, Run, Unmatched, matchers
+
+
+@matchers.register("by_fusion")
+def by_fusion(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+    """Tensors that are one tensor of the graph before fusion, whoever computed them."""
+    if golden.kind == mine.kind == "ge":
+        yield from GeGeMatching(golden, mine).matches()
+    elif golden.kind == "ge":
+        yield from GeFxMatching(golden, mine, "golden").matches()
+    else:
+        yield from GeFxMatching(mine, golden, "mine").matches()
