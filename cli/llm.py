@@ -12,6 +12,7 @@ _COMMANDS = {
     "compare": "ait_llm.cli.compare:compare",
     "doctor": "ait_llm.cli.doctor:doctor",
     "dump": "ait_llm.cli.dump:dump",
+    "merge-result": "ait_llm.cli.merge_result:merge_result",
     "opcheck": "ait_llm.cli.opcheck:opcheck",
     "show": "ait_llm.cli.show:show",
 }

@@ -122,7 +122,7 @@ def read_yaml(path: Path, purpose: str) -> Any:
         FormatError: it cannot be read.
         MissingDependencyError: PyYAML is not installed.
     """
-    yaml = import_optional("yaml", purpose, "yaml")
+    yaml = import_optional("yaml", purpose)
     try:
         return yaml.safe_load(_read_text(path))
     except (yaml.YAMLError, RecursionError) as error:

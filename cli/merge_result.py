@@ -1,0 +1,65 @@
+"""``ait llm merge-result``: communication of all ranks side by side."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from ait_llm.cli.params import absolute_path, allow_skip_option
+from ait_llm.compare.api.merge import merge_results, read_merge_settings
+from ait_llm.report.writing import STAMP_FORMAT
+
+
+@click.command()
+@click.option(
+    "-i",
+    "--input-dir",
+    "--input_dir",
+    "folder",
+    required=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Folder with compare_result_rank{N}_{time}.csv or .xlsx; the newest of each rank counts.",
+)
+@click.option(
+    "-o",
+    "--output-dir",
+    "--output_dir",
+    "output",
+    required=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Folder for multi_ranks_compare_merge_{time}.xlsx.",
+)
+@click.option(
+    "-config",
+    "--config-path",
+    "--config_path",
+    "config",
+    required=True,
+    callback=absolute_path,
+    metavar="FILE.yaml",
+    help="Which calls (api) and which columns (compare_index) to collect.",
+)
+@allow_skip_option
+@click.pass_context
+def merge_result(
+    ctx: click.Context, /, folder: Path, output: Path, config: Path, allow_skip: bool
+) -> None:
+    """Collect rows of some calls, communication above all, from the tables of all ranks.
+
+    \b
+    ait llm merge-result -i report -o merged -config config.yaml
+
+    Exits with 3 if a call of the configuration is in no table.
+    """
+    settings = read_merge_settings(config)
+    merged = merge_results(folder, output, settings, time.strftime(STAMP_FORMAT))
+    ranks = ", ".join(map(str, merged.ranks))
+    click.echo(f"{merged.rows} rows of ranks {ranks}")
+    for problem in merged.problems:
+        click.echo(f"  missing: {problem}")
+    click.echo(f"  {merged.path}")
+    ctx.exit(3 if merged.problems and not allow_skip else 0)
