@@ -66,7 +66,7 @@ def capture(
         raise UsageError(f"tensor_part {tensor_part!r} is not 0 (inputs), 1 (outputs) or 2 (both)")
     options = FxOptions(
         output=Path(os.path.abspath(Path(dump_path).expanduser())),  # noqa: PTH100
-        steps=_steps(steps),
+        steps=steps_of(steps),
         nodes=_globs("nodes", nodes),
         targets=_globs("targets", targets),
         inputs=tensor_part in (0, 2),
@@ -124,7 +124,12 @@ def _compile(
     return compiled
 
 
-def _steps(steps: Sequence[int] | str | None) -> StepRange:
+def steps_of(steps: Sequence[int] | str | None) -> StepRange:
+    """Executions of a graph as a caller may give them.
+
+    Raises:
+        UsageError: they are no list of numbers and no intervals.
+    """
     if steps is None:
         return EVERY_STEP
     if isinstance(steps, str):

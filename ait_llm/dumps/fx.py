@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from ait_llm.core import OpId
+from ait_llm.dumps.fx_kernels import KernelLaunch, buffer_types, read_kernels
 from ait_llm.dumps.fx_place import FILE_NAME, FxPlace, FxUnit, find_fx_place
 from ait_llm.dumps.fx_records import FxOperation, FxTensor
 from ait_llm.dumps.fx_types import Places, read_logical_types
@@ -29,6 +30,7 @@ class FxDump:
         self._place = place
         self._begins: dict[Path, str] = {}
         self._types: dict[Path, Places] = {}
+        self._kernels: dict[Path, Mapping[str, KernelLaunch]] = {}
 
     @property
     def root(self) -> Path:
@@ -91,6 +93,7 @@ class FxDump:
         """Let go of what was remembered of the folders."""
         self._begins.clear()
         self._types.clear()
+        self._kernels.clear()
 
     @cached_property
     def _ledgers(self) -> tuple[Ledger, ...]:
@@ -149,11 +152,21 @@ class FxDump:
         if folder == self.root.parent:
             return {}  # a folder of files that lies in no tree
         if folder not in self._types:
-            self._types[folder] = read_logical_types(folder, self.root)
+            types = read_logical_types(folder, self.root)
+            self._types[folder] = {**types, **buffer_types(self._launches(folder))}
         return self._types[folder]
+
+    def _launches(self, folder: Path) -> Mapping[str, KernelLaunch]:
+        """What the operations of a compiled graph are."""
+        if folder == self.root.parent:
+            return {}
+        if folder not in self._kernels:
+            self._kernels[folder] = read_kernels(folder, self.root)
+        return self._kernels[folder]
 
     def _nodes(self, unit: FxUnit, pid: int) -> Iterator[FxOperation]:
         types = self._logical(unit)
+        launches = self._launches(unit.folder.parent)
         found: dict[tuple[str, str, str], list[_File]] = {}
         for path, match in _files(unit.folder):
             node, target, role, argument, element, time = match.groups()
@@ -175,6 +188,7 @@ class FxDump:
                 call=calls[node],
                 folder=unit.folder,
                 values=values,
+                launch=launches.get(node),
             )
             calls[node] += 1
 

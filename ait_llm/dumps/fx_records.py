@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ait_llm.core import FORMAT_ND, DType, OpId
+from ait_llm.dumps.fx_kernels import KernelLaunch
 from ait_llm.dumps.model import Phase, Role
 from ait_llm.errors import FormatError
 from ait_llm.formats import LoadedTensor, Statistics, load, measure
@@ -179,6 +180,7 @@ class FxOperation:
         call: which execution within the step, 0 unless the node ran again.
         folder: where the files lie.
         values: all files, arguments first, in order of position.
+        launch: what the compiler made it of, where it is a kernel and not a node.
     """
 
     name: str
@@ -193,6 +195,12 @@ class FxOperation:
     call: int
     folder: Path
     values: tuple[FxTensor, ...] = field(repr=False)
+    launch: KernelLaunch | None = field(default=None, repr=False)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Nodes of the graph before compilation that a kernel fused; empty for a node."""
+        return self.launch.source if self.launch is not None else ()
 
     @property
     def device(self) -> int:

@@ -1,0 +1,1 @@
+"""Capture of what Inductor's fused kernels store, and which operators they fused."""
