@@ -13,7 +13,14 @@ from ait_llm.formats.opening import contained_file, open_regular
 
 FILE = "graph.json"
 _MAX_BYTES = 256 << 20
-_BY_NAME = {each.torch_name: each for each in DType if each.torch_name is not None}
+# Types that .npy files cannot name.
+_BY_NAME = {
+    each.torch_name: each
+    for each in DType
+    if each.torch_name is not None
+    and each.numpy_type is not None
+    and each.numpy_type.__module__ == "ml_dtypes"
+}
 
 Places = Mapping[tuple[str, str], DType]
 
