@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from ait_llm.dump.api.interception import Api, Interception, enter, is_entered, leave
 from ait_llm.dump.api.recording import Call, Recording, first_tensor
 from ait_llm.dump.api.threads import ThreadWatch
+
+if TYPE_CHECKING:
+    from ait_llm.dump.api.gradients import ModuleGradients
+
+
+@dataclass(slots=True)
+class Running:
+    """A module that is running.
+
+    Attributes:
+        module: the module.
+        name: of its record.
+        call: its record; None if it is not wanted.
+        error: what was being handled when it began.
+        gradients: of this call.
+    """
+
+    module: nn.Module
+    name: str
+    call: Call | None
+    error: BaseException | None
+    gradients: ModuleGradients | None = None
 
 
 class _Local(threading.local):
@@ -19,12 +43,21 @@ class _Local(threading.local):
 
     Attributes:
         busy: inside a call that is recorded, or inside the recording of one.
-        modules: records of the modules that are running, outermost first.
+        running: modules, outermost first.
+        phase: of the training step, ``optimizer`` or ``clip_grad``; empty otherwise.
     """
 
     def __init__(self) -> None:
         self.busy = False
-        self.modules: list[str] = []
+        self.running: list[Running] = []
+        self.phase = ""
+
+    @property
+    def modules(self) -> list[str]:
+        """Records of the modules that are running, outermost first, or the phase."""
+        if self.phase:
+            return [self.phase]
+        return [each.name for each in self.running]
 
 
 local = _Local()
@@ -111,7 +144,7 @@ class Capture:
         if node is None or _is_identity(found.name, args, kwargs):
             return
         name = call.name.removesuffix("forward") + "backward"
-        parent = None if call.parent is None else _backward_of(call.parent)
+        parent = None if call.parent is None else backward_of(call.parent)
 
         def hook(grad_inputs: Any, grad_outputs: Any) -> None:
             if recording.active and self.recording is recording:
@@ -125,7 +158,7 @@ class Capture:
         node.register_hook(hook)
 
 
-def _backward_of(record: str) -> str:
+def backward_of(record: str) -> str:
     """``Module.a.B.backward.0`` for ``Module.a.B.forward.0``."""
     head, _, number = record.rpartition(".forward.")
     return f"{head}.backward.{number}" if head else record

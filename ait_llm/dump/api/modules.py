@@ -2,30 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
+from ait_llm.dump.api.capture import Running, local
+from ait_llm.dump.api.gradients import ModuleGradients, ParameterGradients
 from ait_llm.dump.api.recording import Recording
+from ait_llm.dump.pytorch.hooks import Hook
+
+# Wrappers that only gather parameters: what is inside them is what the model computes.
+_TRANSPARENT = frozenset({"FullyShardedDataParallel"})
 
 
 class ModuleWatch:
-    """Hooks on every submodule of some models; see :meth:`install`.
+    """Hooks on every submodule of some models; the models themselves are not recorded.
 
     Args:
-        recording: where records go.
+        recording: where records go; can be exchanged between steps.
     """
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
+        self.removed = False
         self._handles: list[Any] = []
+        self._parameters = ParameterGradients(self)
 
-    def install(self, models: Sequence[nn.Module]) -> None:
-        """Hook the submodules of the models; with several, names begin with the model's number."""
+    def install(self, models: Sequence[nn.Module], *, numbered: bool = False) -> None:
+        """Hook the submodules of the models.
+
+        Args:
+            models: to record.
+            numbered: names begin with the number of the model.
+        """
+        local.running.clear()
+        for number, model in enumerate(models):
+            start = f"Module.{number}." if numbered else "Module."
+            for path, module in model.named_modules():
+                if path and type(module).__name__ not in _TRANSPARENT:
+                    self.watch(module, f"{start}{path}.{type(module).__name__}")
+
+    def watch(self, module: nn.Module, name: str) -> None:
+        """Hook one module under a name."""
+        hooks = _ModuleHooks(self, name, self._parameters)
+        self._handles += [
+            module.register_forward_pre_hook(_PreHook(hooks.before), with_kwargs=True),
+            module.register_forward_hook(
+                Hook(hooks.after), with_kwargs=True, always_call=True, prepend=True
+            ),
+        ]
 
     def remove(self) -> None:
         """Take all hooks off."""
+        self.removed = True
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._parameters.remove()
+
+
+class _PreHook(Hook):
+    """A hook that may hand other arguments to the module."""
+
+    def __call__(self, *args: Any) -> Any:
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+            return None
+        return self._function(*args)
+
+
+class _ModuleHooks:
+    """The two hooks of one module."""
+
+    def __init__(self, watch: ModuleWatch, name: str, parameters: ParameterGradients) -> None:
+        self._watch = watch
+        self._name = name
+        self._parameters = parameters
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record what the module gets."""
+        recording = self._watch.recording
+        if not recording.active:
+            return None
+        busy, local.busy = local.busy, True
+        try:
+            with torch._C.DisableTorchFunction():
+                name = f"{self._name}.forward.{recording.count(self._name)}"
+                frame = sys._getframe(1)
+                call = recording.begin_module(name, args, kwargs, frame, local.modules)
+                running = Running(module, name, call, sys.exc_info()[1])
+                local.running.append(running)
+                if call is None or not recording.settings.backward or not torch.is_grad_enabled():
+                    return None
+                self._parameters.watch(recording, module, self._name)
+                gradients = ModuleGradients(self._watch, recording, name, call.parent)
+                seen = gradients.watch_inputs(args)
+                running.gradients = gradients
+                return None if seen is args else (seen, kwargs)
+        finally:
+            local.busy = busy
+
+    def after(
+        self,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        output: Any,
+    ) -> None:
+        """Record what the module returned, or that it raised."""
+        running = None
+        while local.running and running is None:
+            last = local.running.pop()
+            if last.module is module:
+                running = last
+        if running is None or running.call is None:
+            return
+        recording = self._watch.recording
+        busy, local.busy = local.busy, True
+        try:
+            with torch._C.DisableTorchFunction():
+                error = sys.exc_info()[1]
+                if output is None and error is not None and error is not running.error:
+                    recording.raised_module(running.call, module, error)
+                    return
+                recording.end_module(running.call, module, output)
+                if running.gradients is not None:
+                    running.gradients.watch_outputs(output)
+        finally:
+            local.busy = busy

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ait_llm.dump.api.call_stacks import CallStacks, call_stack
 from ait_llm.dump.api.growing_json import GrowingJson, encode
@@ -161,9 +161,7 @@ class Recording:
             name = f"{found.full}.{number}.forward"
             if not self.selection.begins(name, modules):
                 return None
-            call = Call(
-                name, next(self._order), modules[-1] if modules else None, self._saves(name)
-            )
+            call = Call(name, next(self._order), modules[-1] if modules else None, self.saves(name))
             try:
                 if self.settings.forward and self.settings.inputs:
                     masked = _MASKED_INPUTS.get(found.name) if found.prefix == "Distributed" else ()
@@ -190,6 +188,7 @@ class Recording:
                 self.complain(f"{call.name}.output: {_reason(error)}")
             if self.settings.forward:
                 self.put(call.name, record, call.order, call.deferred)
+            self.selection.ended(call.name)
 
     def drop(self, call: Call) -> None:
         """Forget a call that turned out to be none: an operator that left it to the other side."""
@@ -206,7 +205,7 @@ class Recording:
             leaving: gradients with respect to what the call got.
         """
         with self._lock:
-            call = Call(name, next(self._order), parent, self._saves(name))
+            call = Call(name, next(self._order), parent, self.saves(name))
             try:
                 describer = self.describer(call)
                 if self._values:
@@ -229,6 +228,57 @@ class Recording:
                 self.put(call.name, call.inputs, call.order, call.deferred)
             self.complain(f"{call.name} raised {type(error).__name__}: {_reason(error)}")
 
+    # Calls of modules
+
+    def begin_module(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        frame: FrameType | None,
+        modules: list[str],
+    ) -> Call | None:
+        """Begin the record of a call of a module; None if it is not wanted."""
+        with self._lock:
+            if not self.selection.begins(name, modules):
+                return None
+            call = Call(name, 0, modules[-1] if modules else None, self.saves(name))
+            try:
+                if self.settings.forward and self.settings.inputs:
+                    self._inputs(call, args, kwargs)
+                self._place(call, frame)
+                if self.settings.forward:
+                    self._show(call)
+            except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
+                self.complain(f"{name}: {_reason(error)}")
+            return call
+
+    def end_module(self, call: Call, module: nn.Module, output: Any) -> None:
+        """Complete the record of a call of a module: it stands where the call ended."""
+        with self._lock:
+            call.order = next(self._order)
+            try:
+                if self._values and self.settings.forward:
+                    describer = self.describer(call)
+                    if self.settings.outputs:
+                        call.inputs["output"] = describer.outputs(output, f"{call.name}.output")
+                    if self.settings.inputs:
+                        call.inputs["parameters"] = describer.keywords(
+                            _parameters(module), f"{call.name}.parameters"
+                        )
+            except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
+                call.inputs.setdefault("output", [None])
+                self.complain(f"{call.name}.output: {_reason(error)}")
+            if self.settings.forward:
+                self.put(call.name, call.inputs, call.order, call.deferred)
+            self.selection.ended(call.name)
+
+    def raised_module(self, call: Call, module: nn.Module, error: BaseException) -> None:
+        """Complete the record of a module that raised, or that recomputation stopped early."""
+        if "StopRecomputation" not in type(error).__name__:
+            self.complain(f"{call.name} raised {type(error).__name__}: {_reason(error)}")
+        self.end_module(call, module, None)
+
     def _inputs(self, call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if not self._values:
             return
@@ -243,7 +293,8 @@ class Recording:
         if not call.deferred:
             self._dump.begin(call.name, encode(call.inputs))
 
-    def _saves(self, name: str) -> bool:
+    def saves(self, name: str) -> bool:
+        """Whether the tensors of a record get files."""
         return self.settings.data or self.selection.saves(name)
 
     def _place(self, call: Call, frame: FrameType | None) -> None:
@@ -377,6 +428,46 @@ def _masked(
 def _reason(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
+
+
+def _parameters(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters of a module itself, not of those inside it."""
+    return {name: value for name, value in module._parameters.items() if value is not None}
+
+
+class ParameterRecord:
+    """The gradients of a module's parameters in one backward pass, as they come.
+
+    Args:
+        recording: where the record goes.
+        module: name of the module.
+    """
+
+    def __init__(self, recording: Recording, module: str) -> None:
+        self.recording = recording
+        key = f"{module}.parameters_grad"
+        self.name = f"{key}.{recording.count(key)}"
+        self._call = Call(self.name, recording.next_order(), None, recording.saves(self.name))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._call.inputs
+
+    def __len__(self) -> int:
+        return len(self._call.inputs)
+
+    def add(self, key: str, grad: Tensor) -> None:
+        """Add the gradient of one parameter."""
+        describer = self.recording.describer(self._call)
+        try:
+            self._call.inputs[key] = [describer.value(grad, f"{self.name}.{key}")]
+        except Exception as error:  # noqa: BLE001 - exotic tensors; the program must go on
+            self._call.inputs[key] = [None]
+            self.recording.complain(f"{self.name}.{key}: {_reason(error)}")
+
+    def write(self) -> None:
+        """Write the record."""
+        call = self._call
+        self.recording.put(call.name, call.inputs, call.order, call.deferred)
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -82,7 +82,7 @@ class ApiSession:
                 self._capture.open(recording)
             if self.settings.modules:
                 self._modules = ModuleWatch(recording)
-                self._modules.install(chosen)
+                self._modules.install(chosen, numbered=not isinstance(models, nn.Module))
             return True
 
     def stop(self) -> None:
