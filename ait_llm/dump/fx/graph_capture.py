@@ -33,9 +33,8 @@ class GraphCapture:
         phase: ``inference``, ``forward`` or ``backward``.
     """
 
-    _boxed_call = True
-
     def __init__(self, module: GraphModule, session: FxSession, phase: str) -> None:
+        self._boxed_call = True  # of the instance, for wrappers to copy
         self._module = module
         self._session = session
         self._phase = phase
