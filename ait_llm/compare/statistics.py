@@ -53,13 +53,13 @@ def compare_statistics(
             reason = f"{'golden' if g is None else 'mine'} has no {name}"
             missing[absolute] = missing[relative] = reason
             continue
-        values[absolute] = abs(m - g)
-        if g:
-            values[relative] = abs((m - g) / g)
-        elif m:
-            missing[relative] = f"golden's {name} is zero"
-        else:
+        values[absolute] = _apart(golden=g, mine=m)
+        if g == m or (math.isnan(g) and math.isnan(m)):
             values[relative] = 0.0
+        elif g:
+            values[relative] = abs((m - g) / g)
+        else:
+            missing[relative] = f"golden's {name} is zero"
     worst = scaled_error(golden, mine, elements)
     if worst is None:
         missing[SCALED_ERROR] = "no statistic is known of both sides"
@@ -92,9 +92,15 @@ def scaled_error(golden: Statistics, mine: Statistics, elements: int) -> tuple[f
     square, the L2 norm by itself. None if no statistic is known of both sides; infinite if golden
     is all zero and mine is not.
     """
-    extremes = [abs(value) for value in (golden.max, golden.min) if value is not None]
+    extremes = [
+        abs(value)
+        for value in (golden.max, golden.min)
+        if value is not None and math.isfinite(value)
+    ]
     magnitude = max(extremes, default=None)
     norm = golden.l2norm
+    if norm is not None and not math.isfinite(norm):
+        norm = magnitude
     rms = None if norm is None or not elements else norm / math.sqrt(elements)
     scales = {
         "max": magnitude,
@@ -105,13 +111,20 @@ def scaled_error(golden: Statistics, mine: Statistics, elements: int) -> tuple[f
     found = []
     for name, scale in scales.items():
         g, m = getattr(golden, name), getattr(mine, name)
-        if g is not None and m is not None and scale is not None:
-            difference = abs(m - g)
+        if g is not None and m is not None and (scale is not None or not math.isfinite(g)):
+            difference = _apart(golden=g, mine=m)
             error = difference / scale if scale else (math.inf if difference else 0.0)
             found.append((error, name))
     if not found:
         return None
     return next((each for each in found if math.isnan(each[0])), max(found))
+
+
+def _apart(golden: float, mine: float) -> float:
+    """``abs(mine - golden)``; 0 for two NaN and for the same infinity, NaN for one NaN."""
+    if golden == mine or (math.isnan(golden) and math.isnan(mine)):
+        return 0.0
+    return abs(mine - golden)
 
 
 def summary(statistics: Statistics) -> SideSummary:

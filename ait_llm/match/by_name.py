@@ -99,6 +99,8 @@ def _argument(tensor: Tensor) -> str:
     stem = getattr(tensor, "stem", None)  # only torch dumps name values themselves
     if isinstance(stem, str):
         return stem
+    if tensor.ir_name and tensor.ir_name.startswith(f"{word}."):
+        return tensor.ir_name  # API dumps name the part of the call themselves
     return f"{word}_{tensor.ir_name or tensor.index}"
 
 

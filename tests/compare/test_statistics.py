@@ -163,3 +163,28 @@ def test_the_relative_error_of_a_zero_is_not_a_number() -> None:
     assert result.values["min_stat_absolute_error"] == 0.5
     assert result.missing["min_stat_relative_error"] == "golden's min is zero"
     assert result.verdict is Verdict.PASS
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("golden", "mine", "verdict"),
+    [
+        ((NAN, NAN, NAN, NAN), (NAN, NAN, NAN, NAN), Verdict.PASS),
+        ((INF, 1.0, INF, INF), (INF, 1.0, INF, INF), Verdict.PASS),
+        ((INF, 1.0, INF, INF), (INF, 1.5, INF, INF), Verdict.FAIL),
+        ((2.0, 1.0, 1.5, 2.2), (NAN, NAN, NAN, NAN), Verdict.FAIL),
+        ((INF, 1.0, INF, INF), (-INF, 1.0, INF, INF), Verdict.FAIL),
+    ],
+)
+def test_what_is_not_finite_agrees_with_itself_only(
+    golden: tuple[float, ...], mine: tuple[float, ...], verdict: Verdict
+) -> None:
+    sides = [
+        Statistics(max=each[0], min=each[1], mean=each[2], l2norm=each[3])
+        for each in (golden, mine)
+    ]
+    result = compare_statistics(*sides, elements=4, limit=1e-3)
+    assert result.verdict is verdict
+    assert ("nan" in result.reason) is (verdict is Verdict.FAIL and any(map(math.isnan, mine)))
