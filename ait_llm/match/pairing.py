@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ait_llm.core import Problem
 from ait_llm.dumps import Dump, Process, TorchDump
 from ait_llm.errors import UsageError
+from ait_llm.match.by_fusion.executions import KINDS as COMPILED
 from ait_llm.match.by_fusion.pairing import pair_compiled
 from ait_llm.match.file_runs import (
     run_of_files,
@@ -92,7 +93,7 @@ def pair_runs(scenario: Scenario, steps: Mapping[int, int] | None = None) -> Pai
     assert mine.dump is not None
     pairs = []
     problems = [*_captures("golden", golden), *_captures("mine", mine)]
-    if "ge" in (golden.kind, mine.kind):
+    if {golden.kind, mine.kind} <= COMPILED:
         compiled, left = pair_compiled(golden.dump, mine.dump, steps)
         return Pairing(tuple(RunPair(*each) for each in compiled), (*problems, *left))
     processes, left = _pair_processes(golden.dump, mine.dump)

@@ -171,7 +171,7 @@ def placed_in_program(
     Args:
         execution: one call of one graph.
         token: its place among all executions of the process.
-        parts: of each operation, where it is a fused one.
+        parts: of each operation, where it is a fused one; empty where the dump itself may tell.
     """
     calls: Counter[str] = Counter()
     placed = []
@@ -182,7 +182,7 @@ def placed_in_program(
                 operation,
                 token,
                 calls[operation.name],
-                chain,
+                chain or getattr(operation, "parts", ()),  # kernels of a compiler tell
                 execution.model,
                 execution.step,
                 -1 if rank is None else rank,

@@ -14,6 +14,7 @@ from ait_llm.match.digests import digest
 from ait_llm.match.model import Run
 from ait_llm.match.operators import Key, Placed, key_of, placed
 
+_MOST_AXES = 16
 _SMALL = 1 << 14  # elements of a tensor that is read to see whether they are all alike
 
 Located = tuple[Placed, Tensor]
@@ -36,6 +37,11 @@ def is_view(target: str) -> bool:
     return (parts[1] if len(parts) > 1 else parts[0]) in _VIEWS
 
 
+def position(tensor: Tensor) -> int:
+    """Place among the arguments or results; elements of a list share that of their list."""
+    return int(getattr(tensor, "argument", tensor.index))
+
+
 def elements(tensor: Tensor) -> int | None:
     """Number of elements; None if the file cannot be read."""
     shape = shape_of(tensor)
@@ -56,6 +62,16 @@ def is_number(tensor: Tensor) -> bool:
     if shape is None or len(shape) > 1:
         return False
     return not shape or not tensor.dtype.is_floating
+
+
+def integers(tensor: Tensor) -> tuple[int, ...] | None:
+    """Values of a number or of a short list of whole numbers; None for anything else."""
+    try:
+        if not 0 < prod(tensor.shape) <= _MOST_AXES or tensor.dtype.is_floating:
+            return None
+        return tuple(int(value) for value in tensor.nd().reshape(-1))
+    except (AitError, ValueError, TypeError):
+        return None
 
 
 def content(tensor: Tensor) -> Hashable | None:
@@ -105,7 +121,7 @@ class FxTensors:
         if owner is None or not path:
             return None
         inner = path[1] if len(path) > 1 else None
-        results = [each for each in owner.operation.outputs if each.index == path[0]]
+        results = [each for each in owner.operation.outputs if position(each) == path[0]]
         exact = [each for each in results if getattr(each, "element", None) == inner]
         chosen = exact or results
         return (owner, chosen[0]) if chosen else None
@@ -114,7 +130,7 @@ class FxTensors:
         """The first argument of a node; None if it was not dumped or is no tensor."""
         owner = self.by_node.get(node)
         for tensor in owner.operation.inputs if owner is not None else ():
-            if tensor.index == 0:
+            if position(tensor) == 0:
                 return (owner, tensor) if owner is not None else None
         return None
 
@@ -155,6 +171,29 @@ class FxTensors:
             for output in owner.operation.outputs:
                 if count is not None and elements(output) == count:
                     yield owner, output
+
+    @staticmethod
+    def turned(owner: Placed) -> tuple[Tensor, tuple[int, ...]] | None:
+        """The argument of a node that only reorders axes, and their order; None for others."""
+        arguments = {position(each): each for each in owner.operation.inputs}
+        shape = shape_of(arguments[0]) if 0 in arguments else None
+        if shape is None:
+            return None
+        axes = list(range(len(shape)))
+        name = owner.operation.type.split(".")[1:2]
+        numbers = [integers(arguments[k]) for k in (1, 2) if k in arguments]
+        if name == ["t"] and len(axes) == 2:
+            axes = [1, 0]
+        elif name == ["transpose"] and len(numbers) == 2 and numbers[0] and numbers[1]:
+            first, second = (each[0] for each in numbers if each)
+            if not (-len(axes) <= first < len(axes) and -len(axes) <= second < len(axes)):
+                return None
+            axes[first], axes[second] = axes[second], axes[first]
+        elif name == ["permute"] and numbers and numbers[0]:
+            axes = [each % max(1, len(axes)) for each in numbers[0]]
+        else:
+            return None
+        return (arguments[0], tuple(axes)) if sorted(axes) == list(range(len(shape))) else None
 
     def numbers_beside(self, located: Located) -> Iterator[Located]:
         """Plain numbers and lists of numbers among the arguments of the node of a result."""

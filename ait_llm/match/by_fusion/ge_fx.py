@@ -24,7 +24,7 @@ from ait_llm.match.by_fusion.identity import Found, Identity
 from ait_llm.match.by_fusion.rounding import roundings
 from ait_llm.match.model import SELF_CHECK, Match, Run, SideName, Source, Unmatched
 from ait_llm.match.operators import Key, Placed, key_of, placed
-from ait_llm.match.views import Reshape
+from ait_llm.match.views import Reorder, Reshape
 
 RULE = "by_fusion"
 _UNSURE = 0.6  # of a match whose operator may be read in two ways
@@ -58,6 +58,7 @@ class GeFxMatching:
             return
         for each, decoded in zip(self._operations, self._fusion.decoded, strict=True):
             yield from self._operator(self._fusion, each, decoded)
+        yield from self._turned()
         yield from self._left(self._fusion)
 
     def _operator(
@@ -166,6 +167,26 @@ class GeFxMatching:
             uses=((self._ge_side, got.record),),
             relation=SELF_CHECK,
         )
+
+    def _turned(self) -> Iterator[Match]:
+        """Nodes of mine that reorder axes: what they got against what they handed on."""
+        for each in self._fx.placed:
+            found = self._fx.turned(each) if self._fx_side == "mine" else None
+            for output in each.operation.outputs if found is not None else ():
+                if found is None or key_of(each, output) in self._covered:
+                    continue
+                views = (Reorder(found[1]),)
+                got = Source(each.source(found[0]).record, found[0], views)
+                located = (each, output)
+                yield Match(
+                    golden=got,
+                    mine=each.source(output),
+                    rule=RULE,
+                    confidence=1.0,
+                    reason=f"{each.operation.type} must hand on what it gets",
+                    uses=((self._fx_side, got.record), *self._same_content(located)),
+                    relation=SELF_CHECK,
+                )
 
     def _left(self, fusion: Fusion) -> Iterator[Unmatched]:
         """FX tensors that nothing answered, with the reason."""

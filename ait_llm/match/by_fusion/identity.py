@@ -17,6 +17,7 @@ from ait_llm.match.by_fusion.fx_tensors import (
     FxTensors,
     Located,
     elements,
+    integers,
     is_view,
     shape_of,
 )
@@ -29,7 +30,6 @@ from ait_llm.topology.ge_graph import FxOrigin, GeOp
 
 _SAME_VALUES = frozenset({"Cast", "Identity"})
 _STEPS = 8  # operators without a name that are followed back to one with a name
-_MOST_AXES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +203,11 @@ class Identity:
             return None
         inputs = {tensor.index: tensor for tensor in self._operations[place].operation.inputs}
         dims = shape_of(inputs[0]) if 0 in inputs else None
-        axes = _integers(inputs[1]) if 1 in inputs else None
-        if dims is None or axes is None or sorted(axes) != list(range(len(dims))):
+        given = integers(inputs[1]) if 1 in inputs else None
+        if not dims or given is None:
+            return None
+        axes = tuple(axis % len(dims) for axis in given)
+        if sorted(axes) != list(range(len(dims))):
             return None
         found = self._if_found(op.inputs[0], dims, depth)
         if found is None:
@@ -222,14 +225,3 @@ def _same_dims(first: tuple[int, ...] | None, second: tuple[int, ...] | None) ->
     return [length for length in first if length != 1] == [
         length for length in second if length != 1
     ]
-
-
-def _integers(tensor: Tensor) -> tuple[int, ...] | None:
-    """Values of a small vector of integers, negative ones counted from the end."""
-    try:
-        if not 0 < (elements(tensor) or 0) <= _MOST_AXES or tensor.dtype.is_floating:
-            return None
-        values = [int(value) for value in tensor.nd().reshape(-1)]
-    except (AitError, ValueError):
-        return None
-    return tuple(value + len(values) if value < 0 else value for value in values)
