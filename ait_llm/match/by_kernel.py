@@ -160,8 +160,12 @@ def _reason(launch: KernelLaunch, value: NodeValue, buffer: KernelBuffer) -> str
 
 
 def _launch(operation: object) -> KernelLaunch | None:
-    whole = getattr(operation, "whole", operation)
-    return whole.launch if isinstance(whole, FxOperation) else None
+    while not isinstance(operation, FxOperation):
+        inner = getattr(operation, "whole", None)  # operations with a place in the program
+        if inner is None:
+            return None
+        operation = inner
+    return operation.launch
 
 
 def _number(tensor: Tensor) -> int:

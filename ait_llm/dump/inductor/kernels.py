@@ -169,12 +169,7 @@ class _Table:
             self._complete(number, launch)
         if end is not None:
             self._return(end)
-        known = frozenset(
-            each.eager for launch in self._launches for each in launch.outputs if each.eager
-        )
-        seen: set[str] = set()
-        for launch in self._launches:
-            self._cover(launch, known, seen)
+        self._cover()
         return KernelTable(tuple(self._launches), tuple(self._writings), unseen)
 
     def _return(self, end: Return) -> None:
@@ -261,15 +256,27 @@ class _Table:
         launch.source = tuple(self._values.operators_of(launch.fused))
         launch.type = _type_of([self._values.eager.target(name) for name in launch.source])
 
-    def _cover(self, launch: Launch, known: frozenset[str], seen: set[str]) -> None:
-        """Say which operators can be seen only through the buffers of a launch."""
-        for output in launch.outputs:
-            if output.value is None:
-                continue
-            behind = self._values.eager.behind(output.eager, known)
-            own = output.value.node
-            output.covers = tuple(each for each in behind if each not in seen and each != own)
-            seen.update(output.covers)
+    def _cover(self) -> None:
+        """Say which operators can be seen only through which buffers."""
+        outputs = [each for launch in self._launches for each in launch.outputs if each.value]
+        eager = self._values.eager
+        owners: dict[str, Stored] = {}
+        for each in outputs:
+            owners[each.eager] = owners[each.value.node if each.value else ""] = each
+        known = frozenset(each.eager for each in outputs)
+        covered: dict[str, list[str]] = defaultdict(list)
+        for each in outputs:
+            for name in eager.behind(each.eager, known):
+                if name not in owners:
+                    owners[name] = each
+                    covered[each.eager].append(name)
+        for name, source in eager.passed_on():  # and nobody computes with it
+            owner = owners.get(source)
+            if owner is not None and name not in owners:
+                owners[name] = owner
+                covered[owner.eager].append(name)
+        for each in outputs:
+            each.covers = tuple(covered.pop(each.eager, ()))
 
     def _input(self, name: str) -> Stored:
         found = self._buffers.get(name)
@@ -334,7 +341,7 @@ def _buffers(graph: Any) -> dict[str, _Buffer]:
                 found[name] = _Buffer(
                     name=name,
                     variable=scheduler.mutation_real_name.get(name, name),
-                    node=_origin(operation, buffer.node),
+                    node=_origin(operation, buffer),
                     origins=tuple(operation.get_origins()),
                     reads=reads,
                     group=-1 if no_kernel else group,
@@ -354,10 +361,20 @@ def _dtype(value: Any) -> str:
 
 
 def _origin(operation: Any, buffer: Any) -> Node | None:
+    """The node whose value a buffer has, as far as Inductor says so."""
     node = operation.get_origin_node()
-    if node is None and buffer is not None:
-        node = buffer.get_origin_node()
+    if node is None and buffer.node is not None:
+        node = buffer.node.get_origin_node()
+    if node is None and buffer.get_mutations():
+        # A tensor of the program that is written in place, by the one operator that may do so.
+        writers = [each for each in operation.get_origins() if _writes_in_place(each)]
+        node = writers[0] if len(writers) == 1 else None
     return node if isinstance(node, Node) else None
+
+
+def _writes_in_place(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
 
 
 def _parts(operation: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +88,24 @@ class EagerGraph:
                     seen.add(before.name)
                     pending.append(before.name)
         return [each for each, node in self._nodes.items() if each in seen and is_dumped(node)]
+
+    def passed_on(self) -> Iterator[tuple[str, str]]:
+        """Nodes that compute nothing, in order, each with the node whose value it hands on.
+
+        Views and aliases, and copies into arguments of the program.
+        """
+        for name, node in self._nodes.items():
+            if not isinstance(node.target, torch._ops.OpOverload):
+                continue
+            schema = node.target._schema
+            if node.target is torch.ops.aten.copy_.default:
+                source = node.args[1]
+            elif schema.is_mutable or not any(each.alias_info for each in schema.returns):
+                continue
+            else:
+                source = node.args[0] if node.args else None
+            if isinstance(source, Node):
+                yield name, source.name
 
 
 @dataclass(slots=True)

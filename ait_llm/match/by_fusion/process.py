@@ -116,7 +116,10 @@ class CompiledProcess:
         graph = self.graphs.get(model)
         if graph is not None:
             return graph.fx_nodes if of_fx else frozenset(graph.graph.by_name)
-        return frozenset(each.name for each in self.models[model][0].operations)
+        operations = self.models[model][0].operations
+        # A kernel that a compiler made counts for the nodes that it fused.
+        names = (getattr(each, "parts", ()) or (each.name,) for each in operations)
+        return frozenset(name for each in names for name in each)
 
     def run(self, execution: Execution, token: int) -> Run:
         """An execution as a run.
