@@ -139,6 +139,7 @@ class PtdbgCall:
         op_id: place in the file.
         step: which step.
         device: number of the rank, -1 where the folder names none.
+        has_stack: True if its call stack was recorded.
         is_overflow: True if it was written because it overflowed.
     """
 
@@ -147,6 +148,7 @@ class PtdbgCall:
     op_id: OpId
     step: int
     device: int
+    has_stack: bool
     is_overflow: bool
     _place: PtdbgPlace = field(repr=False, compare=False)
     _root: Path = field(repr=False, compare=False)
@@ -293,6 +295,7 @@ def _calls(place: PtdbgPlace, root: Path) -> Iterator[PtdbgCall]:
             op_id=OpId((number,)),
             step=place.step,
             device=place.rank,
+            has_stack=any(part == "stack_info" for part, _ in group.items),
             is_overflow=group.is_overflow,
             _place=place,
             _root=root,

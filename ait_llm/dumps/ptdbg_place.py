@@ -24,16 +24,18 @@ class PtdbgPlace:
         path: the ``.pkl`` file.
         step: which step, 0 where the folder does not say.
         rank: number of the rank, -1 where the folder names none.
+        data: the folder of the ``.npy`` files, where it is not called like the file.
     """
 
     path: Path
     step: int = 0
     rank: int = -1
+    data: Path | None = None
 
     @property
     def data_folder(self) -> Path:
-        """The folder of the ``.npy`` files, which is called like the file."""
-        return self.path.with_suffix("")
+        """The folder of the ``.npy`` files."""
+        return self.path.with_suffix("") if self.data is None else self.data
 
 
 def find_ptdbg_places(path: Path) -> list[PtdbgPlace]:

@@ -47,7 +47,7 @@ class Advice:
 def advise(line: int, row: Row) -> Advice:
     """Advice on a row that fails."""
     name = row.item.name
-    return Advice(line, name, _text(name, row.is_output))
+    return Advice(line, name, advice_on(name, row.is_output))
 
 
 def nothing_to_advise() -> Advice:
@@ -55,7 +55,13 @@ def nothing_to_advise() -> Advice:
     return Advice(None, "", _NONE)
 
 
-def _text(name: str, is_output: bool) -> str:
+def advice_on(name: str, is_output: bool) -> str:
+    """What the place of a failing item suggests.
+
+    Args:
+        name: of the item, ``Functional.linear.0.forward.input.0``.
+        is_output: whether it comes out of the call.
+    """
     backward = ".backward" in name
     if is_output and any(f".{function}." in name for function in _UNSTEADY):
         return _RANDOM
