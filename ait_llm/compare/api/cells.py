@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
-from typing import Any
 
 from ait_llm.compare.api.columns import Mode, Style
 from ait_llm.compare.api.item import NO_FILE, NOT_AVAILABLE, Item
@@ -12,6 +12,15 @@ from ait_llm.compare.api.manual_results import manual_message
 from ait_llm.compare.api.release_results import release_message
 from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.statistics_rules import Cell, statistics_cells
+
+_NOBODY = Item(
+    *(NOT_AVAILABLE, "", "input", NOT_AVAILABLE, NOT_AVAILABLE),
+    (NOT_AVAILABLE,) * 4,
+    md5=NOT_AVAILABLE,
+)
+_INFINITE = frozenset({math.inf, -math.inf})
+_FORMULA = frozenset("=@+-\t\r")
+_NOT_A_NUMBER = re.compile(r"[=@\t\r]|[+-](?!inf$|\d)")
 
 
 def cells_of(row: Row, mode: Mode, style: Style, stack: str | None) -> list[Cell]:
@@ -24,18 +33,19 @@ def cells_of(row: Row, mode: Mode, style: Style, stack: str | None) -> list[Cell
         stack: the call stack's cell; None for a table without that column.
     """
     mine, golden = row.mine, row.golden
+    m, g = mine or _NOBODY, golden or _NOBODY
     found: list[Cell] = [
-        _of(mine, "name"),
-        _of(golden, "name"),
-        _of(mine, "dtype"),
-        _of(golden, "dtype"),
-        _of(mine, "shape"),
-        _of(golden, "shape"),
-        _of(mine, "requires_grad"),
-        _of(golden, "requires_grad"),
+        m.name,
+        g.name,
+        m.dtype,
+        g.dtype,
+        m.shape,
+        g.shape,
+        m.requires_grad,
+        g.requires_grad,
     ]
     if mode == "md5":
-        found += [_of(mine, "md5"), _of(golden, "md5")]
+        found += [m.md5, g.md5]
     else:
         found += row.cells
         found += row.custom
@@ -49,19 +59,17 @@ def cells_of(row: Row, mode: Mode, style: Style, stack: str | None) -> list[Cell
     return found
 
 
-def as_text(cells: Sequence[Cell]) -> list[str]:
-    """Cells as a csv file holds them; a blank keeps spreadsheets from losing an infinity."""
-    return [_text(cell) for cell in cells]
+def for_csv(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells as a csv file holds them.
 
-
-def _text(cell: Cell) -> str:
-    if isinstance(cell, float) and math.isinf(cell):
-        return f" {cell}"
-    return str(cell)
-
-
-def _of(item: Item | None, name: str) -> Any:
-    return NOT_AVAILABLE if item is None else getattr(item, name)
+    A blank keeps spreadsheets from losing an infinity; text that looks like a formula is quoted.
+    """
+    return [
+        (f"'{cell}" if cell[:1] in _FORMULA and cell and _NOT_A_NUMBER.match(cell) else cell)
+        if type(cell) is str
+        else (f" {cell}" if cell in _INFINITE else "None" if cell is None else cell)
+        for cell in cells
+    ]
 
 
 def _file(item: Item | None) -> str:

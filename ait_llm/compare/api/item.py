@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 State = Literal["input", "parameters", "output", "parameters_grad"]
 
 NOT_AVAILABLE = "N/A"
 NO_FILE = "-1"
-_STATISTICS = ("Max", "Min", "Mean", "Norm")
+_NO_CHECKSUM = "00000000"  # CRC-32 of an empty text
 _TENSOR_TYPES = frozenset(
     {
         "torch.Tensor",
@@ -32,9 +31,8 @@ _TENSOR_TYPES = frozenset(
 _RANK_KEYWORDS = frozenset({"src", "dst", "group_src", "group_dst"})
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One row's worth of one side.
+class Item(NamedTuple):
+    """One row's worth of one side; a tuple, because there are hundreds of thousands.
 
     Attributes:
         name: the item's full name, ``Functional.linear.0.forward.input.0``.
@@ -94,6 +92,18 @@ def items_of(record: str, content: Mapping[str, Any]) -> Iterator[Item]:
 
 def _walk(value: Any, name: str, record: str, state: State) -> Iterator[Item]:
     """Rows of a value, its members depth first; nothing for an empty container."""
+    if type(value) is list:  # the common case: tensors and scalars, nothing within
+        for place, member in enumerate(value):
+            kind = member.get("type") if type(member) is dict else None
+            if kind == "torch.Tensor":
+                yield _tensor(member, f"{name}.{place}", record, state)
+            else:
+                yield from _walk_deep(member, f"{name}.{place}", record, state)
+    else:
+        yield from _walk_deep(value, name, record, state)
+
+
+def _walk_deep(value: Any, name: str, record: str, state: State) -> Iterator[Item]:
     stack: list[tuple[Any, str]] = [(value, name)]
     while stack:
         value, name = stack.pop()
@@ -149,22 +159,22 @@ def _tensor(
     state: State,
     p2p: tuple[str, str] = ("", ""),
 ) -> Item:
-    data_name = value.get("data_name")
+    get = value.get
+    data_name = get("data_name")
     if not isinstance(data_name, str) or not data_name:
         data_name = NO_FILE
     else:
         name = data_name.rpartition(".")[0] or data_name
-    high, low, mean, norm = (value.get(key) for key in _STATISTICS)
-    checksum = value.get("md5")
+    checksum = get("md5")
     return Item(
         name,
         record,
         state,
-        str(value.get("dtype")),
-        str(value.get("shape")),
-        (high, low, mean, norm),
-        value.get("requires_grad", NOT_AVAILABLE),
-        checksum if isinstance(checksum, str) else _crc(""),
+        str(get("dtype")),
+        str(get("shape")),
+        (get("Max"), get("Min"), get("Mean"), get("Norm")),
+        get("requires_grad", NOT_AVAILABLE),
+        checksum if isinstance(checksum, str) else _NO_CHECKSUM,
         data_name,
         p2p,
     )

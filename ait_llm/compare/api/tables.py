@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ait_llm.compare.api.cells import as_text
+from ait_llm.compare.api.cells import for_csv
 from ait_llm.compare.api.statistics_rules import Cell
 from ait_llm.core.optional import import_optional
 from ait_llm.report.files import replacing
@@ -17,8 +17,6 @@ from ait_llm.report.files import replacing
 MAX_ROWS = 1_048_500  # of a sheet, a little below what its format allows
 _MAX_TEXT = 32_767
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-# What a spreadsheet would take for a formula, unless it is a number.
-_FORMULA = re.compile(r"^(?:[=@\t\r]|[+-](?!inf$|\d))")
 _FILLS = {"red": "FFFF0000", "yellow": "FFFFFF00"}
 
 
@@ -139,7 +137,6 @@ class _Csv:
         self._table = table
 
     def add(self, cells: Sequence[Cell], colour: str = "") -> None:
-        """Append a row; text that looks like a formula is quoted."""
+        """Append a row."""
         del colour
-        row = as_text(cells)
-        self._table.writerow([f"'{text}" if _FORMULA.match(text) else text for text in row])
+        self._table.writerow(for_csv(cells))

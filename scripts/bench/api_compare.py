@@ -1,0 +1,126 @@
+"""Measures ``ait llm compare`` on API-level dumps beside msprobe 26.2, in one run.
+
+    python scripts/bench/api_compare.py --peer-python PYTHON [--gigabytes 2] [--calls 50000]
+
+Three cases: tensors of 2 GB per side, statistics and checksums of 50 000 calls. Both commands get
+the same files, write a csv table, and start from nothing; all is in the page cache. The best of
+the repetitions counts for us, the peer runs once: it takes minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from compare import Sample, best, run
+from compare_data import mixed, write_for_peer, write_torch
+
+SPEED_TARGETS = {"tensors": 20.0, "statistics": 10.0, "md5": 10.0}
+PEAK_TARGET = 0.25
+
+
+def tensors(folder: Path, gigabytes: float) -> tuple[Path, Path]:
+    """Golden and my dump with values; sides differ by about one rounding."""
+    chosen = mixed(int(gigabytes * 1e9))
+    return write_for_peer(write_torch(folder, chosen), chosen)
+
+
+def described(folder: Path, calls: int, *, md5: bool) -> tuple[Path, Path]:
+    """Golden and my dump of linear calls without values; every tenth output differs a little."""
+    found = []
+    for side in ("golden", "mine"):
+        step = folder / side / "step0" / "rank0"
+        step.mkdir(parents=True)
+        random.seed(5)
+        records = {}
+        for number in range(calls):
+            parts = [_tensor(md5) for _ in range(4)]
+            if side == "mine" and not number % 10:
+                parts[3] |= {"md5": "00000000"} if md5 else {"Max": parts[3]["Max"] * 1.001}
+            records[f"Functional.linear.{number}.forward"] = {
+                "input_args": parts[:3],
+                "input_kwargs": {},
+                "output": parts[3:],
+            }
+        content = {
+            "task": "statistics",
+            "level": "L1",
+            "framework": "pytorch",
+            "dump_data_dir": None,
+            "data": records,
+        }
+        (step / "dump.json").write_text(json.dumps(content))
+        names = list(records)
+        frames = ['File "model.py", line 3, in forward, \n return F.linear(x, w, b)'] * 6
+        stacks = {str(place): [[name], frames] for place, name in enumerate(names)}
+        (step / "stack.json").write_text(json.dumps(stacks))
+        (step / "construct.json").write_text("{}")
+        found.append(step / "dump.json")
+    return found[0], found[1]
+
+
+def _tensor(md5: bool) -> dict:
+    found = {
+        "type": "torch.Tensor",
+        "dtype": "torch.float32",
+        "shape": [128, 4096],
+        "Max": random.uniform(1, 4),
+        "Min": -random.uniform(1, 4),
+        "Mean": random.gauss(0, 0.1),
+        "Norm": random.uniform(100, 900),
+        "requires_grad": False,
+    }
+    if md5:
+        found["md5"] = f"{random.getrandbits(32):08x}"
+    return found
+
+
+def ours(dumps: tuple[Path, Path], folder: Path) -> Sample:
+    """Our command."""
+    words = [sys.executable, "-m", "ait_llm", "llm", "compare", "-gp", dumps[0], "-mp", dumps[1]]
+    return run([*words, "-o", folder / "ours", "--format", "csv"], (0, 1))
+
+
+def theirs(python: Path, dumps: tuple[Path, Path], folder: Path) -> Sample:
+    """The command of the peer."""
+    words = [python.with_name("msprobe"), "compare", "-tp", dumps[1], "-gp", dumps[0]]
+    return run([*words, "-o", folder / "theirs"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--peer-python", type=Path, help="of an environment with mindstudio-probe")
+    parser.add_argument("--gigabytes", type=float, default=2.0, help="per side")
+    parser.add_argument("--calls", type=int, default=50_000)
+    parser.add_argument("--times", type=int, default=2)
+    parser.add_argument("--cases", nargs="+", default=list(SPEED_TARGETS), choices=SPEED_TARGETS)
+    parser.add_argument("--directory", help="where the dumps are made")
+    options = parser.parse_args()
+    makers: dict[str, Callable[[Path], tuple[Path, Path]]] = {
+        "tensors": lambda folder: tensors(folder, options.gigabytes),
+        "statistics": lambda folder: described(folder, options.calls, md5=False),
+        "md5": lambda folder: described(folder, options.calls, md5=True),
+    }
+    print("| case | ours s | CPU s | MB | peer s | CPU s | MB | speed (target) | peak (target) |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for case in options.cases:
+        with tempfile.TemporaryDirectory(dir=options.directory) as name:
+            folder = Path(name)
+            dumps = makers[case](folder)
+            our = best(lambda: ours(dumps, folder), options.times)  # noqa: B023
+            row = f"| {case} | {our.seconds:.2f} | {our.cpu_seconds:.2f} | {our.peak_mb:.0f} |"
+            if options.peer_python is not None:
+                their = theirs(options.peer_python, dumps, folder)
+                speed, peak = their.seconds / our.seconds, our.peak_mb / their.peak_mb
+                row += f" {their.seconds:.1f} | {their.cpu_seconds:.1f} | {their.peak_mb:.0f} |"
+                row += f" {speed:.1f} ({SPEED_TARGETS[case]:.0f}) | {peak:.2f} ({PEAK_TARGET}) |"
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()
