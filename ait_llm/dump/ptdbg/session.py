@@ -95,6 +95,7 @@ def register_hook(
     dump_mode: str = "api",
     dump_config: str | Path | None = None,
     rank: int | None = None,
+    wrap_ops: str | Path | None = None,
     **_: Any,
 ) -> None:
     """Begin to see the calls of the program; one model is enough for all of them.
@@ -107,6 +108,7 @@ def register_hook(
         dump_config: JSON file of a kernel dump.
         rank: names the folder; by default that of torch.distributed, then of the environment
             (RANK), then the index of the model's device.
+        wrap_ops: YAML file of functions that are seen too, or, after ``!``, are not.
 
     Raises:
         SwitchError: an argument has no meaning.
@@ -142,7 +144,12 @@ def register_hook(
     else:
         recording = PtdbgRecording(numbers)
     _session.recording = recording
-    _session.capture = Capture(_interception)
+    apis, modules = combined_apis(None if wrap_ops is None else Path(wrap_ops))
+
+    def interception(receive: Receiver) -> Interception:
+        return Interception(receive, apis, modules)
+
+    _session.capture = Capture(interception)
     _session.capture.open(recording)
     atexit.register(unregister_hook)
 
@@ -262,11 +269,6 @@ def _turn(recording: PtdbgRecording, switch: Switch) -> None:
                 _session.files.close()
             _session.files = DumpFiles(path, arrays=switch.tensors)
     recording.turn(switch, _session.files if switch.on else None)
-
-
-def _interception(receive: Receiver) -> Interception:
-    apis, modules = combined_apis(None)
-    return Interception(receive, apis, modules)
 
 
 def _rank_of(model: nn.Module) -> int:
