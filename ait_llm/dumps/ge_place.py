@@ -6,6 +6,7 @@ that the run was given. The time folder, 14 digits, is what marks the tree.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ _BUILD_FILE = re.compile(r"ge_proto_.*_(?:PreRunAfterBuild|Build)\.txt")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MODEL = re.compile(r"graph_([0-9]{1,9})(?:_.*)?")
 _BELOW_TIME = 4  # device, model, model id, step
-_MAX_FOLDERS = 256  # looked into for a time folder
+_MAX_FOLDERS = 256  # looked into for files of a dump
+_MAX_ENTRIES = 50_000  # looked at for a time folder
 _DEPTH = 3  # of folders above the time folders
 
 
@@ -62,10 +64,12 @@ class GePlace:
     Attributes:
         root: the folder that holds everything; nothing outside of it is read.
         start: the folder whose operations are listed.
+        time: the time folder that holds it, None if it lies above or there is none.
     """
 
     root: Path
     start: Path
+    time: Path | None = None
 
 
 def find_ge_place(path: Path) -> GePlace | None:
@@ -78,36 +82,39 @@ def find_ge_place(path: Path) -> GePlace | None:
         None if the path is no such dump.
     """
     path = path.absolute()
-    above = path
-    for _ in range(_BELOW_TIME + 1):  # the path itself, a device, a model, an id, a step
-        if TIME_FOLDER.fullmatch(above.name):
-            return GePlace(_root_of(above), path) if _has_devices(above) else None
-        above = above.parent
-    if RANK_FOLDER.fullmatch(path.name) and _has_times(path):
-        return GePlace(path.parent, path)
-    if next(_time_folders(path, _DEPTH), None) is not None:
-        return GePlace(path, path)
-    return GePlace(path, path) if _holds_files(path) else None
+    place = _within_time(path)
+    if place is None:
+        is_rank = RANK_FOLDER.fullmatch(path.name) is not None
+        place = GePlace(path.parent if is_rank else path, path)
+    found = itertools.islice(units(place), _MAX_FOLDERS)
+    return place if any(_holds_files(unit.path) for unit in found) else None
+
+
+def _within_time(path: Path) -> GePlace | None:
+    """The place of a time folder, a device, a model, an id or a step."""
+    for time in (path, *path.parents)[: _BELOW_TIME + 1]:
+        names = path.parts[len(time.parts) :]
+        if TIME_FOLDER.fullmatch(time.name) and _is_below_time(names):
+            return GePlace(_root_of(time), path, time)
+    return None
 
 
 def units(place: GePlace) -> Iterator[Unit]:
     """The folders of dump files below the start, in no particular order.
 
+    A folder without the layers of a dump is one unit, whose files were copied out of their tree.
+
     Raises:
         FormatError: a folder cannot be listed.
     """
     start = str(place.start)
-    above = place.start
-    for depth in range(_BELOW_TIME + 1):
-        if TIME_FOLDER.fullmatch(above.name):
-            yield from _below_time(above, start, depth)
-            return
-        above = above.parent
-    found = False
-    for time in _time_folders(place.start, _DEPTH):
-        found = True
-        yield from _below_time(Path(time), time, 0)
-    if not found:
+    if place.time is not None:
+        yield from _below_time(place.time, start)
+        return
+    times = list(_time_folders(place.start, _DEPTH))
+    for time in times:
+        yield from _below_time(Path(time), time)
+    if not times:
         name = place.start.name
         step = int(name) if _NUMBER.fullmatch(name) else 0
         yield Unit(start, None, "", -1, "", -1, step)
@@ -148,13 +155,15 @@ def scan(folder: Path | str) -> list[os.DirEntry[str]]:
         raise FormatError(folder, f"cannot be listed ({error.strerror})") from error
 
 
-def _below_time(time: Path, start: str, depth: int) -> Iterator[Unit]:
-    """Units below a time folder and below a folder in it, ``depth`` levels down."""
+def _is_below_time(names: tuple[str, ...]) -> bool:
+    """True if folders of these names can lie in each other below a time folder."""
+    return all(level == 1 or _NUMBER.fullmatch(name) for level, name in enumerate(names))
+
+
+def _below_time(time: Path, start: str) -> Iterator[Unit]:
+    """Units of a time folder that lie below a folder in it."""
     rank = RANK_FOLDER.fullmatch(time.parent.name)
-    names = Path(start).parts[len(time.parts) :]
-    if any(_NUMBER.fullmatch(names[level]) is None for level in (0, 2, 3) if level < depth):
-        return
-    for path in _folders(start, names, depth):
+    for path in _folders(start, len(Path(start).parts) - len(time.parts)):
         parts = Path(path).parts[len(time.parts) :]
         yield Unit(
             path=path,
@@ -167,30 +176,31 @@ def _below_time(time: Path, start: str, depth: int) -> Iterator[Unit]:
         )
 
 
-def _folders(path: str, names: tuple[str, ...], depth: int) -> Iterator[str]:
+def _folders(path: str, depth: int) -> Iterator[str]:
+    """Folders of steps below one that lies so many levels below its time folder."""
     if depth == _BELOW_TIME:
         yield path
         return
     for entry in scan(path):
         is_number = _NUMBER.fullmatch(entry.name) is not None
         if entry.is_dir(follow_symlinks=False) and (is_number or depth == 1):
-            yield from _folders(entry.path, names, depth + 1)
+            yield from _folders(entry.path, depth + 1)
 
 
 def _time_folders(path: Path, depth: int) -> Iterator[str]:
-    """Time folders below a path; only so many folders are looked into that any folder may come."""
+    """Time folders below a path; so few entries are looked at that any folder may come."""
     waiting = [str(path)]
-    looked = 0
+    entries_left = _MAX_ENTRIES
     for _ in range(depth):
         deeper = []
         for folder in waiting:
-            looked += 1
-            if looked > _MAX_FOLDERS:
-                return
             try:
                 entries = scan(folder)
             except FormatError:
                 continue  # whoever lists the folder says why
+            entries_left -= len(entries) + 1
+            if entries_left < 0:
+                return
             inner = sorted(e.path for e in entries if e.is_dir(follow_symlinks=False))
             times = [one for one in inner if TIME_FOLDER.fullmatch(one.rpartition("/")[2])]
             for time in times:
@@ -210,12 +220,8 @@ def _has_devices(time: Path) -> bool:
         return False
 
 
-def _has_times(path: Path) -> bool:
-    return next(_time_folders(path, 1), None) is not None
-
-
-def _holds_files(path: Path) -> bool:
-    """True if dump files lie directly in a folder that was copied out of its tree."""
+def _holds_files(path: str) -> bool:
+    """True if dump files lie directly in a folder."""
     try:
         entries = [e.name for e in scan(path) if e.is_file(follow_symlinks=False)]
     except FormatError:
@@ -231,12 +237,14 @@ def _root_of(time: Path) -> Path:
 
 
 def _beside(place: GePlace) -> list[Path]:
-    """Files above the time folders."""
+    """Files above the time folders: in the root, and below it if it was given itself."""
     found: list[Path] = []
     waiting = [place.root]
+    if place.start != place.root:
+        waiting.append(place.start if place.time is None else place.time.parent)
     for _ in range(_DEPTH):
         deeper = []
-        for folder in waiting[:_MAX_FOLDERS]:
+        for folder in list(dict.fromkeys(waiting))[:_MAX_FOLDERS]:
             try:
                 entries = scan(folder)
             except FormatError:
@@ -246,5 +254,5 @@ def _beside(place: GePlace) -> list[Path]:
                     found.append(Path(entry.path))
                 elif entry.is_dir(follow_symlinks=False) and not TIME_FOLDER.fullmatch(entry.name):
                     deeper.append(Path(entry.path))
-        waiting = deeper
+        waiting = deeper if place.start == place.root else []
     return found

@@ -50,7 +50,7 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
             path,
             f"holds several kinds of dump ({names})",
             "Give the folder of one: ait_dump/tensors for atb, ait_dump/torch_tensors for torch, "
-            "ait_dump/fx_tensors for fx",
+            "ait_dump/fx_tensors for fx, a folder named after the time of a run for ge",
         )
     if not dumps and not path.is_dir():
         raise FormatError(path, "is a file, a dump is a folder", "Give the folder it lies in")

@@ -17,7 +17,8 @@ from pathlib import Path
 from ait_llm.core import DType
 from ait_llm.errors import FormatError
 from ait_llm.formats.ge_header import Described, Description, parse_description
-from ait_llm.formats.ge_types import GE_PLAIN_FORMATS, ge_type, ge_type_name
+from ait_llm.formats.ge_layout import known_dims
+from ait_llm.formats.ge_types import ge_type, ge_type_name
 from ait_llm.formats.opening import open_descriptor
 
 _PREFIX = 8  # bytes of the header's length
@@ -60,12 +61,8 @@ class GeTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """Logical dims where they are recorded and fit the layout, else the stored ones."""
-        described = self.described
-        logical = described.original_shape
-        if logical is None:
-            return described.shape
-        plain = described.format in GE_PLAIN_FORMATS
-        return described.shape if plain and prod(logical) != prod(described.shape) else logical
+        one = self.described
+        return known_dims(one.shape, one.format, one.original_shape)
 
 
 @dataclass(frozen=True, slots=True)

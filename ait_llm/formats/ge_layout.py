@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from ait_llm.formats.elements import Array
 from ait_llm.formats.ge_types import (
     FORMAT_FRACTAL_Z,
@@ -19,6 +21,8 @@ from ait_llm.formats.ge_types import (
     ge_format_name,
 )
 from ait_llm.formats.names import FORMAT_NC1HWC0
+
+_COLUMNS_AT_ONCE = 8  # blocks of FRACTAL_NZ; so many make whole cache lines of a row
 
 # Orders of the dims of an image or of a weight, and where N, C, (D,) H, W lie in them.
 _FOUR: dict[str, tuple[int, ...]] = {
@@ -65,11 +69,14 @@ def to_logical(
     if flat.size != prod(shape):
         raise ValueError(f"{flat.size} elements do not fill the stored dims {list(shape)}")
     if format in GE_PLAIN_FORMATS:
-        fits = logical is not None and prod(logical) == flat.size
-        return flat.reshape(tuple(logical) if fits and logical is not None else tuple(shape))
+        return flat.reshape(known_dims(shape, format, logical))
     name = ge_format_name(format)
-    if logical is None:
+    if logical is None or min(logical, default=0) < 0:
         raise ValueError(f"holds {name} and not the logical dims, padding cannot be cut off")
+    if flat.size == 0 and prod(logical) == 0:
+        return flat.reshape(tuple(logical))
+    if flat.size == 0:
+        raise ValueError(f"dims {list(logical)} are not those of {name} {list(shape)}")
     stored = flat.reshape(tuple(shape))
     order = _ORDER_OF_FORMAT.get(-1 if origin is None else origin)
     if format in GE_NZ_FORMATS:
@@ -84,6 +91,15 @@ def to_logical(
     raise ValueError(f"{name}{grouped} with stored dims {list(shape)} is not converted")
 
 
+def known_dims(shape: Sequence[int], format: int, logical: Sequence[int] | None) -> tuple[int, ...]:
+    """The logical dims where they are recorded and can be those of the tensor, else the stored."""
+    if logical is None or min(logical, default=0) < 0:
+        return tuple(shape)
+    if format in GE_PLAIN_FORMATS and prod(logical) != prod(shape):
+        return tuple(shape)
+    return tuple(logical)
+
+
 def _from_nz(stored: Array, logical: tuple[int, ...]) -> Array:
     """[..., N1, M1, M0, C0] to [..., M, N]; a vector is the only row of a matrix."""
     refusal = ValueError(f"dims {list(logical)} are not those of FRACTAL_NZ {list(stored.shape)}")
@@ -93,9 +109,14 @@ def _from_nz(stored: Array, logical: tuple[int, ...]) -> Array:
     *outer, rows, columns = (1, *logical) if len(logical) == 1 else logical
     if prod(batch) != prod(outer) or -(-rows // rows_0) != rows_1 or -(-columns // c0) != columns_1:
         raise refusal
-    blocks = stored.reshape(-1, columns_1, rows_1 * rows_0, c0)[:, :, :rows]
-    matrix = blocks.transpose(0, 2, 1, 3).reshape(prod(outer), rows, columns_1 * c0)
-    cropped: Array = matrix[:, :, :columns].reshape(logical)
+    blocks = stored.reshape(prod(outer), columns_1, rows_1 * rows_0, c0)[:, :, :rows]
+    matrix = np.empty((prod(outer), rows, columns_1, c0), stored.dtype)
+    for first in range(0, columns_1, _COLUMNS_AT_ONCE):
+        some = slice(first, first + _COLUMNS_AT_ONCE)
+        matrix[:, :, some] = blocks[:, some].transpose(0, 2, 1, 3)
+    cropped: Array = matrix.reshape(prod(outer), rows, columns_1 * c0)[:, :, :columns].reshape(
+        logical
+    )
     return cropped
 
 

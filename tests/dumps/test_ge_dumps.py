@@ -402,6 +402,28 @@ def test_files_copied_out_of_their_tree(tmp_path: Path) -> None:
     assert (found[0].device, found[0].rank, found[0].graph, found[0].step) == (-1, None, None, 0)
 
 
+def test_time_folders_of_the_user_do_not_mislead(tmp_path: Path) -> None:
+    # Somebody sorts runs by time and rank; one of them is a dump, the other holds something else.
+    base = tmp_path / "20250101000000"
+    _op(base / "run" / _TREE, _name("op", 1))
+    other = base / "0" / "ait_dump" / "tensors" / "0_4242" / "0"
+    other.mkdir(parents=True)
+    assert _names(_open(base / "run")) == ["op"]
+    assert open_dump(base / "0").kind == "atb"
+
+
+def test_graphs_of_other_runs_are_left_alone(tmp_path: Path) -> None:
+    own, other = (
+        f"dynamo_original_graph_1_rank_0_pid_{pid}_ts_20241125192340000001.txt" for pid in (7, 8)
+    )
+    _op(tmp_path / _TREE, _name("op", 1))
+    (tmp_path / own).touch()
+    (tmp_path / "other_run").mkdir()
+    (tmp_path / "other_run" / other).touch()
+    assert [path.name for path in _open(tmp_path / "20241125192345").graph_files] == [own]
+    assert {path.name for path in _open(tmp_path).graph_files} == {own, other}
+
+
 @pytest.mark.parametrize(
     "entries",
     [["20241125192345/notes/a.txt"], ["a/b.npy"], ["1/2/3/x.bin"], ["mapping.csv"], []],

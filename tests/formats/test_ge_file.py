@@ -114,7 +114,32 @@ def test_any_damaged_byte_is_read_or_refused(
             assert ge_values(file, tensor).shape == tensor.shape
 
 
-_BYTES = bytes(range(0x70, 0x80))
+_DIMS = st.one_of(st.none(), st.lists(st.integers(-2, 20), max_size=6))
+
+
+@given(
+    shape=st.lists(st.integers(-2, 20), max_size=6),
+    logical=_DIMS,
+    format=st.sampled_from([0, 1, 2, 3, 4, 16, 28, 29, 32, 50, 77]),
+    code=st.integers(0, 45),
+    size=st.integers(0, 1 << 12),
+)
+@settings(max_examples=200, deadline=None)
+def test_any_description_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+    shape: list[int],
+    logical: list[int] | None,
+    format: int,
+    code: int,
+    size: int,
+) -> None:
+    tensor = Stored(bytes(size), code, shape, format, logical)
+    path = tmp_path_factory.getbasetemp() / "described.described.1.2.3"
+    file = _read(path, file_bytes([tensor], []))
+    with contextlib.suppress(FormatError):
+        assert ge_values(file, file.tensors[0]).shape == file.tensors[0].shape
+
+
 # Code, bytes, and the values that they are.
 _TYPES = [
     (1, "0000c03f000000c0", [1.5, -2.0]),

@@ -112,6 +112,8 @@ def test_3_by_3_fractal_z() -> None:
         ((1, 2, 4, 4, 16), NC1HWC0, (1, 3, 4, 4), 0, "not those of NC1HWC0"),
         ((9, 1, 16, 16), FRACTAL_Z, (3, 3, 3, 3), 2, "of 2 groups .* is not converted"),
         ((9, 1, 16, 16), FRACTAL_Z, (3, 30, 3, 3), 1, "not those of FRACTAL_Z"),
+        ((2, 0, 16, 16), FRACTAL_NZ, (3, 20), 0, "not those of fractal_nz"),
+        ((2, 1, 16, 16), FRACTAL_NZ, (-1, 20), 0, "not the logical dims"),
         ((4, 4), 28, (4, 4), 0, r"fractal_zz .* is not converted"),
     ],
 )
@@ -132,3 +134,11 @@ def test_plain_layout_is_a_view_in_logical_dims() -> None:
     assert found.shape == (2, 3)
     assert np.shares_memory(found, flat)
     assert to_logical(flat, (6,), ND, (7, 3)).shape == (6,)
+
+
+def test_empty_tensor_of_a_private_layout() -> None:
+    assert to_logical(np.zeros(0), (0, 1, 16, 0), FRACTAL_NZ, (3, 0)).shape == (3, 0)
+
+
+def test_logical_dims_of_unknown_size_are_not_taken() -> None:
+    assert to_logical(np.arange(2), (2,), ND, (-1, -2)).shape == (2,)
