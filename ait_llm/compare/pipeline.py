@@ -12,16 +12,18 @@ from typing import Any
 from ait_llm.compare.origin import Findings, apply_findings, find_origins
 from ait_llm.compare.pair import Settings
 from ait_llm.compare.progress import ProgressCallback
+from ait_llm.compare.requests import different_requests
 from ait_llm.compare.resume import EarlierReport
 from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
 from ait_llm.compare.work import MAX_JOBS, Item, default_jobs, measure_all, without_full_collections
-from ait_llm.core.comparison import Comparison, Problem, Report
+from ait_llm.core.comparison import Comparison, Problem, Report, Side
 from ait_llm.errors import AitError, UsageError
+from ait_llm.match.by_fusion.executions import KINDS as COMPILED
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Run, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
 from ait_llm.match.saved_mapping import read_either, read_mapping
-from ait_llm.match.scenario import find_scenario
+from ait_llm.match.scenario import Scenario, find_scenario
 from ait_llm.metrics import (
     METRIC_NAMES,
     CustomMetric,
@@ -121,9 +123,10 @@ def compare(
     match_options = _match_options(op_mapping_file, mapping, by_value)
     with without_full_collections():
         pairing = pair_runs(scenario, step_map)
+    golden_side, my_side = _sides(scenario, pairing)
     report = Report(
-        golden=scenario.golden.side(),
-        mine=scenario.mine.side(),
+        golden=golden_side,
+        mine=my_side,
         scenario=scenario.name,
         comparisons=(),
         metrics=(*settings.metrics, *(each.name for each in settings.custom)),
@@ -166,6 +169,7 @@ def compare(
                 on_comparison(place, after)
     problems = [*pairing.problems, *problems]
     problems += [Problem("mine", text) for text in findings.problems]
+    problems += different_requests(completed)
     if len(places) < total:
         problems.append(
             Problem("both", f"interrupted before {total - len(places)} of {total} were compared")
@@ -206,6 +210,16 @@ def settings_of(
         tolerance=tolerance,
         stop=stop if stop is not None else threading.Event(),
     )
+
+
+def _sides(scenario: Scenario, pairing: Pairing) -> tuple[Side, Side]:
+    """Both sides for the report; tokens of compiled graphs are counted over all graphs."""
+    sides = scenario.golden.side(), scenario.mine.side()
+    if not {side.kind for side in sides} <= COMPILED:
+        return sides
+    golden = tuple(sorted({pair.golden.step for pair in pairing.pairs}))
+    mine = tuple(sorted({pair.mine.step for pair in pairing.pairs}))
+    return replace(sides[0], steps=golden), replace(sides[1], steps=mine)
 
 
 def _match_options(

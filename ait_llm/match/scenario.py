@@ -58,7 +58,7 @@ class Scenario:
 
     Attributes:
         name: ``file``, ``files``, ``weights``, ``manual``, or the kinds of two dumps, golden
-            first: ``atb-atb``, ``torch-atb``, ``torch-torch``.
+            first: ``atb-atb``, ``torch-atb``, ``torch-torch``, ``fx-ge``, ``ge-ge``.
         golden, mine: the two sides.
     """
 
@@ -108,6 +108,7 @@ def find_scenario(golden: Path | str, mine: Path | str, *, weights: bool = False
             second.kind,
         )
     ):
+        _refuse_unrelated(first, second)
         return Scenario(f"{first.kind}-{second.kind}", first, second)
     # a file or folder that the other side shows to be weights
     kinds_given = {first.kind, second.kind}
@@ -119,6 +120,21 @@ def find_scenario(golden: Path | str, mine: Path | str, *, weights: bool = False
         f"{golden} is {_describe(first)} and {mine} is {_describe(second)}; "
         f"give two files, two folders of the same kind, or two dumps"
     )
+
+
+def _refuse_unrelated(golden: Input, mine: Input) -> None:
+    """A graph engine's dump has nothing in common with what did not run its graph.
+
+    Raises:
+        UsageError: one side is of the graph engine, the other neither that nor FX nodes.
+    """
+    kinds_given = {golden.kind, mine.kind}
+    if "ge" in kinds_given and not kinds_given <= {"ge", "fx"}:
+        raise UsageError(
+            f"{golden.path} is {_describe(golden)} and {mine.path} is {_describe(mine)}; "
+            "a dump of the graph engine (ge) is compared with one of FX nodes (fx) of the same "
+            "model, or with another one of the graph engine"
+        )
 
 
 def _recognise(path: Path) -> Input:
