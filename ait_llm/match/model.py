@@ -38,8 +38,6 @@ class Run:
         graphs: topology of top-level operations by operation name, where the run reported it.
         model: topology of the whole model, where the run reported it.
         weights: parameters and buffers by dotted name, where the run saved them.
-        unit: number of the compiled graph and which execution of it this is, for dumps that keep
-            graphs apart.
         fusion: what its operations are of the graph before fusion, where that graph is known.
     """
 
@@ -52,7 +50,6 @@ class Run:
     graphs: Mapping[str, Graph] = field(default_factory=dict)
     model: Graph | None = None
     weights: Mapping[str, Tensor] = field(default_factory=dict)
-    unit: tuple[int, int] | None = None
     fusion: Fusion | None = None
 
 

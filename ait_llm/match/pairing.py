@@ -196,8 +196,6 @@ def _pair_passes(
     by_step = {run.step: run for run in mine}
     if steps is not None:
         return _as_told(golden, by_step, steps)
-    if golden and mine and all(run.unit is not None for run in (*golden, *mine)):
-        return _pair_graphs(golden, mine)
     explicit = None not in given
     offset, why = find_offset(golden, mine) if not explicit else (0, "")
     pairs = [
@@ -210,27 +208,6 @@ def _pair_passes(
         first = next((run for run in mine if _executed(run) == given[1]), mine[0])
         pairs = [RunPair(golden[0], first, "both execution counts were given")]
     return pairs, _unpaired(golden, mine, pairs, offset, why, explicit)
-
-
-def _pair_graphs(golden: Sequence[Run], mine: Sequence[Run]) -> tuple[list[RunPair], list[Problem]]:
-    """Pair executions of compiled graphs by the number of the graph and of the execution.
-
-    Numbers of graphs count from 1 in each process. Where they differ, because several processes
-    share one folder, the graphs are paired in their order.
-    """
-    if len(golden) == len(mine) == 1:
-        return [RunPair(golden[0], mine[0], "the only execution of a graph on each side")], []
-    numbers = [sorted({run.unit[0] for run in side if run.unit}) for side in (golden, mine)]
-    of_mine = dict(zip(*numbers, strict=False)) if len(numbers[0]) == len(numbers[1]) else {}
-    partners = {run.unit: run for run in mine}
-    pairs = []
-    for run in golden:
-        assert run.unit is not None
-        graph, step = run.unit
-        partner = partners.get((of_mine.get(graph, graph), step))
-        if partner is not None:
-            pairs.append(RunPair(run, partner, f"execution {step} of graph {graph}"))
-    return pairs, _unpaired(golden, mine, pairs, 0, "", False)
 
 
 def _as_told(

@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from ait_llm.dumps.fx import FxDump
 from ait_llm.dumps.model import Dump, Operation, Process, TopologyFile
 from ait_llm.dumps.torch_modules import TorchDump
 from ait_llm.errors import FormatError
@@ -51,8 +50,6 @@ def passes_of(dump: Dump, process: Process) -> list[Run]:
         return []
     if dump.kind == "atb":
         return _atb_passes(dump, process, operations)
-    if isinstance(dump, FxDump):
-        return _by_graph(dump, process, operations)
     return _by_step(dump, process, operations)
 
 
@@ -79,20 +76,6 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
         )
         for step in sorted(groups)
     ]
-
-
-def _by_graph(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Run]:
-    """Executions of compiled graphs, in the order in which they ran; each is a pass."""
-    groups: dict[tuple[int, int], list[Operation]] = {}
-    for operation in operations:
-        unit = operation.op_id.parts[0], operation.step
-        groups.setdefault(unit, []).append(operation)
-    runs = []
-    order = 0
-    for number, (unit, members) in enumerate(groups.items()):
-        runs.append(Run(dump.kind, process.device, process.pid, number, members, order, unit=unit))
-        order += len(members)
-    return runs
 
 
 def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Run]:
