@@ -25,6 +25,13 @@ def stored_byte_counts(dtype: DType, elements: int) -> tuple[int, ...]:
     return (packed,) if dtype.bits >= 8 else (packed, elements)
 
 
+def is_decoded(dtype: DType) -> bool:
+    """True for a type whose values :func:`decode` represents."""
+    if dtype in (DType.HIFLOAT8, DType.COMPLEX32):
+        return True
+    return dtype.numpy_type is not None and (dtype.bits >= 8 or 8 % dtype.bits == 0)
+
+
 def decode(raw: NDArray[np.uint8], dtype: DType, elements: int) -> Array:
     """Interpret stored bytes as a flat array.
 

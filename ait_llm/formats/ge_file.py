@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ait_llm.core import DType
 from ait_llm.errors import FormatError
+from ait_llm.formats.elements import is_decoded
 from ait_llm.formats.ge_header import Described, Description, parse_description
 from ait_llm.formats.ge_layout import known_dims
 from ait_llm.formats.ge_types import ge_type, ge_type_name
@@ -187,7 +188,7 @@ def _checked(one: Described, offset: int, size: int) -> GeTensor:
     dtype = ge_type(one.type)
     if any(dim < 0 for dim in one.shape):
         problem: str | None = f"has the unknown dims {list(one.shape)}"
-    elif dtype is DType.UNDEFINED or dtype.bits == 0:
+    elif not is_decoded(dtype):
         problem = f"values of type {ge_type_name(one.type)} cannot be represented"
     elif (needed := dtype.byte_count(prod(one.shape))) > size:
         problem = (

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 from ait_llm.core import DType
-from ait_llm.formats.elements import decode, encode, hifloat8_table, stored_byte_counts
+from ait_llm.formats.elements import (
+    decode,
+    encode,
+    hifloat8_table,
+    is_decoded,
+    stored_byte_counts,
+)
 
 
 def raw(*values: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -96,3 +102,15 @@ def test_wrong_number_of_bytes() -> None:
 def test_type_that_numpy_cannot_represent() -> None:
     with pytest.raises(ValueError, match="float4_e1m2 cannot be represented"):
         decode(raw(1), DType.FLOAT4_E1M2, 1)
+
+
+@pytest.mark.parametrize("dtype", list(DType), ids=lambda dtype: dtype.label)
+def test_types_that_are_decoded_are_known(dtype: DType) -> None:
+    def decodes() -> bool:
+        try:
+            decode(np.zeros(dtype.byte_count(8), np.uint8), dtype, 8)
+        except ValueError:
+            return False
+        return True
+
+    assert is_decoded(dtype) is decodes()

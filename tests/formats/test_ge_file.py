@@ -207,7 +207,7 @@ def test_type_without_values_costs_only_its_tensor(tmp_path: Path, code: int) ->
     odd = Stored(b"\x01\x02\x03", code, [4])
     path = write_file(tmp_path / "Op.op.1.2.3", [odd, of(np.float32([7]), FLOAT)], [])
     file = read_ge(path)
-    with pytest.raises(FormatError, match="intensor0"):
+    with pytest.raises(FormatError, match=r"intensor0 values of type .* cannot be represented"):
         ge_values(file, file["intensor0"])
     assert ge_raw(file, file["intensor0"]).tobytes() == b"\x01\x02\x03"
     assert ge_values(file, file["intensor1"]).tolist() == [7.0]
