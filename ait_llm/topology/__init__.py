@@ -1,9 +1,9 @@
 """Graphs of operations, and their conversion to ONNX."""
 
-from ait_llm.topology.atb_json import read_topology
 from ait_llm.topology.ge_files import GeGraphFile, read_ge_graph, stream_ge_ops
 from ait_llm.topology.ge_graph import FxOrigin, GeGraph, GeOp, GeTensor
 from ait_llm.topology.graph import Graph, Node, op_id_of
+from ait_llm.topology.sources import find_graph_files, read_topology
 from ait_llm.topology.to_onnx import Conversions, convert_topologies, topology_to_onnx
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Graph",
     "Node",
     "convert_topologies",
+    "find_graph_files",
     "op_id_of",
     "read_ge_graph",
     "read_topology",

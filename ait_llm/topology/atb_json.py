@@ -29,7 +29,11 @@ def read_topology(path: Path | str) -> Graph:
             its name or type; the reason names the node by its JSON path.
     """
     path = Path(path)
-    data = _load(path)
+    return graph_from_atb(path, load_json(path))
+
+
+def graph_from_atb(path: Path, data: Any) -> Graph:  # any JSON value
+    """The topology in the content of a topology file; errors as of :func:`read_topology`."""
     if not isinstance(data, dict):
         raise FormatError(path, f"the file holds {_kind(data)} at $, not an object")
     if "modelName" in data:
@@ -37,7 +41,12 @@ def read_topology(path: Path | str) -> Graph:
     return Graph("layer", _read_tree(path, data, "opName", "opType"), source=path)
 
 
-def _load(path: Path) -> Any:  # any JSON value
+def load_json(path: Path) -> Any:  # any JSON value
+    """The content of a JSON file of reasonable size.
+
+    Raises:
+        FormatError: it cannot be read, is too large, or is not JSON.
+    """
     try:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:

@@ -42,6 +42,9 @@ class FxOrigin:
             return None
         return cls(found[1], found[2], tuple(map(int, found[3].split("."))))
 
+    def __str__(self) -> str:
+        return f"{self.node}-{self.target}.OUTPUT.{'.'.join(map(str, self.path))}"
+
 
 @dataclass(frozen=True, slots=True)
 class GeTensor:

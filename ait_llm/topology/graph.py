@@ -86,6 +86,7 @@ class Graph:
         weights: tensors that the model owns and no operation computes.
         caches: key and value caches, which operations update in place.
         source: the file that the graph was read from.
+        producer: what made it: ATB, the graph engine, or torch.compile.
     """
 
     kind: Literal["layer", "model"]
@@ -93,6 +94,7 @@ class Graph:
     weights: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
     source: Path | None = None
+    producer: Literal["atb", "ge", "fx"] = "atb"
 
     @property
     def name(self) -> str:

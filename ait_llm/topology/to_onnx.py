@@ -20,19 +20,17 @@ from ait_llm import __version__
 from ait_llm.core import DType
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError, FormatError, UsageError
-from ait_llm.topology.atb_json import read_topology
 from ait_llm.topology.attributes import compact_json, flatten_param
 from ait_llm.topology.graph import Graph, Param
-from ait_llm.topology.shapes import OperationTable, TensorInfo, find_table, tensor_infos
+from ait_llm.topology.shapes import OperationTable, TensorInfo, tensor_infos
+from ait_llm.topology.sources import read_described
 from ait_llm.topology.ssa import Body, Call, Program, to_program
-from ait_llm.topology.tensor_shapes import table_from_tensors
 
-OPERATIONS = "atb"  # domain of operations
-FUNCTIONS = "atb.fn"  # domain of graphs that have a body
 IR_VERSION = 10  # the first with overloads, and with metadata on nodes, functions and values
 MAX_BYTES = 2**31 - 1  # protobuf's limit for one message
 
 _PROCESS = re.compile(r"(?:-?\d+_)?(\d+)")  # {PID}, or {device}_{PID} in dumps of msprobe
+_PRODUCERS = {"atb": "ATB topology", "ge": "GE graph", "fx": "FX graph"}
 _ELEMENT_TYPES = {
     DType.FLOAT32: "FLOAT",
     DType.FLOAT64: "DOUBLE",
@@ -63,7 +61,8 @@ def topology_to_onnx(
     """Convert a dumped layer or model topology to ONNX.
 
     Args:
-        path: a topology JSON file of a dump.
+        path: a graph file of a dump: topology JSON of ATB, ``graph.json`` of an FX dump, or a GE
+            graph as text.
         level: depth of the nodes shown: 0 is the whole as one node, 1 its operations, and so on;
             -1 opens every graph. None is every level, nested.
         output: file to write; by default beside ``path``, ``.json`` replaced by ``.onnx`` (any
@@ -114,10 +113,7 @@ def _model_bytes(
     onnx: Any, path: Path, level: int | None, nested: bool, shapes: Path | str | int | None
 ) -> bytes:
     """The serialised model; everything it was built from is released on return."""
-    graph = read_topology(path)
-    table = find_table(path, shapes)
-    if table is None:
-        table = table_from_tensors(path, graph.root)
+    graph, table = read_described(path, shapes)
     program = to_program(graph, None if level == -1 else level, nested=nested)
     model = _Writer(onnx, table, graph).model(program, level)
     size = model.ByteSize()
@@ -136,6 +132,8 @@ class _Writer:
         self.weights = frozenset(graph.weights)
         self.attributes: dict[str, list[Any]] = {}
         self.infos = tensor_infos(graph.root, table) if table else {}
+        self.operations = graph.producer  # domain of operations, and prefix of our notes
+        self.functions = f"{graph.producer}.fn"  # domain of graphs that have a body
 
     def model(self, program: Program, level: int | None) -> Any:
         """The whole file as a ``ModelProto``."""
@@ -148,19 +146,21 @@ class _Writer:
         for body in program.functions:
             self._function(model.functions.add(), body)
         source = self.graph.source
-        self._note(model, "atb.kind", self.graph.kind)
+        self._note(model, "kind", self.graph.kind)
         if source:
-            model.doc_string = f"ATB topology of {self.graph.name}, from {source.name}"
-            self._note(model, "atb.source", source.name)
+            model.doc_string = (
+                f"{_PRODUCERS[self.graph.producer]} of {self.graph.name}, from {source.name}"
+            )
+            self._note(model, "source", source.name)
             process = _PROCESS.fullmatch(source.absolute().parent.name)
-            self._note(model, "atb.pid", process.group(1) if process else "")
-        self._note(model, "atb.level", "all" if level is None else str(level))
-        self._note(model, "atb.nodes", str(nodes))
+            self._note(model, "pid", process.group(1) if process else "")
+        self._note(model, "level", "all" if level is None else str(level))
+        self._note(model, "nodes", str(nodes))
         if self.table:
             execution = self.table.execution
-            self._note(model, "atb.shapes_from", self.table.name)
-            self._note(model, "atb.execution", "" if execution is None else str(execution))
-        self._note(model, "atb.unassigned_outputs", ", ".join(program.main.unassigned))
+            self._note(model, "shapes_from", self.table.name)
+            self._note(model, "execution", "" if execution is None else str(execution))
+        self._note(model, "unassigned_outputs", ", ".join(program.main.unassigned))
         return model
 
     def _graph(self, graph: Any, program: Program) -> None:
@@ -178,7 +178,7 @@ class _Writer:
         self._values(graph.value_info, main, ends)
 
     def _function(self, function: Any, body: Body) -> None:
-        function.domain = FUNCTIONS
+        function.domain = self.functions
         function.name = body.node.op_type
         function.overload = body.name
         function.input.extend(body.inputs)
@@ -195,21 +195,21 @@ class _Writer:
         node.input.extend(call.inputs)
         node.output.extend(call.outputs)
         if call.function is None:
-            node.domain = OPERATIONS
+            node.domain = self.operations
         else:
-            node.domain = FUNCTIONS
+            node.domain = self.functions
             node.overload = call.function
-        self._note(node, "atb.path", call.path)
-        self._note(node, "atb.ids", str(source.op_id) if source.op_id else "")
+        self._note(node, "path", call.path)
+        self._note(node, "ids", str(source.op_id) if source.op_id else "")
         if source.param is not None and source.param != "":
             text = compact_json(source.param)
             node.attribute.extend(self._attributes(text, source.param))
-            self._note(node, "atb.param", text)
-        self._note(node, "atb.side_effects", ", ".join(call.side_effects))
-        self._note(node, "atb.unassigned_outputs", ", ".join(call.unassigned))
+            self._note(node, "param", text)
+        self._note(node, "side_effects", ", ".join(call.side_effects))
+        self._note(node, "unassigned_outputs", ", ".join(call.unassigned))
         labels = self._port_names(call)
         if labels:  # the form that Netron takes as labels of an unknown operator's inputs
-            self._note(node, "input_names", str(list(labels)))
+            node.metadata_props.add(key="input_names", value=str(list(labels)))
 
     def _attributes(self, text: str, param: Param) -> list[Any]:
         """Attributes of a parameter; the layers of a model repeat the same few parameters."""
@@ -251,10 +251,10 @@ class _Writer:
         elif required:
             target.type.tensor_type.shape.dim.add().dim_param = f"shape({value})"
         if info.dtype_name and not target.type.tensor_type.elem_type:
-            self._note(target, "atb.dtype", info.dtype_name)
+            self._note(target, "dtype", info.dtype_name)
         if len(infos) > 1:
             told = "; ".join(f"{i.dtype_name}{_dims(i.shape)}" for i in infos)
-            self._note(target, "atb.shapes", told)
+            self._note(target, "shapes", told)
             target.doc_string = f"described differently by its users: {told}"
 
     def _weight(self, graph: Any, name: str) -> None:
@@ -285,13 +285,12 @@ class _Writer:
         return int(getattr(self.onnx.TensorProto, name, 0))  # 0 is UNDEFINED
 
     def _import_domains(self, target: Any, with_functions: bool) -> None:
-        for domain in (OPERATIONS, FUNCTIONS) if with_functions else (OPERATIONS,):
+        for domain in (self.operations, self.functions) if with_functions else (self.operations,):
             target.add(domain=domain, version=1)
 
-    @staticmethod
-    def _note(target: Any, key: str, value: str) -> None:
+    def _note(self, target: Any, key: str, value: str) -> None:
         if value:
-            target.metadata_props.add(key=key, value=value)
+            target.metadata_props.add(key=f"{self.operations}.{key}", value=value)
 
 
 def _bodies(program: Program) -> tuple[Body, ...]:
