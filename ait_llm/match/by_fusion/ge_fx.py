@@ -21,7 +21,7 @@ from ait_llm.match.by_fusion.fx_tensors import (
 from ait_llm.match.by_fusion.graph import TensorId
 from ait_llm.match.by_fusion.graph_inputs import GraphInput, find_graph_inputs
 from ait_llm.match.by_fusion.identity import Found, Identity
-from ait_llm.match.by_fusion.rounding import roundings
+from ait_llm.match.by_fusion.rounding import coarsest, roundings
 from ait_llm.match.model import SELF_CHECK, Match, Run, SideName, Source, Unmatched
 from ait_llm.match.operators import Key, Placed, key_of, placed
 from ait_llm.match.views import Reorder, Reshape
@@ -73,10 +73,11 @@ class GeFxMatching:
         for tensor in each.operation.inputs:
             slot = decoded.inputs[tensor.index]
             meaning = slot.tensor if slot is not None else None
-            answers.append(self._answer(each, decoded, tensor, meaning))
+            answers.append(self._answer(fusion, each, decoded, tensor, meaning))
         checked: TensorRecord | None = None
         for tensor in each.operation.outputs:
-            answer = self._answer(each, decoded, tensor, decoded.outputs[tensor.index])
+            meaning = decoded.outputs[tensor.index]
+            answer = self._answer(fusion, each, decoded, tensor, meaning)
             if isinstance(answer, Unmatched):
                 check = self._self_check(fusion, each, decoded, tensor)
                 if check is not None:
@@ -87,7 +88,12 @@ class GeFxMatching:
                 yield answer
 
     def _answer(
-        self, each: Placed, decoded: Decoded, tensor: Tensor, meaning: TensorId | None
+        self,
+        fusion: Fusion,
+        each: Placed,
+        decoded: Decoded,
+        tensor: Tensor,
+        meaning: TensorId | None,
     ) -> Match | Unmatched:
         if meaning is None:
             if decoded.inserted:
@@ -98,10 +104,16 @@ class GeFxMatching:
         found = self._identity.find(meaning, tensor)
         if isinstance(found, str):
             return each.unmatched(self._ge_side, tensor, found)
-        return self._match(each, decoded, tensor, meaning, found)
+        return self._match(fusion, each, decoded, tensor, meaning, found)
 
     def _match(
-        self, each: Placed, decoded: Decoded, tensor: Tensor, meaning: TensorId, found: Found
+        self,
+        fusion: Fusion,
+        each: Placed,
+        decoded: Decoded,
+        tensor: Tensor,
+        meaning: TensorId,
+        found: Found,
     ) -> Match:
         relation, why = found.relation, found.why
         if relation == "exact" and decoded.is_fused:
@@ -121,8 +133,16 @@ class GeFxMatching:
             reason=why,
             uses=tuple(self._same_content(found.located)),
             relation=relation,
-            rounded_to=self._roundings.get(meaning),
+            rounded_to=self._rounded_to(fusion, meaning, found),
         )
+
+    def _rounded_to(self, fusion: Fusion, meaning: TensorId, found: Found) -> DType | None:
+        """The coarsest type on either side's way to the tensor."""
+        own = self._roundings.get(meaning)
+        if found.cast is None:
+            return own
+        cast = self._roundings.get(found.cast)
+        return coarsest(own, coarsest(cast, fusion.graph.dtype(found.cast)))
 
     def _same_content(self, located: Located) -> Iterator[tuple[SideName, TensorRecord]]:
         """Other FX tensors that are compared with this one.

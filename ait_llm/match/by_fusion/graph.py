@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ait_llm.core import DType
 from ait_llm.errors import FormatError
 from ait_llm.match.by_fusion.names import escape
 from ait_llm.topology.ge_files import GeGraphFile, read_ge_graph
@@ -54,6 +55,11 @@ class UnfusedGraph:
         """Type of the operator that computes a tensor; empty if the graph does not have it."""
         op = self.op(tensor[0])
         return op.type if op is not None else ""
+
+    def dtype(self, tensor: TensorId) -> DType | None:
+        """Element type of a tensor; None where the graph leaves it to the engine."""
+        op = self.op(tensor[0])
+        return op.outputs[tensor[1]].dtype if op and tensor[1] < len(op.outputs) else None
 
     def origin(self, tensor: TensorId) -> FxOrigin | None:
         """The FX tensor that the graph names for a tensor."""

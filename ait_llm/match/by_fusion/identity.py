@@ -42,6 +42,7 @@ class Found:
         relation: ``exact``, ``via cast``, ``view input`` or ``graph input``.
         confidence: in [0, 1].
         why: in a few words.
+        cast: the tensor that the graph names so, where that is a cast of the one looked for.
     """
 
     located: Located
@@ -49,6 +50,7 @@ class Found:
     relation: str
     confidence: float
     why: str
+    cast: TensorId | None = None
 
 
 class Identity:
@@ -98,13 +100,14 @@ class Identity:
         if op.type in CONSTANTS:
             return "is a constant of the graph"
         origin, relation = graph.origin(tensor), "exact"
-        if origin is None:
-            origin, relation = self._named_by_cast(tensor), "via cast"
+        cast = self._cast_of(tensor) if origin is None else None
+        if cast is not None:
+            origin, relation = graph.origin(cast), "via cast"
         refusal = ""
         if origin is not None:
             found = self._named(origin, relation, shape)
             if isinstance(found, Found):
-                return found
+                return replace(found, cast=cast)
             refusal = found
         if depth < _STEPS and op.inputs:
             through = self._through(op, shape, depth + 1)
@@ -123,13 +126,16 @@ class Identity:
         why = f"graph input {tensor[0]}, the only argument of its size that {name} reads"
         return Found(known.located, (), "graph input", 0.8, why)
 
-    def _named_by_cast(self, tensor: TensorId) -> FxOrigin | None:
-        """The name of a tensor that the converter only gave to what was cast from it."""
+    def _cast_of(self, tensor: TensorId) -> TensorId | None:
+        """The cast of a tensor to which the converter gave the name of both."""
         for reader in self._fusion.graph.consumers(tensor):
-            if reader.type in _SAME_VALUES and reader.outputs:
-                origin = reader.outputs[0].origin
-                if origin is not None and self._keeps_kind(reader, tensor):
-                    return origin
+            cast = (reader.name, 0)
+            if (
+                reader.type in _SAME_VALUES
+                and self._fusion.graph.origin(cast) is not None
+                and self._keeps_kind(reader, tensor)
+            ):
+                return cast
         return None
 
     def _keeps_kind(self, cast: GeOp, before: TensorId) -> bool:
@@ -146,8 +152,7 @@ class Identity:
                         return dumped.dtype.is_floating
                     except AitError:
                         return None
-        op = self._fusion.graph.op(tensor[0])
-        dtype = op.outputs[tensor[1]].dtype if op and tensor[1] < len(op.outputs) else None
+        dtype = self._fusion.graph.dtype(tensor)
         return dtype.is_floating if dtype is not None else None
 
     def _named(self, origin: FxOrigin, relation: str, shape: tuple[int, ...] | None) -> Found | str:

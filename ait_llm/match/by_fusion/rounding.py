@@ -34,7 +34,7 @@ def roundings(
             continue
         before: DType | None = None
         for tensor in op.inputs:
-            before = _coarsest(before, found.get(tensor))
+            before = coarsest(before, found.get(tensor))
         for index in range(max(1, len(op.outputs))):
             tensor = (op.name, index)
             if op.type in INPUTS and tensor in exact:
@@ -42,13 +42,14 @@ def roundings(
             own = types.get(tensor)
             if own is not None and not own.is_floating:
                 continue
-            rounded = _coarsest(before, own)
+            rounded = coarsest(before, own)
             if rounded is not None:
                 found[tensor] = rounded
     return found
 
 
-def _coarsest(first: DType | None, second: DType | None) -> DType | None:
+def coarsest(first: DType | None, second: DType | None) -> DType | None:
+    """The coarser of two float types, or the one that is known."""
     if first is None or second is None:
         return first or second
     return coarser(first, second)
