@@ -92,7 +92,7 @@ class Capture:
 
     def receive(
         self,
-        found: Api,
+        found: Api | None,
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
@@ -101,19 +101,21 @@ class Capture:
         """Make a call of the program, recorded unless it is within another one."""
         recording = self.recording
         here = local
-        if (
-            here.busy
-            or recording is None
-            or not recording.selection.wants_function(found.prefix, found.name)
-            or torch.compiler.is_compiling()
-        ):
+        if here.busy or recording is None or torch.compiler.is_compiling():
             return function(*args, **kwargs)
+        # Also within a call that is not wanted, calls are not looked at.
         here.busy = True
         try:
+            if found is None or not recording.selection.wants_function(found.prefix, found.name):
+                return function(*args, **kwargs)
             with torch._C.DisableTorchFunction():
                 call = recording.begin(found, args, kwargs, frame, here.modules)
             if call is None:
-                return function(*args, **kwargs)
+                output = function(*args, **kwargs)
+                if recording.selection.opens_later and torch.is_grad_enabled():
+                    call = recording.unwanted(found)
+                    self._watch_backward(recording, found, call, args, kwargs, output)
+                return output
             try:
                 output = function(*args, **kwargs)
             except BaseException as error:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+
+from torch import nn
 
 from ait_llm.dump.api.session import ApiSession, Models
 from ait_llm.dump.api.settings import read_settings
@@ -72,6 +74,7 @@ class PrecisionDebugger:
         model: Models = None,
         token_range: Sequence[int] | None = None,
         rank_id: int | None = None,
+        scheduled_tokens: Mapping[str, int] | None = None,
     ) -> None:
         """Open a window of capture.
 
@@ -79,16 +82,19 @@ class PrecisionDebugger:
             model: a module or several; required for the levels L0 and mix.
             token_range: first and last forward pass of the model to record, counted from here.
             rank_id: of this process, for the name of its folder.
+            scheduled_tokens: not supported; cut tensors with the setting ``slice``.
 
         Raises:
             UsageError: there is no debugger yet, no model where one is needed, or the folder
                 cannot be written.
         """
         session = cls._current()
+        if scheduled_tokens is not None:
+            raise UsageError("scheduled_tokens is not supported; use the setting slice")
         if session.is_finished:
             _log.info("all steps that were asked for are captured")
             return
-        session.start(model, rank_id)
+        session.start(model, rank_id, token_range)
 
     @classmethod
     def stop(cls) -> None:
@@ -99,6 +105,47 @@ class PrecisionDebugger:
     def step(cls) -> None:
         """End a step: what follows belongs to the next one, and calls count from 0 again."""
         cls._current().step()
+
+    @classmethod
+    def forward_backward_dump_end(cls) -> None:
+        """The older name of :meth:`stop`."""
+        cls._current().stop()
+
+    @classmethod
+    def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
+        """Record one variable and its gradient; only at level ``debug``.
+
+        Args:
+            variable: a tensor, text, number, or lists and dictionaries of them.
+            name: of its records.
+            save_backward: also record the gradients of its tensors.
+
+        Raises:
+            UsageError: the variable is of another kind.
+        """
+        cls._current().save(variable, name, save_backward)
+
+    @classmethod
+    def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
+        """Record one more function, from the next :meth:`start` on.
+
+        Args:
+            module: where the function is.
+            api: its name there.
+            api_prefix: of its records; the name of the module by default.
+
+        Raises:
+            UsageError: there is no such function.
+        """
+        if not callable(getattr(module, api, None)):
+            raise UsageError(f"register_custom_api: {module!r} has no function {api!r}")
+        prefix = str(api_prefix or getattr(module, "__name__", type(module).__name__))
+        cls._current().add_function(module, api, prefix)
+
+    @classmethod
+    def restore_custom_api(cls, module: Any, api: str) -> None:
+        """Record that function no more, from the next :meth:`start` on."""
+        cls._current().remove_function(module, api)
 
     @classmethod
     def set_init_step(cls, step: int) -> None:
@@ -119,3 +166,28 @@ class PrecisionDebugger:
             if instance is not None:
                 atexit.unregister(instance._session.close)
                 instance._session.close()
+
+
+def save(variable: Any, name: str, save_backward: bool = True) -> None:
+    """:meth:`PrecisionDebugger.save` as a function."""
+    PrecisionDebugger.save(variable, name, save_backward)
+
+
+def module_dump(module: nn.Module, dump_name: str) -> None:
+    """Record the submodules of one module, until :func:`module_dump_end`.
+
+    Args:
+        module: whose submodules are recorded.
+        dump_name: what their records begin with.
+
+    Raises:
+        UsageError: there is no debugger yet, or this is no module.
+    """
+    if not isinstance(module, nn.Module) or not isinstance(dump_name, str):
+        raise UsageError("module_dump: a torch.nn.Module and a text")
+    PrecisionDebugger._current().start_module(module, dump_name)
+
+
+def module_dump_end() -> None:
+    """End what :func:`module_dump` began."""
+    PrecisionDebugger._current().end_module()

@@ -10,7 +10,7 @@ deprecated kind is recorded like any other.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,7 +43,8 @@ class ModuleGradients:
         self._parent = None if parent is None else backward_of(parent)
         self._arriving: list[Tensor | None] = []
         self._leaving: list[Tensor | None] = []
-        self._views: list[tuple[int, Tensor]] = []
+        self._places: list[int] = []
+        self._views: list[Tensor] = []  # only while the module runs
         self._passed: dict[int, int] = {}
 
     def watch_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -54,14 +55,14 @@ class ModuleGradients:
         seen = list(args)
         for index in found:
             seen[index] = args[index].view_as(args[index])
-            self._views.append((index, seen[index]))
+            self._views.append(seen[index])
         self._leaving = [None] * len(args)
-        # A container around the list would see gradients of the tensors only once all are there.
-        views = [view for _, view in self._views]
+        self._places = found
+        views = self._views
         if len(views) == 1:
-            views[0].register_hook(lambda grad: self._left([grad]))
+            _hook(views[0], lambda grad: self._left([grad]))
         else:
-            register_multi_grad_hook(views, self._left)
+            register_multi_grad_hook(list(views), self._left)
         return tuple(seen)
 
     def watch_outputs(self, output: Any) -> None:
@@ -72,10 +73,11 @@ class ModuleGradients:
         self._arriving = [None] * len(outputs)
         found = [index for index, value in enumerate(outputs) if _needs_gradient(value)]
         for index in found:
-            for place, (_, view) in enumerate(self._views):
+            for place, view in enumerate(self._views):
                 if view is outputs[index]:
                     self._passed[index] = place
-        alone = not self._views
+        alone = not self._places
+        self._views.clear()
         if alone and len(found) > 1:
             register_multi_grad_hook(
                 [outputs[index] for index in found],
@@ -83,11 +85,7 @@ class ModuleGradients:
             )
             return
         for index in found:
-            outputs[index].register_hook(self._arrived(index, alone))
-        self._views = [(index, view) for index, view in self._views if self._passed] or [
-            (index, None)
-            for index, _ in self._views  # type: ignore[misc]  # only the places
-        ]
+            _hook(outputs[index], self._arrived(index, alone))
 
     def _arrived(self, index: int, alone: bool) -> Any:
         def hook(grad: Tensor) -> None:
@@ -103,7 +101,7 @@ class ModuleGradients:
         self._record()
 
     def _left(self, grads: Sequence[Tensor | None]) -> None:
-        for (index, _), grad in zip(self._views, grads, strict=True):
+        for index, grad in zip(self._places, grads, strict=True):
             self._leaving[index] = grad
         for index, place in self._passed.items():
             # The module returned what it got: both gradients are that of one tensor.
@@ -123,6 +121,10 @@ class ModuleGradients:
                 recording.gradients(self._name, self._parent, arriving, leaving)
         finally:
             local.busy = busy
+
+
+def _hook(tensor: Tensor, function: Callable[[Tensor], None]) -> Any:
+    return tensor.register_hook(function)  # type: ignore[no-untyped-call]  # torch is untyped here
 
 
 def _needs_gradient(value: Any) -> bool:
@@ -165,7 +167,7 @@ class ParameterGradients:
                     each is not None and each.requires_grad for each in module._parameters.values()
                 )
             self._hooked[id(parameter)] = weakref.ref(parameter)
-            self._handles.append(parameter.register_hook(self._hook(name, key, expected)))
+            self._handles.append(_hook(parameter, self._hook(name, key, expected)))
 
     def remove(self) -> None:
         """Take the hooks off, and write the records that are not complete."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, FunctionType
@@ -39,14 +40,15 @@ def api(prefix: str, dotted: str) -> Api:
 
 
 Receiver = Callable[
-    [Api, Callable[..., Any], tuple[Any, ...], Mapping[str, Any], FrameType | None], Any
+    [Api | None, Callable[..., Any], tuple[Any, ...], Mapping[str, Any], FrameType | None], Any
 ]
-"""Makes a call: which function, how to call it, with what, and from where."""
+"""Makes a call: which function (None: one that is not listed), how to call it, with what, and from
+where."""
 
 # Special methods that reach the mode under their own name.
 _SEEN_AS_THEY_ARE = frozenset({"__eq__", "__bool__", "__nonzero__", "__setitem__"})
-# Python functions that the mode sees as one call; the calls within are what counts.
-_OPEN = (torch.Tensor.backward, torch.autograd.grad)
+# Operators that the mode sees under the name of a listed method, and that are none of it.
+_OPERATORS = ("__neg__", "__abs__", "__itruediv__")
 _PLACES: Mapping[str, tuple[str, ...]] = {
     "functional": ("torch.nn.functional",),
     "tensor": ("torch:Tensor",),
@@ -84,8 +86,15 @@ class Interception:
         self.table: dict[int, Api] = {}
         self._kept: list[Any] = []  # ids in the table stay those of these
         self._seen: set[int] = set()
+        self._methods = frozenset(apis.get("tensor", ()))
         for owner, name, found in _listed(apis, modules):
             self._add(owner, name, found)
+        for name in _OPERATORS:
+            if name not in apis.get("tensor", ()):
+                function = getattr(torch.Tensor, name)
+                self._attributes.append(
+                    _Attribute(torch.Tensor, name, _replacement(receive, None, function))
+                )
         for owner, name, prefix in extra:
             self._add(owner, name, api(prefix, name), custom=True)
         self.mode = CallMode(receive, self.table, frozenset(namespaces))
@@ -111,7 +120,11 @@ class Interception:
         inner = getattr(function, "__func__", function)
         last = name.rpartition(".")[2]
         if isinstance(inner, FunctionType):
-            if id(inner) not in self._seen and not inner.__code__.co_flags & _UNUSUAL:
+            if owner is torch.Tensor and _has_other_name(inner, self._methods):
+                self._attributes.append(
+                    _Attribute(torch.Tensor, last, _replacement(self._receive, found, function))
+                )
+            elif id(inner) not in self._seen and not inner.__code__.co_flags & _UNUSUAL:
                 self._seen.add(id(inner))
                 self._swaps.append(BodySwap(inner, functools.partial(self._receive, found)))
             return
@@ -139,6 +152,13 @@ class Interception:
 
 # Generators and coroutines run when they are iterated, not when they are called.
 _UNUSUAL = 0x20 | 0x80 | 0x200
+
+
+def _has_other_name(function: FunctionType, listed: frozenset[str]) -> bool:
+    """True for a method of Tensor that can also be called by a name that is not listed."""
+    return any(
+        value is function and name not in listed for name, value in vars(torch.Tensor).items()
+    )
 
 
 def _is_overridable(function: Any) -> bool:
@@ -238,7 +258,7 @@ def _body(*args: Any, **kwargs: Any) -> Any:
     return receive(args, kwargs)
 
 
-def _replacement(receive: Receiver, found: Api, function: Any) -> Callable[..., Any]:
+def _replacement(receive: Receiver, found: Api | None, function: Any) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return receive(found, function, args, kwargs, sys._getframe(1))
@@ -285,7 +305,8 @@ class CallMode(TorchFunctionMode):
         self._table = table
         self._namespaces = namespaces
         self._operators: dict[Any, Api | None] = {}
-        self._opened: dict[int, Callable[..., Any]] = {}
+        self._opened: dict[FunctionType, Callable[..., Any]] = {}
+        self._local = threading.local()
 
     def __torch_function__(
         self,
@@ -296,27 +317,46 @@ class CallMode(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         found = self._table.get(id(func))
+        if found is None and type(func) is FunctionType:
+            return self._open(func, args, kwargs)
+        if found is None and type(func).__module__ == "torch._ops":
+            found = self._operator(func)
         if found is None:
-            if func in _OPEN:
-                with self:
-                    return self._body(func)(*args, **kwargs)
-            if type(func).__module__ != "torch._ops" or (found := self._operator(func)) is None:
-                return func(*args, **kwargs)
+            return func(*args, **kwargs)
         return self._receive(found, func, args, kwargs, sys._getframe(1))
 
-    def _body(self, function: Any) -> Callable[..., Any]:
+    def _open(
+        self, function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Call a Python function that is not listed, so that the calls within it are seen.
+
+        torch hands it over as one call, with the mode off; ``Tensor.backward`` is of this kind.
+        """
+        opening: set[int] | None = getattr(self._local, "opening", None)
+        if opening is None:
+            opening = self._local.opening = set()
+        if id(function) in opening:  # it asks in a way of its own
+            return function(*args, **kwargs)
+        opening.add(id(function))
+        try:
+            with self:
+                return self._body(function)(*args, **kwargs)
+        finally:
+            opening.discard(id(function))
+
+    def _body(self, function: FunctionType) -> Callable[..., Any]:
         """A Python function without its question whether somebody overrides it."""
-        body = self._opened.get(id(function))
+        body = self._opened.get(function)
         if body is None:
-            names = {**function.__globals__, **dict.fromkeys(_QUESTIONS, _nobody)}
-            body = self._opened[id(function)] = FunctionType(
+            body = FunctionType(
                 function.__code__,
-                names,
+                _Globals(function.__globals__),
                 function.__name__,
                 function.__defaults__,
                 function.__closure__,
             )
             body.__kwdefaults__ = function.__kwdefaults__
+            self._opened[function] = body
         return body
 
     def _operator(self, operator: Any) -> Api | None:
@@ -329,6 +369,17 @@ class CallMode(TorchFunctionMode):
                 found = api(namespace, rest.partition(".")[0])
             self._operators[operator] = found
         return self._operators[operator]
+
+
+class _Globals(dict[str, Any]):
+    """The globals of a module, but for the questions whether somebody overrides a function."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        super().__init__(dict.fromkeys(_QUESTIONS, _nobody))
+        self._names = names
+
+    def __missing__(self, name: str) -> Any:
+        return self._names[name]
 
 
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")

@@ -1,7 +1,9 @@
 """The four numbers of a tensor in a record: largest, smallest, mean and L2 norm.
 
 They are those of the elements as real numbers, whatever the type: sums are in float64 on the host
-and at least in float32 elsewhere, so that the norm of a float16 tensor does not overflow. A NaN
+and at least in float32 elsewhere. Unless full precision is asked for, mean and norm are then
+rounded to the tensor's own type, as msprobe has them, so that dumps of both tools can be compared;
+where that type cannot hold them, as the norm of many a float16 tensor, they are kept. A NaN
 anywhere makes all four NaN. Of complex numbers they describe the magnitudes. Integers stay exact.
 Truth values have no mean and no norm. Empty tensors, and those without data, have none of them.
 """
@@ -10,7 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
+import ml_dtypes
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,26 +28,30 @@ NOTHING: Four = (None, None, None, None)
 _EXACT = 2**53
 
 
-def four_numbers(tensor: Tensor, known: KnownStatistics | None = None) -> Four | Callable[[], Four]:
+def four_numbers(
+    tensor: Tensor, known: KnownStatistics | None = None, *, exact: bool = True
+) -> Four | Callable[[], Four]:
     """The numbers of a dense tensor, or for one on a device what waits for them.
 
     Args:
         tensor: strided, with data; it is not changed.
         known: results of the same step, for tensors that are passed on.
+        exact: mean and norm are not rounded to the type of the tensor.
 
     Returns:
         maximum, minimum, mean and norm.
     """
     if not tensor.numel():
         return NOTHING
+    rounded = None if exact else _ROUNDING.get(tensor.dtype)
     if not tensor.is_cpu:
-        return _on_device(tensor)
+        return _on_device(tensor, rounded)
     if not tensor.dim():
         return _of_one(tensor)
     dtype = tensor.dtype
     numbers = host_numbers(tensor, known)
     if numbers is None:
-        deferred = _on_device(tensor)
+        deferred = _on_device(tensor, rounded)
         return deferred if isinstance(deferred, tuple) else deferred()
     high, low, mean, norm, nan, infinite = numbers
     if dtype == torch.bool:
@@ -51,11 +60,29 @@ def four_numbers(tensor: Tensor, known: KnownStatistics | None = None) -> Four |
         return (math.nan,) * 4
     if infinite:
         return _with_infinities(tensor)
+    if rounded is not None:
+        return high, low, rounded(mean), rounded(norm)
     if dtype.is_floating_point or dtype.is_complex:
         return high, low, mean, norm
     if max(abs(high), abs(low)) >= _EXACT:
         return int(tensor.max()), int(tensor.min()), mean, norm
     return int(high), int(low), mean, norm
+
+
+def _rounding(kind: Any) -> Callable[[float], float]:
+    def rounded(value: float) -> float:
+        with np.errstate(over="ignore"):
+            result = float(kind(value))
+        return value if math.isinf(result) or not result else result
+
+    return rounded
+
+
+_ROUNDING = {
+    torch.float32: _rounding(np.float32),
+    torch.float16: _rounding(np.float16),
+    torch.bfloat16: _rounding(ml_dtypes.bfloat16),
+}
 
 
 def _of_one(tensor: Tensor) -> Four:
@@ -89,7 +116,9 @@ _WIDE = tuple(
 )
 
 
-def _on_device(tensor: Tensor) -> Four | Callable[[], Four]:
+def _on_device(
+    tensor: Tensor, rounded: Callable[[float], float] | None
+) -> Four | Callable[[], Four]:
     """Start the reductions where the tensor is; the device is waited for only afterwards."""
     dtype = tensor.dtype
     with torch.no_grad():
@@ -117,6 +146,8 @@ def _on_device(tensor: Tensor) -> Four | Callable[[], Four]:
         high, low, mean, norm = four.tolist()
         if high != high:
             return (math.nan,) * 4
+        if rounded is not None:
+            return high, low, rounded(mean), rounded(norm)
         if exact is not None:
             high, low = exact.tolist()
         if not tensor_dim and exact is not None:

@@ -90,8 +90,10 @@ class Recording:
         self.settings = settings
         self.selection = Selection(settings)
         self.active = True
+        self.paused = False
         self.process = os.getpid()
         self._counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        self._last: dict[str, int] = {}
         self._order = itertools.count()
         self._lock = threading.RLock()
         self._complaints: set[str] = set()
@@ -101,18 +103,27 @@ class Recording:
         self._files = TensorFiles(folder, writer)
         self._known = KnownStatistics()
         share_model_threads()
-        self.entries = TensorEntries(self._files, settings.summary, settings.slices, self._known)
+        self.entries = TensorEntries(
+            self._files,
+            settings.summary,
+            settings.slices,
+            self._known,
+            exact=settings.exact,
+        )
         self._values = settings.task != "structure"
-        self._dump = GrowingJson(folder / "dump.json", self._head())
-        self._stacks = CallStacks(folder / "stack.json") if settings.extra_info else None
+        debug = settings.level == "debug"
+        self._name = "debug.json" if debug else "dump.json"
+        self._dump = GrowingJson(folder / self._name, self._head())
+        self._stacks: CallStacks | None = None
         self._construct: GrowingJson | None = None
-        if settings.extra_info:
+        self._parents: set[str] = set()
+        if settings.extra_info and not debug:
+            self._stacks = CallStacks(folder / "stack.json")
             self._construct = GrowingJson(folder / "construct.json")
-            self._parents: set[str] = set()
 
     def _head(self) -> dict[str, Any]:
-        data = self.settings.data or self.settings.tensor_names
         task = self.settings.task
+        data = task in ("tensor", "overflow_check") or self.settings.tensor_names
         return {
             "task": task,
             "level": self.settings.level,
@@ -157,9 +168,9 @@ class Recording:
             modules: records of the modules that are running, outermost first.
         """
         with self._lock:
-            number = next(self._counts[found.full])
+            number = self._last[found.full] = next(self._counts[found.full])
             name = f"{found.full}.{number}.forward"
-            if not self.selection.begins(name, modules):
+            if self.paused or not self.selection.begins(name, modules):
                 return None
             call = Call(name, next(self._order), modules[-1] if modules else None, self.saves(name))
             try:
@@ -172,6 +183,10 @@ class Recording:
             except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
                 self.complain(f"{name}: {_reason(error)}")
             return call
+
+    def unwanted(self, found: Api) -> Call:
+        """A call that was just found not to be wanted, for the name of its gradients."""
+        return Call(f"{found.full}.{self._last[found.full]}.forward", 0, None, save=False)
 
     def end(self, call: Call, output: Any, found: Api | None = None) -> None:
         """Complete the record of a call with what it returned."""
@@ -205,6 +220,8 @@ class Recording:
             leaving: gradients with respect to what the call got.
         """
         with self._lock:
+            if self.selection.has_scope and not self.selection.begins(name):
+                return
             call = Call(name, next(self._order), parent, self.saves(name))
             try:
                 describer = self.describer(call)
@@ -218,6 +235,7 @@ class Recording:
             except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
                 self.complain(f"{name}: {_reason(error)}")
             self.put(name, call.inputs, call.order, call.deferred)
+            self.selection.ended(name)
 
     def raised(self, call: Call, error: BaseException) -> None:
         """Complete the record of a call that raised: what it got is kept."""
@@ -240,7 +258,7 @@ class Recording:
     ) -> Call | None:
         """Begin the record of a call of a module; None if it is not wanted."""
         with self._lock:
-            if not self.selection.begins(name, modules):
+            if self.paused or not self.selection.begins(name, modules):
                 return None
             call = Call(name, 0, modules[-1] if modules else None, self.saves(name))
             try:
@@ -306,16 +324,19 @@ class Recording:
 
     def belongs(self, name: str, parent: str | None) -> None:
         """Note which module a call runs in."""
-        if self._construct is not None and name not in self._parents:
-            self._parents.add(name)
-            self._construct.end(name, encode(parent), len(self._construct))
+        if self._construct is None or name in self._parents:
+            return
+        if parent is not None and "." not in parent:
+            self.belongs(parent, None)  # a phase of the training step
+        self._parents.add(name)
+        self._construct.end(name, encode(parent), len(self._construct))
 
     # Records of any kind
 
     def put(
         self,
         name: str,
-        record: Mapping[str, Any],
+        record: Any,
         order: float,
         deferred: list[Callable[[], None]],
     ) -> None:
@@ -328,7 +349,7 @@ class Recording:
     def _put_later(
         self,
         name: str,
-        record: Mapping[str, Any],
+        record: Any,
         order: float,
         deferred: list[Callable[[], None]],
     ) -> None:
@@ -340,7 +361,7 @@ class Recording:
         with self._lock:
             self._put_now(name, record, order)
 
-    def _put_now(self, name: str, record: Mapping[str, Any], order: float) -> None:
+    def _put_now(self, name: str, record: Any, order: float) -> None:
         try:
             self._dump.end(name, encode(record), order)
         except (OSError, TypeError, ValueError) as error:
@@ -407,7 +428,7 @@ class Recording:
             return
         self.folder.rename(folder)
         self.folder = folder
-        dump_file = folder / "dump.json"
+        dump_file = folder / self._name
         text = dump_file.read_text(encoding="utf-8")
         _, brace, rest = text.partition('"data": {')
         dump_file.write_text(encode(self._head())[:-1] + f", {brace}{rest}", encoding="utf-8")

@@ -23,6 +23,9 @@ class Selection:
         self._names = _matcher(settings.names)
         self._tensors = _matcher(settings.tensor_names)
         self._scope = settings.scope
+        self.has_scope = bool(self._scope)
+        self.opens_later = any(".backward" in name for name in self._scope)
+        """True if gradients may be wanted of calls that are not."""
         self._open = False
         self._closed = False
         self._mixed = settings.level == "mix"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -14,10 +16,14 @@ from ait_llm.dump.api.api_list import combined_apis
 from ait_llm.dump.api.capture import Capture
 from ait_llm.dump.api.interception import Interception, Receiver
 from ait_llm.dump.api.modules import ModuleWatch
+from ait_llm.dump.api.overflow import OverflowRecording
+from ait_llm.dump.api.phases import PhaseWatch
 from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.api.settings import ApiSettings
+from ait_llm.dump.api.variables import save_variable
 from ait_llm.errors import UsageError
 
+_log = logging.getLogger(__name__)
 Models = nn.Module | Sequence[nn.Module] | None
 
 
@@ -37,9 +43,12 @@ class ApiSession:
         self._custom: list[tuple[Any, str, str]] = []
         self._capture: Capture | None = None
         self._modules: ModuleWatch | None = None
+        self._single: ModuleWatch | None = None
+        self._phases: PhaseWatch | None = None
+        self._tokens: TokenWatch | None = None
+        self.on_overflow: Callable[[OverflowRecording], None] | None = None
         self._cleaned: set[str] = set()
         self._lock = threading.RLock()
-        self._tokens: tuple[int, int] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -61,8 +70,18 @@ class ApiSession:
         """True when every step that was asked for has passed."""
         return bool(self.settings.steps) and self.step_number > max(self.settings.steps)
 
-    def start(self, models: Models = None, rank_id: int | None = None) -> bool:
+    def start(
+        self,
+        models: Models = None,
+        rank_id: int | None = None,
+        token_range: Sequence[int] | None = None,
+    ) -> bool:
         """Open a window; False if this step or rank is not recorded.
+
+        Args:
+            models: the model or models.
+            rank_id: of this process.
+            token_range: first and last forward pass to record, counted from here.
 
         Raises:
             UsageError: a model is needed and missing, or the folder cannot be written.
@@ -74,9 +93,16 @@ class ApiSession:
                 raise UsageError(
                     f"level {self.settings.level} records modules: give the model, start(model)"
                 )
+            tokens = _tokens(token_range, chosen)
             if self.is_open or self.settings.level == "debug" or not self.wants_this():
                 return False
             recording = self._opened()
+            if tokens is not None:
+                self._tokens = TokenWatch(recording, tokens)
+                self._tokens.install(chosen)
+            if self.settings.modules:
+                self._phases = PhaseWatch()
+                self._phases.install()
             if self.settings.apis:
                 self._capture = Capture(self._interception)
                 self._capture.open(recording)
@@ -91,6 +117,11 @@ class ApiSession:
             modules, self._modules = self._modules, None
             if modules is not None:
                 modules.remove()
+            self.end_module()
+            for watch in (self._tokens, self._phases):
+                if watch is not None:
+                    watch.remove()
+            self._tokens = self._phases = None
             capture, self._capture = self._capture, None
             if capture is not None:
                 capture.close()
@@ -107,8 +138,9 @@ class ApiSession:
                     recording = self._opened()
                     if self._capture is not None:
                         self._capture.recording = recording
-                    if self._modules is not None:
-                        self._modules.recording = recording
+                    for watch in (self._modules, self._single, self._tokens):
+                        if watch is not None:
+                            watch.recording = recording
                 else:
                     self.stop()
 
@@ -117,6 +149,35 @@ class ApiSession:
         with self._lock:
             self.stop()
             self._finish()
+
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
+        """Record one variable; at other levels than debug nothing happens.
+
+        Raises:
+            UsageError: it is of a kind that cannot be recorded.
+        """
+        with self._lock:
+            if self.settings.level == "debug" and self.wants_this():
+                save_variable(self._opened(), variable, name, save_backward)
+
+    def start_module(self, module: nn.Module, name: str) -> None:
+        """Record the submodules of one module, under a name, until :meth:`end_module`."""
+        with self._lock:
+            self.end_module()
+            if not self.wants_this():
+                return
+            self._single = ModuleWatch(self._opened())
+            for path, child in module.named_modules():
+                if path:
+                    full = f"Module.{name}.{path}.{type(child).__name__}"
+                    self._single.watch(child, full)
+
+    def end_module(self) -> None:
+        """End what :meth:`start_module` began."""
+        single, self._single = self._single, None
+        if single is not None:
+            single.remove()
+            single.recording.flush()
 
     def add_function(self, owner: Any, name: str, prefix: str) -> None:
         """Record one more function from the next window on."""
@@ -142,13 +203,26 @@ class ApiSession:
                 if name not in self._cleaned:
                     self._cleaned.add(name)
                     folders.remove_earlier(root, name)
-                self.recording = Recording(folder, self.settings)
+                self.recording = self._made(folder)
             except OSError as error:
                 raise UsageError(
                     f"{error.filename or folder}: the capture cannot be written here "
                     f"({error.strerror}); choose another dump_path"
                 ) from error
         return self.recording
+
+    def _made(self, folder: Path) -> Recording:
+        if self.settings.task != "overflow_check":
+            return Recording(folder, self.settings)
+        recording = OverflowRecording(folder, self.settings)
+        recording.on_overflow = self._overflowed
+        return recording
+
+    def _overflowed(self, recording: OverflowRecording) -> None:
+        name = recording.found[-1]
+        _log.warning("[overflow %d times]: %s, in %s", len(recording.found), name, recording.folder)
+        if self.on_overflow is not None:
+            self.on_overflow(recording)
 
     def _finish(self) -> None:
         recording, self.recording = self.recording, None
@@ -158,6 +232,48 @@ class ApiSession:
         name = folders.rank_name(self._rank_id)
         if recording.folder.name.startswith("proc") and name.startswith("rank"):
             recording.move_to(recording.folder.with_name(name))
+
+
+def _tokens(token_range: Sequence[int] | None, models: list[nn.Module]) -> tuple[int, int] | None:
+    if token_range is None:
+        return None
+    if not models:
+        raise UsageError("token_range counts forward passes of the model: give it too")
+    first, last = token_range if len(token_range) == 2 else (1, 0)
+    if not 0 <= first <= last:
+        raise UsageError(f"token_range: first and last forward pass, not {list(token_range)}")
+    return first, last
+
+
+class TokenWatch:
+    """Lets a recording rest outside a range of forward passes.
+
+    Args:
+        recording: that rests.
+        tokens: numbers of the first and the last forward pass.
+    """
+
+    def __init__(self, recording: Recording, tokens: tuple[int, int]) -> None:
+        self.recording = recording
+        self._tokens = tokens
+        self._passed = -1
+        self._handles: list[Any] = []
+
+    def install(self, models: Sequence[nn.Module]) -> None:
+        """Count forward passes of the first model from now on."""
+        self.recording.paused = True
+        self._handles = [models[0].register_forward_pre_hook(self._count, prepend=True)]
+
+    def remove(self) -> None:
+        """End it; the recording goes on."""
+        for handle in self._handles:
+            handle.remove()
+        self.recording.paused = False
+
+    def _count(self, *_: Any) -> None:
+        self._passed += 1
+        first, last = self._tokens
+        self.recording.paused = not first <= self._passed <= last
 
 
 def _as_list(models: Models) -> list[nn.Module]:

@@ -66,6 +66,7 @@ class ApiSettings:
     slices: tuple[Slice, ...] = ()
     wrap_ops: Path | None = None
     enabled: bool | None = None
+    exact: bool = False
 
     @property
     def data(self) -> bool:
@@ -152,6 +153,7 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
     risk = config.get("risk_level", "FOCUS") or "ALL"
     _one_of("risk_level", risk, _RISKS)
     names = _strings("list", section.get("list") or [])
+    _one_of("precision", config.get("precision") or "low", ("low", "high"))
     asynchronous = bool(config.get("async_dump", False))
     enabled = config.get("dump_enable")
     if enabled is not None and not isinstance(enabled, bool):
@@ -180,6 +182,7 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
         slices=tuple(_slice(item) for item in section.get("slice") or []),
         wrap_ops=_wrap_ops(config.get("wrap_ops"), config_path),
         enabled=enabled,
+        exact=config.get("precision") == "high",
     )
 
 

@@ -33,6 +33,7 @@ class TensorEntries:
         summary: ``statistics``, ``md5`` or ``xor``.
         slices: parts to look at, for tensors of a size.
         known: results of the same step.
+        exact: mean and norm are not rounded to the type of the tensor.
     """
 
     def __init__(
@@ -41,7 +42,10 @@ class TensorEntries:
         summary: str,
         slices: tuple[Slice, ...],
         known: KnownStatistics,
+        *,
+        exact: bool = False,
     ) -> None:
+        self._exact = exact
         self._files = files
         self._summary = summary
         self._slices = slices
@@ -75,11 +79,13 @@ class TensorEntries:
             dense = self._cut(dense)
         if self._summary == "xor":
             entry = {"type": kind, "dtype": str(tensor.dtype), "shape": list(dense.shape)}
-            entry["md5"] = f"0x{_xor(_on_host(dense)):016x}"
+            one = not dense.dim() and dense.dtype.itemsize > 1
+            # Of a single number msprobe writes the number.
+            entry["md5"] = dense.item() if one else f"0x{_xor(_on_host(dense)):016x}"
             entry["requires_grad"] = tensor.requires_grad
             entry |= more
         else:
-            four = four_numbers(dense, self._known)
+            four = four_numbers(dense, self._known, exact=self._exact)
             entry = _entry(kind, tensor, four if isinstance(four, tuple) else NOTHING, more)
             if self._slices:
                 entry["shape"] = list(dense.shape)
