@@ -69,7 +69,7 @@ class Checker:
             return [replace(base, reason=f"there is no golden {target.type}")]
         base = replace(base, stamp=stamp_of(target.operation))
         try:
-            inputs, judged = self._check(target, target.operation, golden, base)
+            inputs, judged = self._read_and_check(target, target.operation, golden, base)
         except AitError as error:
             return [replace(base, verdict=failure_verdict(error), reason=str(error))]
         except REFUSALS as error:
@@ -94,21 +94,34 @@ class Checker:
             standard=self.standard,
         )
 
-    def _check(
+    def _read_and_check(
         self, target: Target, operation: Operation, golden: GoldenOp, base: Checked
     ) -> tuple[list[torch.Tensor | None], list[Judged]]:
         """The inputs and the judged outputs; one without tensors where it cannot be checked."""
+        from ait_llm.opcheck.golden.products import shared_products
+
         if reason := _described(operation.inputs):
             return [], [Judged(replace(base, reason=reason))]
         inputs = inputs_of(operation)
+        with shared_products(inputs):
+            return inputs, self._check(target, operation, golden, base, inputs)
+
+    def _check(
+        self,
+        target: Target,
+        operation: Operation,
+        golden: GoldenOp,
+        base: Checked,
+        inputs: Sequence[torch.Tensor | None],
+    ) -> list[Judged]:
         run = self._run(golden, operation, inputs, target.params)
         if "after" not in operation.phases:
             if self.backend is None:
-                return [], [Judged(replace(base, reason=_BEFORE_ONLY))]
+                return [Judged(replace(base, reason=_BEFORE_ONLY))]
             produced = Produced({}, {}, _BEFORE_ONLY)
         else:
             if reason := _described(operation.outputs):
-                return [], [Judged(replace(base, reason=reason))]
+                return [Judged(replace(base, reason=reason))]
             produced = Produced(outputs_of(operation), _InputsAfter(operation))
         result = run(golden.recover(inputs, _listed(produced), target.params), _golden_arithmetic())
         reused = target.overwritten - set(result.updated_inputs)
@@ -118,7 +131,7 @@ class Checker:
                 f"{target.type} works in place here and its inputs were only saved after it ran; "
                 "dump with -time 2"
             )
-            return [], [Judged(replace(base, reason=reason))]
+            return [Judged(replace(base, reason=reason))]
         if result.updated_inputs and not before:
             base = replace(
                 base,
@@ -138,7 +151,7 @@ class Checker:
         )
         if self.backend is not None:
             judged = self._again(self.backend, target, golden, inputs, judged, standard, base, run)
-        return inputs, judged
+        return judged
 
     def _run(
         self,

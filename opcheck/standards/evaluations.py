@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from ait_llm.errors import AitError
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 _SAMPLES = 4
 _SEED = 20240229
+# Share of the terms of sum |a||b| that limits are first made of.
+_PART = 0.25
 _SIGN = -0x8000  # of the bits of a 16-bit float
 _REFUSALS = (AitError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -29,12 +33,14 @@ class Evaluations:
     Attributes:
         exact: in float64.
         absolute: of absolute inputs, where sums of products are kept; to some digits.
+        is_least: ``absolute`` may be less than that, and limits tighter than they need be.
         unmoved: the result that ``moved`` differ from.
         moved: of inputs that are each moved by chance.
     """
 
     exact: Result
     absolute: Result | None
+    is_least: bool
     unmoved: Result
     moved: Sequence[Result]
 
@@ -54,14 +60,21 @@ def evaluations_of(computation: Computation, move: float) -> Evaluations:
     return _known[computation]
 
 
+def widest(computation: Computation) -> None:
+    """From now on the results are those of the widest limits, whatever they cost."""
+    found = _known[computation]
+    absolute, _ = _magnitudes(computation)
+    _known[computation] = replace(found, absolute=absolute, is_least=False)
+
+
 def _evaluate(computation: Computation, move: float) -> Evaluations:
     from ait_llm.opcheck.golden import EXACT
 
     kernel = computation.golden.kernel(computation.params)
     exact = computation.result(EXACT)
-    absolute = _magnitudes(computation) if kernel.products else None
+    absolute, is_least = _magnitudes(computation, _PART) if kernel.products else (None, False)
     if absolute is not None and not kernel.roundings:
-        return Evaluations(exact, absolute, exact, ())
+        return Evaluations(exact, absolute, is_least, exact, ())
     rough = _rough()
     unmoved = _again(computation, list(computation.inputs), rough)
     moved = []
@@ -70,7 +83,7 @@ def _evaluate(computation: Computation, move: float) -> Evaluations:
         result = _again(computation, inputs, rough)
         if result is not None:
             moved.append(result)
-    return Evaluations(exact, absolute, unmoved or exact, moved)
+    return Evaluations(exact, absolute, is_least, unmoved or exact, moved)
 
 
 def _rough() -> Arithmetic:
@@ -82,14 +95,30 @@ def _rough() -> Arithmetic:
     return replace(EXACT, half_compute=torch.float32)
 
 
-def _magnitudes(computation: Computation) -> Result | None:
+def _magnitudes(computation: Computation, part: float = 1.0) -> tuple[Result | None, bool]:
+    """The result of absolute inputs, or a lower bound of it; and whether it may be less."""
     from ait_llm.opcheck.golden import EXACT
+    from ait_llm.opcheck.golden.products import is_large, magnitudes
 
+    large = {
+        index: tensor.untyped_storage().data_ptr()
+        for index, tensor in enumerate(computation.inputs)
+        if tensor is not None and is_half(tensor.dtype) and is_large(tensor)
+    }
+    inputs = [
+        tensor if index in large else _absolute(tensor)
+        for index, tensor in enumerate(computation.inputs)
+    ]
+    with magnitudes(part) as sizes:
+        found = _again(computation, inputs, _rough())
+    if found is not None and _is_finite(found) and set(large.values()) <= sizes.used:
+        return found, sizes.is_part
     inputs = [_absolute(tensor) for tensor in computation.inputs]
-    found = _again(computation, inputs, _rough())
-    if found is not None and all(bool(tensor.isfinite().all()) for tensor in _floats(found)):
-        return found
-    return _again(computation, inputs, EXACT)
+    return _again(computation, inputs, EXACT), False
+
+
+def _is_finite(result: Result) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in _floats(result))
 
 
 def _floats(result: Result) -> Iterator[Tensor]:
@@ -121,8 +150,10 @@ def _absolute(tensor: Tensor | None) -> Tensor | None:
 
     if tensor is None or not tensor.is_floating_point():
         return tensor
-    if is_half(tensor.dtype):  # torch is slow here
-        return (tensor.view(torch.int16) & ~_SIGN).view(tensor.dtype)
+    if is_half(tensor.dtype):
+        # Torch is slow here, and NumPy's large arrays lie in large pages.
+        bits = np.asarray(tensor.contiguous().view(torch.int16).numpy() & np.int16(~_SIGN))
+        return torch.from_numpy(bits).view(tensor.dtype)
     return tensor.abs()
 
 
@@ -138,10 +169,17 @@ def moved_input(tensor: Tensor | None, move: float, sample: int = 0) -> Tensor |
         return tensor
     generator = torch.Generator()
     generator.manual_seed(_SEED + tensor.numel() + sample)
-    step = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).mul_(2).sub_(1)
-    size = tensor.abs()
-    step[(size == 0) | ~(size < torch.finfo(tensor.dtype).max / 2)] = 0
+    # One random word for eight elements, each byte of it made one or minus one.
+    words = torch.randint(-(2**63), 2**63 - 1, (-(-tensor.numel() // 8),), generator=generator)
+    step = words.view(torch.int8)[: tensor.numel()].reshape(tensor.shape)
+    step = step.bitwise_and_(2).sub_(1)
     if not is_half(tensor.dtype):
+        size = tensor.abs()
+        step *= (size > 0) & (size < torch.finfo(tensor.dtype).max / 2)
         return tensor * (1 + move * step.to(tensor.dtype))
     # Of two bit patterns that differ by one, the larger one has the larger magnitude.
-    return tensor.contiguous().view(torch.int16).add(step).view(tensor.dtype)
+    bits = tensor.contiguous().view(torch.int16)
+    size = bits & ~_SIGN
+    half = torch.tensor(torch.finfo(tensor.dtype).max / 2, dtype=tensor.dtype).view(torch.int16)
+    step *= (size > 0) & (size < half)
+    return (bits + step).view(tensor.dtype)

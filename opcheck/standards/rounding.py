@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ait_llm.opcheck.standards.evaluations import evaluations_of, is_half
+from ait_llm.opcheck.standards.evaluations import evaluations_of, is_half, widest
 
 if TYPE_CHECKING:
     import torch
@@ -82,6 +82,8 @@ class Limits:
         roundings: how many there are.
         shared: errors of roundings on the way are those of a row, not of an element.
         terms: of the longest sum.
+        is_least: ``absolute`` may be less, and limits tighter than they need be. What is within
+            them passes; what is not is judged again by :func:`widest_limits_of`.
     """
 
     exact: Tensor
@@ -94,6 +96,7 @@ class Limits:
     roundings: int
     shared: bool
     terms: int
+    is_least: bool
 
     @property
     def walk(self) -> float:
@@ -164,7 +167,14 @@ def limits_of(output: Output) -> Limits:
         roundings=kernel.roundings,
         shared=kernel.shared and unit > 0,
         terms=terms_of(computation.inputs),
+        is_least=found.is_least,
     )
+
+
+def widest_limits_of(output: Output) -> Limits:
+    """The same after a judgement by :func:`limits_of`, where those were the least ones."""
+    widest(output.computation)
+    return limits_of(output)
 
 
 def exact_of(output: Output) -> Tensor:
@@ -176,7 +186,8 @@ def exact_of(output: Output) -> Tensor:
 
 def permitted_of(output: Output) -> Permitted:
     """What rounding permits for all elements of an output of floats, in its shape."""
-    found = limits_of(output).at(slice(None))
+    limits = limits_of(output)
+    found = (widest_limits_of(output) if limits.is_least else limits).at(slice(None))
     shape = output.golden.shape
     return Permitted(*(t.reshape(shape) for t in (found.exact, found.bound, found.deviation)))
 

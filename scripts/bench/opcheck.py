@@ -3,9 +3,13 @@
     python scripts/bench/opcheck.py [--layers 32] [--hidden 4096] [--directory DIR]
 
 hostatb runs the prefill of a decoder with synthetic weights, and all its operators are captured
-with their inputs, weights included (13 GB for 32 layers of 4096). Then, on the same files: reading
-all of them once; a float32 forward pass of the same layers in PyTorch; the command. The target is
-less than three times the reading plus three times the forward pass.
+with their inputs, weights included (13 GB for 32 layers of 4096; twice that for a moment, because
+kernels are captured too, which nobody reads here). Then, on the same files: reading all of them
+once, from memory where they fit; a float32 forward pass of the same layers in PyTorch; the command.
+The target is less than three times the reading plus three times the forward pass. Processor time of
+all cores stands beside each time, because it hardly depends on what else the machine does.
+
+At last golden attention over 4 sequences of 2048 tokens, 32 heads, beside that of PyTorch.
 """
 
 from __future__ import annotations
@@ -13,19 +17,25 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from opcheck_attention import BATCH, HEADS, TOKENS, attention_times
 from opcheck_model import layer_weights, wide_llama, with_layers
 
 from ait_llm.hostatb.models.config import LlamaConfig
 from ait_llm.hostatb.models.llama_torch import DenseCache, llama_twin
 
 FACTOR = 3.0
+ATTENTION_SECONDS = 2.0
 # Operators by the start of their names, not the graphs around them: each weight is written once.
 OPERATORS = (
     "wordembedding,gather,rmsnorm,linear,split,rope,reshape,selfattentionop,elewise,activation"
@@ -39,19 +49,51 @@ def dump(program: list[str], output: Path) -> None:
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
 
-def read(files: list[Path]) -> float:
-    """Seconds to read files once, in blocks."""
+@dataclass(frozen=True)
+class Cost:
+    """Seconds on the clock, and of the processor in all cores."""
+
+    clock: float
+    processor: float
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.clock + other.clock, self.processor + other.processor)
+
+    def __mul__(self, factor: float) -> Cost:
+        return Cost(self.clock * factor, self.processor * factor)
+
+    def __str__(self) -> str:
+        return f"{self.clock:8.2f} s {self.processor:8.2f} s of processors"
+
+
+@contextmanager
+def costs(found: list[Cost]) -> Iterator[None]:
+    """Append what the block costs, child processes that end in it included."""
+    start, used = time.perf_counter(), processor_time()
+    yield
+    found.append(Cost(time.perf_counter() - start, processor_time() - used))
+
+
+def processor_time() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def read(files: list[Path]) -> Cost:
+    """Read files once, in blocks; the better of two times."""
     block = bytearray(1 << 20)
-    start = time.perf_counter()
-    for path in files:
-        with path.open("rb", buffering=0) as file:
-            while file.readinto(block):
-                pass
-    return time.perf_counter() - start
+    found: list[Cost] = []
+    for _ in range(2):
+        with costs(found):
+            for path in files:
+                with path.open("rb", buffering=0) as file:
+                    while file.readinto(block):
+                        pass
+    return min(found, key=lambda cost: cost.clock)
 
 
-def forward(config: LlamaConfig, tokens: int) -> float:
-    """Seconds of one float32 pass; one layer's weights stand for all."""
+def forward(config: LlamaConfig, tokens: int) -> Cost:
+    """One float32 pass; one layer's weights stand for all."""
     weights = {name: value.float() for name, value in layer_weights(config).items()}
     one = with_layers(config, 1)
     one = LlamaConfig(
@@ -70,11 +112,27 @@ def forward(config: LlamaConfig, tokens: int) -> float:
     with torch.no_grad():
         hidden = twin.model.embed_tokens(positions % config.vocab_size)
         layer(hidden, positions, cos, sin, DenseCache(one, 1, tokens))  # warm-up
-        start = time.perf_counter()
-        for _ in range(config.num_layers):
-            hidden = layer(hidden, positions, cos, sin, DenseCache(one, 1, tokens))
-        twin.lm_head(twin.model.norm(hidden))
-        return time.perf_counter() - start
+        found: list[Cost] = []
+        with costs(found):
+            for _ in range(config.num_layers):
+                hidden = layer(hidden, positions, cos, sin, DenseCache(one, 1, tokens))
+            twin.lm_head(twin.model.norm(hidden))
+    return found[0]
+
+
+def attention() -> bool:
+    """Print the attention table; True if the target is missed."""
+    print(f"golden attention    {BATCH} x {TOKENS} tokens, {HEADS} heads")
+    missed = False
+    for row in attention_times():
+        met = row.golden < ATTENTION_SECONDS
+        missed |= not met
+        print(
+            f"  {row.name:18}{Cost(row.golden, row.processor)}, {row.golden / row.peer:.2f} times "
+            f"scaled_dot_product_attention, below {ATTENTION_SECONDS:g} s "
+            f"({'met' if met else 'MISSED'})"
+        )
+    return missed
 
 
 def main() -> int:
@@ -92,28 +150,33 @@ def main() -> int:
     missed = False
     with tempfile.TemporaryDirectory(dir=given.directory) as folder:
         dump(program, Path(folder))
+        for kernel in [path for path in Path(folder).rglob("*Kernel") if path.is_dir()]:
+            shutil.rmtree(kernel)
         files = [path for path in Path(folder).rglob("*.bin") if path.is_file()]
         size = sum(path.stat().st_size for path in files)
         print(f"{len(files)} tensors, {size / 1e9:.2f} GB; {os.cpu_count()} cores")
         reading = read(files)
         passing = forward(config, given.tokens)
-        print(f"reading once        {reading:8.2f} s  {size / reading / 1e9:.2f} GB/s")
-        print(f"float32 forward     {passing:8.2f} s")
-        limit = FACTOR * (reading + passing)
+        limit = (reading + passing) * FACTOR
+        print(f"reading once        {reading}, {size / reading.clock / 1e9:.2f} GB/s")
+        print(f"float32 forward     {passing}")
+        print(f"limit               {limit}")
         for standard in given.standard:
             words = [sys.executable, "-m", "ait_llm", "llm", "opcheck", "-i", folder]
             words += ["-o", str(Path(folder, "report")), "--standard", standard, "--format", "csv"]
-            start = time.perf_counter()
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
-            seconds = time.perf_counter() - start
-            met = seconds < limit and done.returncode == 0
+            found: list[Cost] = []
+            with costs(found):
+                done = subprocess.run(words, capture_output=True, text=True, check=False)
+            own = found[0]
+            met = own.clock < limit.clock and done.returncode == 0
             missed |= not met
             print(
-                f"opcheck {standard:11} {seconds:8.2f} s  exit {done.returncode}, "
-                f"{seconds / limit:.2f} of the limit of {limit:.2f} s "
-                f"({'met' if met else 'MISSED'})"
+                f"opcheck {standard:12}{own}, exit {done.returncode}, "
+                f"{own.clock / limit.clock:.2f} and {own.processor / limit.processor:.2f} of the "
+                f"limit ({'met' if met else 'MISSED'})"
             )
             print("  " + done.stdout.splitlines()[0])
+    missed |= attention()
     return int(missed)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ait_llm.opcheck.golden import golden_ops
 from ait_llm.opcheck.standards import Judgement, Output, standards
-from ait_llm.opcheck.standards.rounding import permitted_of
+from ait_llm.opcheck.standards.rounding import limits_of, permitted_of
 
 Bind = Callable[..., Output]
 PLAIN = {"hasBias": False}
@@ -72,6 +72,23 @@ def test_a_scale_that_no_element_shows_is_found_in_all(bind: Bind) -> None:
     assert "in proportion to golden" in found.reason
     assert found.values["scale"] == pytest.approx(0.004, rel=0.3)
     assert found.values["worst"] < 1
+
+
+def test_what_the_least_limits_refuse_is_judged_by_the_widest(bind: Bind) -> None:
+    """A sum that cancels, off by more than a quarter of its terms permits."""
+    inputs = [torch.randn(4, 4096).half(), torch.randn(520, 4096).half()]
+    widest = permitted_of(bind(LINEAR, inputs, PLAIN))
+    place = int(widest.exact.abs().argmin())
+    for share, passes in ((0.8, True), (1.2, False)):
+        mine = widest.exact.clone()
+        mine.view(-1)[place] += share * widest.bound.view(-1)[place]
+        output = bind(LINEAR, inputs, PLAIN, mine.half())
+        assert limits_of(output).is_least
+        found = judge(output)
+        assert found.passed == passes
+        assert found.values["worst"] == pytest.approx(share, rel=0.01)
+        assert not limits_of(output).is_least
+        assert found.first_bad == (None if passes else place)
 
 
 def test_rounding_towards_zero_is_no_rounding_to_nearest(bind: Bind) -> None:
