@@ -86,7 +86,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "'stats' writes statistics of each tensor instead of its data. The torch types capture any "
     "PyTorch program: its modules ('torch'), statistics instead of data ('torch-stats'), and every "
     "aten operator ('torch-op'). 'fx' captures every node of the graphs that torch.compile makes, "
-    "run operator by operator.  [default: tensor]",
+    "run operator by operator, and 'inductor' what its fused kernels store.  [default: tensor]",
 )
 @click.option("-sd", "--only-save-desc", is_flag=True, help="Write descriptions without data.")
 @click.option(
@@ -109,7 +109,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     callback=_steps,
     metavar="FIRST,LAST,...",
     help="Tokens to capture, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7; 'all' is every token. "
-    "With fx: executions of each graph.",
+    "With fx and inductor: executions of each graph.",
 )
 @click.option(
     "-child",
@@ -138,7 +138,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     metavar="PREFIX,...",
     help="Only operations whose type starts so, in any case: 'self' is SelfAttentionOperation. "
     "With torch types: only modules whose class starts so; with fx: only nodes whose target does, "
-    "such as mm or aten.mm.",
+    "such as mm or aten.mm; with inductor: only kernels that fused such a node.",
 )
 @click.option(
     "-tiling", "--save-tiling", "tiling", is_flag=True, help="Save tiling data of kernels."

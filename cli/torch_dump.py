@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from ait_llm.cli.params import ListOption, comma_list
 from ait_llm.cli.torch_text import describe_torch_plan
 from ait_llm.core import StepRange
-from ait_llm.dump.inject.settings import FX_TYPE, TORCH_TYPES, TorchSettings
+from ait_llm.dump.inject.settings import COMPILED_TYPES, TORCH_TYPES, TorchSettings
 from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
 from ait_llm.dump.torch_summary import TorchSummary
 from ait_llm.errors import IncompleteError, UsageError
@@ -117,7 +117,7 @@ def uses_torch(ctx: click.Context, types: Sequence[str]) -> bool:
                 + _INSTEAD.get(param.name, "")
             )
         if (
-            FX_TYPE in types
+            any(name in COMPILED_TYPES for name in types)
             and param.name in _NOT_FX
             and ctx.get_parameter_source(param.name) is not ParameterSource.DEFAULT
         ):

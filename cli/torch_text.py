@@ -35,7 +35,10 @@ def describe_torch_plan(plan: TorchDumpPlan) -> str:
 
 
 def _what(settings: TorchSettings) -> Iterator[str]:
-    if settings.is_fx:
+    if settings.is_inductor:
+        yield f"{_sides(settings)} of every kernel that Inductor makes of compiled graphs"
+        return
+    if settings.is_compiled:
         yield f"{_sides(settings)} of every node of compiled graphs, run operator by operator"
         return
     content = ["tensors"] if settings.data else ["descriptions"] if settings.descriptions else []
@@ -53,7 +56,7 @@ def _sides(settings: TorchSettings) -> str:
 
 
 def _selection(settings: TorchSettings) -> str:
-    if settings.is_fx:
+    if settings.is_compiled:
         if settings.type_prefixes:
             return "targets starting with " + " or ".join(settings.type_prefixes)
         return "all graphs of torch.compile"

@@ -33,6 +33,12 @@ def no_graphs(
             f"the program failed (exit code {exit_code}) before torch.compile made a graph; make "
             "it run without ait first, then dump again"
         ]
+    foreign = [str(entry.facts.get("backend")) for entry in reports if entry.event == "foreign"]
+    if foreign:
+        return [
+            f"torch.compile was called with the backend {foreign[0]}, which makes no kernels of "
+            "Inductor; dump with --type fx to see the nodes of its graphs"
+        ]
     if "compile" in events:
         return [
             "torch.compile was called, but made no graph. Possible reasons: what it compiled was "
@@ -47,8 +53,9 @@ def no_graphs(
         ]
     if "torch" in events:
         return [
-            "the program never calls torch.compile, and --type fx captures the graphs that it "
-            "makes; dump with --type torch-op to see every operator of a program in eager mode"
+            f"the program never calls torch.compile, and --type {settings.types[0]} captures the "
+            "graphs that it makes; dump with --type torch-op to see every operator of a program in "
+            "eager mode"
         ]
     return [
         "no process that imports torch was seen. Possible reasons: the program does not use torch; "

@@ -39,7 +39,7 @@ class TorchProcess:
         outside: calls of modules that belong to no call of their model, and are not recorded.
         end: how the process ended, None while its ledger is not sealed.
         damaged_lines: lines that are not JSON objects.
-        is_fx: it recorded the nodes of compiled graphs; ``operators`` counts them.
+        is_fx: it recorded the nodes or kernels of compiled graphs; ``operators`` counts them.
     """
 
     path: Path

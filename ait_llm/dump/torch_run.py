@@ -89,7 +89,7 @@ def run_torch_dump(
         environment = injection_environment(settings, environ, channel)
         exit_code = run_command(plan.words, environment, output)
         reports = list(read_reports(channel))
-    why_nothing = no_graphs if settings.is_fx else nothing_captured
+    why_nothing = no_graphs if settings.is_compiled else nothing_captured
     observation = None
     if settings.observe and any(report.event == "output" for report in reports):
         observation = _verify(plan, environ, (exit_code, _outputs(reports)))

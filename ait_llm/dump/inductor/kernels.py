@@ -61,6 +61,7 @@ class Launch:
         kernel: name of the kernel.
         source: operators of the eager graph that it fused, in order.
         fused: nodes of Inductor's graph, in order.
+        targets: targets of ``source``.
         type: the operators in a few words.
         inputs, outputs: buffers, and among the inputs also those of the program itself.
     """
@@ -69,6 +70,7 @@ class Launch:
     kernel: str
     source: tuple[str, ...] = ()
     fused: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     type: str = ""
     inputs: list[Stored] = field(default_factory=list)
     outputs: list[Stored] = field(default_factory=list)
@@ -254,7 +256,8 @@ class _Table:
 
     def _name_sources(self, launch: Launch) -> None:
         launch.source = tuple(self._values.operators_of(launch.fused))
-        launch.type = _type_of([self._values.eager.target(name) for name in launch.source])
+        launch.targets = tuple(self._values.eager.target(name) for name in launch.source)
+        launch.type = _type_of(launch.targets)
 
     def _cover(self) -> None:
         """Say which operators can be seen only through which buffers."""

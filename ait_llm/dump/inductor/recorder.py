@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.dump.fx.arrays import as_array
+from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.inductor.kernels import KernelTable, Launch, Stored
 from ait_llm.dump.pytorch.writer import make_folder
@@ -64,6 +65,7 @@ class GraphRecorder:
         self._session = session
         self._folder = folder
         self._launches = table.launches
+        self._wanted = [_is_wanted(each, session.options) for each in table.launches]
         self._pid = os.getpid()
         self._step = -1
         self._active = False
@@ -92,7 +94,7 @@ class GraphRecorder:
             launch: its number.
             outside: those of its inputs that come from outside of the graph, by variable.
         """
-        if not self._active:
+        if not self._active or not self._wanted[launch]:
             return
         facts = self._launches[launch]
         stem = f"{facts.name}-{facts.type}"
@@ -107,10 +109,7 @@ class GraphRecorder:
                     files.missed.append({"name": name, "reason": "its file has gone"})
             elif isinstance(outside.get(each.variable), Tensor):
                 value = outside[each.variable]
-                if isinstance(value, torch.nn.Parameter):
-                    reason = "is a weight, which is not saved with each kernel"
-                    files.missed.append({"name": name, "reason": reason})
-                else:
+                if not isinstance(value, torch.nn.Parameter):  # weights are the program's own
                     self._save(files, name, each, value)
 
     @_guarded
@@ -194,6 +193,13 @@ class GraphRecorder:
         if files.missed:
             line["not_captured"] = files.missed
         self._session.record(line)
+
+
+def _is_wanted(launch: Launch, options: FxOptions) -> bool:
+    """True if a filter selects one of the nodes that a kernel fused."""
+    if not launch.source:
+        return options.selects(launch.name, "")
+    return any(map(options.selects, launch.source, launch.targets))
 
 
 def _write(path: str, array: np.ndarray[Any, np.dtype[Any]]) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from ait_llm.dump import fx_backend, inductor_capture
 from ait_llm.dump.fx.options import FxOptions
-from ait_llm.dump.fx_backend import Backend, backend_of
+from ait_llm.dump.fx_backend import Backend
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.inject.settings import TorchSettings
 
@@ -20,26 +21,30 @@ from ait_llm.dump.inject.settings import TorchSettings
 def capture_compiled(settings: TorchSettings) -> None:
     """Give every later call of ``torch.compile`` the backend that captures.
 
-    ``module.compile()`` and decorators come by there too. The backend, mode and options that the
-    program asked for are left out: they are about what is not run.
+    ``module.compile()`` and decorators come by there too. Where graphs are run node by node, the
+    backend, mode and options that the program asked for are left out: they are about what is not
+    run. Where Inductor's kernels are recorded, calls that want another backend stay as they are.
 
     Raises:
         UsageError: the output cannot be written.
     """
     compile_call = torch.compile
-    backend = _reporting(backend_of(fx_options(settings)))
+    make = inductor_capture.backend_of if settings.is_inductor else fx_backend.backend_of
+    backend = _reporting(make(fx_options(settings)))
     reports: list[str] = []
 
     @functools.wraps(compile_call)
     def compile_and_capture(model: Any = None, **options: Any) -> Any:
         wanted = options.get("backend", "inductor")
+        foreign = settings.is_inductor and wanted not in ("inductor", backend)
         if wanted is not backend:
-            report("compile", backend=_name(wanted))
+            report("foreign" if foreign else "compile", backend=_name(wanted))
             reports.append(_name(wanted))
-        if not options.get("disable"):
+        if not options.get("disable") and not foreign:
             options["backend"] = backend
-            options.pop("mode", None)
-            options.pop("options", None)
+            if not settings.is_inductor:
+                options.pop("mode", None)
+                options.pop("options", None)
         return compile_call(model, **options)
 
     torch.compile = compile_and_capture

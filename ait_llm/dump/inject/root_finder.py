@@ -255,7 +255,7 @@ def start_from_environment() -> None:
         UsageError: the settings are damaged.
     """
     settings = TorchSettings.from_json(os.environ[VARIABLE])
-    if settings.is_fx:
+    if settings.is_compiled:
         capture_compiled(settings)
     else:
         RootFinder(settings).install()

@@ -11,12 +11,18 @@ from pathlib import Path
 from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
 
-FX_TYPE = "fx"
-TORCH_TYPES = ("torch", "torch-stats", "torch-op", FX_TYPE)
+FX_TYPE, INDUCTOR_TYPE = "fx", "inductor"
+COMPILED_TYPES = (FX_TYPE, INDUCTOR_TYPE)
+"""Those that capture graphs of torch.compile: run node by node, or as Inductor compiles them."""
+TORCH_TYPES = ("torch", "torch-stats", "torch-op", *COMPILED_TYPES)
 """What ``--type`` calls the captures of PyTorch programs."""
 
 VARIABLE = "AIT_TORCH_CAPTURE"
 CHANNEL_VARIABLE = "AIT_TORCH_CHANNEL"
+_DOES = {
+    FX_TYPE: "runs compiled graphs operator by operator",
+    INDUCTOR_TYPE: "records the kernels of compiled graphs",
+}
 _PREFILL = StepRange(((0, 0),))
 SITE_FOLDER = Path(__file__).resolve().parent / "site"
 
@@ -67,12 +73,12 @@ class TorchSettings:
         for name in self.types:
             if name not in TORCH_TYPES:
                 raise UsageError(f"unknown torch type {name!r}; known: {', '.join(TORCH_TYPES)}")
-        if self.is_fx and len(self.types) > 1:
-            others = " ".join(name for name in self.types if name != FX_TYPE)
+        if self.is_compiled and len(self.types) > 1:
+            graphs = next(name for name in self.types if name in COMPILED_TYPES)
+            others = " ".join(name for name in self.types if name != graphs)
             raise UsageError(
-                f"--type fx runs compiled graphs operator by operator, and {others} hooks modules, "
-                "whose hooks compiled graphs leave out; run once for each, with an output of its "
-                "own"
+                f"--type {graphs} {_DOES[graphs]}, and {others} cannot be captured with it; run "
+                "once for each, with an output of its own"
             )
         for name in self.module_names:
             try:
@@ -81,9 +87,14 @@ class TorchSettings:
                 raise UsageError(f"module pattern {name!r}: {error}") from error
 
     @property
-    def is_fx(self) -> bool:
+    def is_compiled(self) -> bool:
         """True if the graphs of torch.compile are recorded, in place of modules."""
-        return FX_TYPE in self.types
+        return any(name in COMPILED_TYPES for name in self.types)
+
+    @property
+    def is_inductor(self) -> bool:
+        """True if they are recorded as Inductor compiles them, kernel by kernel."""
+        return INDUCTOR_TYPE in self.types
 
     @property
     def modules(self) -> bool:
