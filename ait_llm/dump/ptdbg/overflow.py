@@ -25,6 +25,8 @@ from ait_llm.dump.ptdbg.kernels import KernelDump
 from ait_llm.dump.ptdbg.recording import AnyFunction, Numbers, items_of
 from ait_llm.dumps.ptdbg_lines import OVERFLOW_MARK
 
+# What they return is memory that nobody has written yet.
+_UNINITIALISED = frozenset({"empty", "empty_like", "empty_with_format", "resize_", "resize_as_"})
 _log = logging.getLogger(__name__)
 
 
@@ -84,7 +86,7 @@ class OverflowRecording:
         """Look at what a call gets."""
         del frame, modules
         name = self._numbers.name(found)
-        if not self._is_wanted():
+        if not self._is_wanted() or found.name in _UNINITIALISED:
             return None
         clean = not any(map(is_overflowed, _tensors((args, *kwargs.values()))))
         kept = args
