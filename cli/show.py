@@ -12,14 +12,21 @@ import click
 from ait_llm.cli.numbers import ranges
 from ait_llm.cli.params import allow_skip_option, log_level_option
 from ait_llm.dumps import Dump, Process, Row, describe, open_dump
-from ait_llm.errors import IncompleteError
+from ait_llm.errors import IncompleteError, UsageError
 from ait_llm.probe.config import LOG_LEVELS
+from ait_llm.topology import convert_topologies, find_graph_files
 
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--tensors", is_flag=True, help="Also list the tensors of each operation.")
 @click.option("--token", "step", type=click.IntRange(0), help="Only this token.  [default: all]")
+@click.option(
+    "--onnx",
+    "onnx_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write every graph of the dump as an ONNX model into this folder instead.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @allow_skip_option
 @log_level_option(LOG_LEVELS)
@@ -30,6 +37,7 @@ def show(
     path: Path,
     tensors: bool,
     step: int | None,
+    onnx_folder: Path | None,
     as_json: bool,
     allow_skip: bool,
     log_level: str,
@@ -39,9 +47,11 @@ def show(
     \b
     ait llm show out --tensors
 
-    PATH is the output directory of a run, its ait_dump, or a folder in it. No values are read.
-    Exits with 3 if the dump is not complete.
+    PATH is the output directory of a run, its ait_dump, or a folder in it; with --onnx it can be a
+    graph file too. No values are read. Exits with 3 if the dump is not complete.
     """
+    if onnx_folder is not None:
+        ctx.exit(_write_onnx(path, onnx_folder))
     dump = open_dump(path)
     if as_json:
         for row in describe(dump, tensors=tensors, step=step):
@@ -54,6 +64,22 @@ def show(
         click.echo(f"incomplete: {problem}", err=True)
     if problems and not allow_skip:
         ctx.exit(IncompleteError.exit_code)
+
+
+def _write_onnx(path: Path, folder: Path) -> int:
+    """Convert the graphs at a path; one that fails does not stop the others."""
+    files = list(find_graph_files(path)) if path.is_dir() else [path]
+    if not files:
+        raise UsageError(
+            f"{path} holds no graph; capture it with --type model or --type fx, or with torchair's "
+            "graph dump"
+        )
+    done = convert_topologies(files, folder)
+    for written in done.written:
+        click.echo(written)
+    for error in done.failed:
+        click.echo(f"error: {error}", err=True)
+    return IncompleteError.exit_code if done.failed else 0
 
 
 def _lines(dump: Dump, *, tensors: bool, step: int | None) -> Iterator[str]:

@@ -21,6 +21,7 @@ from ait_llm.core import DType
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.topology.attributes import compact_json, flatten_param
+from ait_llm.topology.fx_graph import FILE_NAME as FX_FILE_NAME
 from ait_llm.topology.graph import Graph, Param
 from ait_llm.topology.shapes import OperationTable, TensorInfo, tensor_infos
 from ait_llm.topology.sources import read_described
@@ -97,16 +98,47 @@ def topology_to_onnx(
     return _write(Path(output) if output else path.with_name(name + ".onnx"), data)
 
 
-def convert_topologies(paths: Iterable[Path | str]) -> Conversions:
-    """Convert many files; one that fails is reported and does not stop the others."""
+def convert_topologies(
+    paths: Iterable[Path | str], folder: Path | str | None = None
+) -> Conversions:
+    """Convert many files; one that fails is reported and does not stop the others.
+
+    Args:
+        paths: graph files, as for :func:`topology_to_onnx`.
+        folder: where the models go, named after the graph files and created if need be; by default
+            each lies beside its graph file.
+
+    Raises:
+        UsageError: the folder cannot be created.
+        MissingDependencyError: the ``onnx`` package is missing.
+    """
+    _import_onnx()
     written: list[Path] = []
     failed: list[AitError] = []
-    for path in paths:
+    names: set[str] = set()
+    if folder is not None:
         try:
-            written.append(topology_to_onnx(path))
+            Path(folder).mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be created ({error.strerror})") from error
+    for path in map(Path, paths):
+        output = None if folder is None else Path(folder) / _unused_name(path, names)
+        try:
+            written.append(topology_to_onnx(path, output=output))
         except AitError as error:
             failed.append(error)
     return Conversions(tuple(written), tuple(failed))
+
+
+def _unused_name(path: Path, taken: set[str]) -> str:
+    """Name of a model in a folder of models; graphs of one name are numbered."""
+    stem = path.absolute().parent.name if path.name == FX_FILE_NAME else path.stem
+    name, number = f"{stem}.onnx", 1
+    while name in taken:
+        number += 1
+        name = f"{stem}_{number}.onnx"
+    taken.add(name)
+    return name
 
 
 def _model_bytes(

@@ -151,7 +151,17 @@ def test_our_commands_are_listed_without_torch_or_onnx(words: list[str]) -> None
         ("doctor", {"-o", "--output", "--json", "-h", "--help"}),
         (
             "show",
-            {"--tensors", "--token", "--json", "--allow-skip", "-l", "--log-level", "-h", "--help"},
+            {
+                "--tensors",
+                "--token",
+                "--onnx",
+                "--json",
+                "--allow-skip",
+                "-l",
+                "--log-level",
+                "-h",
+                "--help",
+            },
         ),
     ],
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 from pathlib import Path
 
+import onnx.checker
 import pytest
 from click.testing import CliRunner, Result
 
@@ -68,3 +70,50 @@ def test_what_is_no_dump_is_one_sentence(tmp_path: Path) -> None:
     result = show(str(tmp_path))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "is not a dump" in result.stderr
+
+
+def test_graphs_of_a_dump_are_written_as_onnx(tmp_path: Path) -> None:
+    data = OFFICIAL.parents[1]
+    dump = tmp_path / "dump"
+    shutil.copytree(data / "topology" / "demo", dump / "ait_dump")
+    for rank in (0, 1):
+        graph = dump / "fx_tensors" / f"worldsize2_global_rank{rank}" / "graph_1" / "graph.json"
+        graph.parent.mkdir(parents=True)
+        shutil.copy(data / "topology" / "fx" / "graph.json", graph)
+    (ge,) = (data / "torchair").glob("dynamo_original_graph_2_*.txt.xz")
+    (dump / ge.name.removesuffix(".xz")).write_bytes(lzma.decompress(ge.read_bytes()))
+    result = show(str(dump), "--onnx", str(tmp_path / "models"))
+    assert result.exit_code == 0, result.output
+    written = [Path(line).name for line in result.stdout.splitlines()]
+    assert written == [
+        ge.name.replace(".txt.xz", ".onnx"),
+        "DecoderLayer_0.onnx",
+        "DemoModel.onnx",
+        "graph_1.onnx",
+        "graph_1_2.onnx",
+    ]
+    for name in written:
+        onnx.checker.check_model(str(tmp_path / "models" / name), full_check=True)
+
+
+def test_a_graph_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+    good, bad = (tmp_path / f"dynamo_original_graph_{n * 20}.txt" for n in "12")
+    good.write_text('op { name: "A" type: "B" output_desc { } }')
+    bad.write_text('op { name: "A"')
+    result = show(str(tmp_path), "--onnx", str(tmp_path / "models"))
+    assert result.exit_code == 3
+    assert result.stdout.splitlines() == [str(tmp_path / "models" / f"{good.stem}.onnx")]
+    assert f"{bad}: line 1: the file ends within the message 'op'" in result.stderr
+
+
+def test_one_graph_file_is_written_as_onnx(tmp_path: Path) -> None:
+    graph = OFFICIAL.parents[1] / "topology" / "fx" / "graph.json"
+    result = show(str(graph), "--onnx", str(tmp_path))
+    assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'fx.onnx'}\n")
+
+
+def test_a_dump_without_graphs_has_no_onnx(tmp_path: Path) -> None:
+    result = show(str(tmp_path), "--onnx", str(tmp_path / "models"))
+    assert result.exit_code == 2
+    assert "holds no graph; capture it with" in result.stderr
+    assert not (tmp_path / "models").exists()
