@@ -62,10 +62,12 @@ class GeDump:
         Raises:
             FormatError: a folder cannot be listed.
         """
-        return tuple(
-            Process(member.device, member.pid, member.steps, None, tuple(self._losses(member)))
-            for member in self._members
-        )
+        found = []
+        for member in self._members:
+            losses = tuple(self._losses(member))
+            remarks = tuple(f"{loss.op}: {loss.reason}" for loss in losses[:1])
+            found.append(Process(member.device, member.pid, member.steps, None, losses, remarks))
+        return tuple(found)
 
     @property
     def steps(self) -> tuple[int, ...]:

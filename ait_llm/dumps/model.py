@@ -244,9 +244,8 @@ class Process:
             )
         if self.losses:
             tensors = sum(loss.tensors for loss in self.losses)
-            problems.append(
-                f"lost {_counted(tensors, 'tensor')} of {_counted(len(self.losses), 'operation')}"
-            )
+            lost = _counted(tensors, "tensor") if tensors else "tensors"  # 0: it is unknown
+            problems.append(f"lost {lost} of {_counted(len(self.losses), 'operation')}")
         incidents = self.ledger.incidents if self.ledger is not None else ()
         problems += incidents[:1]
         if len(incidents) > 1:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ait_llm.core import Side
 from ait_llm.dumps import Dump, TorchDump, kinds, open_dump
 from ait_llm.errors import FormatError, UsageError
+from ait_llm.formats.ge_file import looks_like_ge
 from ait_llm.match.file_runs import MANUAL_FOLDER, METADATA, find_files
 from ait_llm.match.tensor_files import SUFFIXES, TensorFile
 
@@ -141,7 +142,7 @@ def _recognise(path: Path) -> Input:
     if path.is_file():
         if path.name.endswith(_INDEX):
             return _sharded(path)
-        if path.suffix.lower() not in SUFFIXES:
+        if path.suffix.lower() not in SUFFIXES and not looks_like_ge(path):
             raise FormatError(path, f"is not one of the known tensor files ({', '.join(SUFFIXES)})")
         return Input(path, "file")
     weights = _as_weights(path, sure=True)

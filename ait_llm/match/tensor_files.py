@@ -1,4 +1,5 @@
-"""Tensor files as tensors of a dump: ``.bin .npy .pt .pth .safetensors``, one or several each.
+"""Tensor files as tensors of a dump: ``.bin .npy .pt .pth .safetensors``, one or several each, and
+dump files of the graph engine.
 
 Opening a file costs its table of contents at most, and that only when a shape, a type or the list
 of tensors is asked for. Values are read tensor by tensor.
@@ -20,6 +21,8 @@ from ait_llm.formats.atb_bin import SUFFIX as ATB_SUFFIX
 from ait_llm.formats.atb_bin import read_header
 from ait_llm.formats.atb_header import MAGIC
 from ait_llm.formats.elements import Array
+from ait_llm.formats.ge_file import GeFile, read_ge
+from ait_llm.formats.ge_values import ge_payload
 from ait_llm.formats.layout import to_nd
 from ait_llm.formats.locate import locate
 from ait_llm.formats.npy import SUFFIX as NPY_SUFFIX
@@ -63,6 +66,11 @@ class TensorFile:
         """
         return self.path if self._root is None else unlinked(self.path, self._root)
 
+    @property
+    def is_ge(self) -> bool:
+        """True for a dump file of the graph engine, which has no suffix of its own."""
+        return self.path.suffix.lower() not in SUFFIXES
+
     @cached_property
     def is_container(self) -> bool:
         """True for a file type that holds tensors by name.
@@ -71,7 +79,7 @@ class TensorFile:
             FormatError: the file cannot be read.
         """
         suffix = self.path.suffix.lower()
-        if suffix == SAFETENSORS_SUFFIX or suffix in TORCH_SUFFIXES:
+        if suffix == SAFETENSORS_SUFFIX or suffix in TORCH_SUFFIXES or self.is_ge:
             return True
         return suffix == ATB_SUFFIX and not self._starts_with(MAGIC)
 
@@ -86,6 +94,8 @@ class TensorFile:
             return tuple(self._index)
         if not self.is_container:
             return ("",)
+        if self.is_ge:
+            return tuple(tensor.name for tensor in self._operator.tensors)
         return tuple(self._loaded if self._places is None else self._places)
 
     def tensor(self, key: str, index: int = 0) -> FileTensor:
@@ -105,10 +115,21 @@ class TensorFile:
             return read_npy_header(self.place)
         if not self.is_container:
             return read_header(self.place).desc
+        if self.is_ge:
+            tensor = self._operator[key]
+            return TensorDesc(tensor.dtype, tensor.shape)  # read in logical dims
         if self._places is not None:
             return TensorDesc(self._places[key].dtype, self._places[key].shape)
         loaded = self._loaded[key]
         return TensorDesc(loaded.dtype, loaded.array.shape)
+
+    def holds(self, key: str) -> bool:
+        """True unless a dump file of the graph engine lacks the values of a tensor.
+
+        Raises:
+            FormatError: the file is damaged.
+        """
+        return not self.is_ge or self._operator[key].problem is None
 
     def read(self, key: str, *, mmap: bool = False) -> LoadedTensor:
         """The values of a tensor.
@@ -119,6 +140,8 @@ class TensorFile:
         """
         if self.path.suffix.lower() == SAFETENSORS_SUFFIX:
             return read_entry(self.place, self._index[key], mmap=mmap)
+        if self.is_ge:
+            return load(self.place, key)
         if self.is_container:
             return self._loaded[key]
         return load(self.place)
@@ -129,6 +152,8 @@ class TensorFile:
         Raises:
             FormatError: the file is damaged or holds no values.
         """
+        if self.is_ge:
+            return ge_payload(self._operator, self._operator[key])
         if self.is_container and self.path.suffix.lower() != SAFETENSORS_SUFFIX:
             return None if self._places is None else self._places.get(key)
         return (locate(self.place) or {}).get(key)
@@ -136,6 +161,10 @@ class TensorFile:
     @cached_property
     def _index(self) -> Mapping[str, SafetensorsEntry]:
         return index_safetensors(self.place)
+
+    @cached_property
+    def _operator(self) -> GeFile:
+        return read_ge(self.place)
 
     @cached_property
     def _places(self) -> Mapping[str, Payload] | None:
@@ -215,6 +244,8 @@ class FileTensor:
     @property
     def has_data(self) -> bool:
         """True unless the file is a description only."""
+        if self.file.is_ge:
+            return self.file.holds(self.key)
         if self.file.is_container or self.path.suffix.lower() == NPY_SUFFIX:
             return True
         header = read_header(self.file.place)

@@ -285,7 +285,10 @@ def test_strange_files_are_losses_and_converted_ones_are_not(tmp_path: Path) -> 
     (folder / "notes.txt").touch()
     dump = _open(tmp_path)
     assert [(loss.op, loss.step) for loss in dump.processes[0].losses] == [("notes.txt", 0)]
-    assert "lost 0 tensors of 1 operation" in (dump.processes[0].problem or "")
+    assert dump.processes[0].problem == (
+        "process 0 on device 0: lost tensors of 1 operation; "
+        "notes.txt: its name is not that of a dump file"
+    )
 
 
 def test_statistics_in_place_of_values(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ge_dump_files import FLOAT, FLOAT16, FRACTAL_NZ, Stored, nz, of, write_file
 from safetensors.numpy import save_file
 
 from ait_llm.core import DType, TensorDesc
@@ -62,6 +63,32 @@ def test_tensors_of_containers_pair_by_name(tmp_path: Path) -> None:
     alone = {(u.side, u.record.name): u.reason for u in found if isinstance(u, Unmatched)}
     assert set(alone) == {("golden", "a"), ("mine", "c")}
     assert alone["golden", "a"] == "my file m.safetensors holds no tensor of that name"
+
+
+def test_dump_files_of_the_graph_engine_pair_by_tensor(tmp_path: Path) -> None:
+    matrix = np.arange(60, dtype=np.float16).reshape(3, 20)
+    blocks = nz(matrix, 16)
+    stored = Stored(blocks.tobytes(), FLOAT16, blocks.shape, FRACTAL_NZ, matrix.shape)
+    golden = write_file(tmp_path / "a" / "Mul.Mul.1.2.3", [of(VALUES, FLOAT)], [stored])
+    mine = write_file(tmp_path / "b" / "Mul.Mul.9.2.7", [of(VALUES, FLOAT)], [of(matrix, FLOAT16)])
+    mine.write_bytes(mine.read_bytes()[:-1])  # the output is cut off
+    first, last = _found(golden, mine)
+    assert isinstance(first, Match)
+    assert isinstance(last, Match)
+    assert (first.golden.record.name, last.golden.record.name) == ("intensor0", "outtensor0")
+    np.testing.assert_array_equal(first.mine.tensor.nd(), VALUES)
+    np.testing.assert_array_equal(last.golden.tensor.nd(), matrix)
+    assert last.golden.record.shape == (3, 20)
+    assert (last.golden.tensor.has_data, last.mine.tensor.has_data) == (True, False)
+    with pytest.raises(FormatError, match="119 of its 120 bytes"):
+        last.mine.tensor.nd()
+    with pytest.raises(FormatError, match="not one of the known tensor files"):
+        _found(golden, _unknown(tmp_path / "notes.txt"))
+
+
+def _unknown(path: Path) -> Path:
+    path.write_text("nothing that anybody compares")
+    return path
 
 
 def test_a_damaged_file_is_still_a_pair_whose_reading_says_why(tmp_path: Path) -> None:
