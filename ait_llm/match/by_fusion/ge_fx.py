@@ -116,7 +116,7 @@ class GeFxMatching:
         found: Found,
     ) -> Match:
         relation, why = found.relation, found.why
-        if relation == "exact" and decoded.is_fused:
+        if relation == "exact" and decoded.is_fused and tensor.role == "out":
             relation = "fused"
         if decoded.is_fused:
             why = f"{why}; fused from {' + '.join(decoded.parts)}"

@@ -129,7 +129,7 @@ class GeGeMatching:
             RULE,
             confidence,
             why,
-            relation="fused" if fused else "exact",
+            relation="fused" if fused and mine[1].role == "out" else "exact",
             rounded_to=self._roundings.get(meaning) if meaning is not None else None,
         )
 

@@ -102,14 +102,16 @@ def _by_step(
     """Executions of equal number within their graph."""
     if len(golden.executions) == len(mine.executions) == 1 == len(models):
         # folders that the user named belong together whatever their numbers say
-        yield golden.executions[0], mine.executions[0], "the only execution of each side"
+        one, other = golden.executions[0], mine.executions[0]
+        same = one.title == other.title
+        yield one, other, one.title if same else "the only execution of each side"
         return
     shift = _shift(golden, mine)
-    for one, other in models:
+    for theirs, ours in models:
         by_step: dict[int, list[Execution]] = {}
-        for execution in mine.models[other]:
+        for execution in mine.models[ours]:
             by_step.setdefault(execution.step, []).append(execution)
-        for execution in golden.models[one]:
+        for execution in golden.models[theirs]:
             partners = by_step.get(execution.step + shift)
             if partners:
                 partner = partners.pop(0)
