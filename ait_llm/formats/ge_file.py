@@ -27,7 +27,9 @@ _FIRST_READ = 4096  # holds the header of nearly every operator
 _MAP_HEADER_FROM = 1 << 20
 _MAX_HEADER_BYTES = 1 << 31
 _OTHER_PRODUCT = b"\x5a\x5a\x5a\x5a"
-_BEGINS = re.compile(rb"\x0a[\x01-\x0f][0-9][0-9.]*\x10", re.DOTALL)
+_TAGS = frozenset(bytes([number << 3 | 2]) for number in range(1, 10)) | {b"\x10"}
+# The version, then any other field.
+_BEGINS = re.compile(rb"\x0a[\x01-\x0f][0-9][0-9.]*[\x10\x1a\x22\x2a\x32\x3a\x42\x4a]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,16 @@ def looks_like_ge(path: Path | str) -> bool:
     finally:
         os.close(descriptor)
     length = int.from_bytes(first[:_PREFIX], "little")
-    return length <= status.st_size and _BEGINS.match(first[_PREFIX:]) is not None
+    if length > status.st_size:
+        return False
+    if _BEGINS.match(first[: _PREFIX + length], _PREFIX):
+        return True
+    if first[_PREFIX : _PREFIX + 1] not in _TAGS:
+        return False
+    try:  # the version may be missing
+        return bool(read_ge(path).tensors)
+    except FormatError:
+        return False
 
 
 def read_ge(path: Path | str) -> GeFile:

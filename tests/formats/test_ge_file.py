@@ -331,6 +331,30 @@ def test_values_within_the_header(tmp_path: Path) -> None:
     assert _values(file)[0].tolist() == [1.0, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("data", "is_ge"),
+    [
+        (NEG, True),
+        (NEG[:40] + bytes(31), True),  # damaged behind its first fields
+        (bytes([0x32 - 10]) + bytes(7) + NEG[22:], False),
+        (bytes(8) + NEG[8:], False),
+        (b"some text, longer than a number", False),
+        (b"", False),
+    ],
+    ids=["whole", "damaged", "wrong length", "no header", "text", "empty"],
+)
+def test_recognised_by_its_first_bytes(tmp_path: Path, data: bytes, is_ge: bool) -> None:
+    (tmp_path / "a.1").write_bytes(data)
+    assert looks_like_ge(tmp_path / "a.1") is is_ge
+
+
+def test_file_without_version_and_time(tmp_path: Path) -> None:
+    header = text(4, number(1, FLOAT) + text(3, text(1, b"\x01")) + number(5, 4))
+    path = tmp_path / "Op.op.1.2.3"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + np.float32([7]).tobytes())
+    assert load(path).array.tolist() == [7.0]
+
+
 def test_origin_before_fusion(tmp_path: Path) -> None:
     output = of(np.float32([1]), FLOAT, origin=("Cast_41", 1))
     file = _read(tmp_path / "a", file_bytes([], [output]))
