@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ait_llm.dump.api.interception import Api, Interception, enter, is_entered, leave
+from ait_llm.dump.api.compiled import EagerWatch
+from ait_llm.dump.api.dispatcher import DispatcherMode
+from ait_llm.dump.api.interception import Api, Interception
 from ait_llm.dump.api.recording import Call, Recording, first_tensor
-from ait_llm.dump.api.threads import ThreadWatch
+from ait_llm.dump.api.threads import Modes, ThreadWatch
 
 if TYPE_CHECKING:
     from ait_llm.dump.api.gradients import ModuleGradients
@@ -72,22 +74,26 @@ class Capture:
 
     def __init__(self, make: Callable[[Callable[..., Any]], Interception]) -> None:
         self._interception = make(self.receive)
-        self._threads = ThreadWatch(self._interception.mode)
+        operators = DispatcherMode(self.receive, self._interception.apis)
+        self._modes = Modes(self._interception.mode, operators)
+        self._threads = ThreadWatch(self._modes)
+        self._eager = EagerWatch()
         self.recording: Recording | None = None
 
     def open(self, recording: Recording) -> None:
         """Begin to record."""
         self.recording = recording
         self._interception.install()
-        if not is_entered(self._interception.mode):
-            enter(self._interception.mode)
+        self._modes.enter()
         self._threads.install()
+        self._eager.install()
 
     def close(self) -> None:
         """End recording and put everything back."""
         self.recording = None
+        self._eager.remove()
         self._threads.remove()
-        leave(self._interception.mode)
+        self._modes.leave()
         self._interception.remove()
 
     def receive(

@@ -80,6 +80,7 @@ class Interception:
         namespaces: Sequence[str] = (),
         extra: Sequence[tuple[Any, str, str]] = (),
     ) -> None:
+        self.apis = apis
         self._receive = receive
         self._swaps: list[BodySwap] = []
         self._attributes: list[_Attribute] = []
@@ -321,8 +322,6 @@ class CallMode(TorchFunctionMode):
             return self._open(func, args, kwargs)
         if found is None and type(func).__module__ == "torch._ops":
             found = self._operator(func)
-        if found is None:
-            return func(*args, **kwargs)
         return self._receive(found, func, args, kwargs, sys._getframe(1))
 
     def _open(

@@ -11,20 +11,49 @@ from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as hooks
-from torch.overrides import TorchFunctionMode
 
-from ait_llm.dump.api.interception import enter, is_entered, leave
+from ait_llm.dump.api.dispatcher import DispatcherMode, pull, push
+from ait_llm.dump.api.interception import CallMode, enter, is_entered, leave
+
+
+class Modes:
+    """Both modes of a capture, for one thread at a time.
+
+    Args:
+        calls: sees calls from Python.
+        operators: sees what comes from C++.
+    """
+
+    def __init__(self, calls: CallMode, operators: DispatcherMode) -> None:
+        self._calls = calls
+        self._operators = operators
+
+    def enter(self) -> None:
+        """Enter the modes in this thread."""
+        if not is_entered(self._calls):
+            push(self._operators)
+            enter(self._calls)
+
+    def leave(self) -> None:
+        """Leave them in this thread."""
+        if is_entered(self._calls):
+            leave(self._calls)
+            pull(self._operators)
+
+    def is_entered(self) -> bool:
+        """True if this thread is in them."""
+        return is_entered(self._calls)
 
 
 class ThreadWatch:
-    """Lets other threads enter a mode.
+    """Lets other threads enter the modes.
 
     Args:
-        mode: that is pushed on their stacks.
+        modes: of the capture.
     """
 
-    def __init__(self, mode: TorchFunctionMode) -> None:
-        self._mode = mode
+    def __init__(self, modes: Modes) -> None:
+        self._modes = modes
         self._local = threading.local()
         self._handles: list[Any] = []
         self._start = threading.Thread.start
@@ -64,11 +93,11 @@ class ThreadWatch:
             if not self._on:
                 run()
                 return
-            enter(self._mode)
+            self._modes.enter()
             try:
                 run()
             finally:
-                leave(self._mode)
+                self._modes.leave()
 
         thread.run = within_mode  # type: ignore[method-assign]
 
@@ -76,10 +105,10 @@ class ThreadWatch:
         if threading.get_ident() == self._home:
             return
         depth = getattr(self._local, "depth", 0)
-        if not depth and is_entered(self._mode):
+        if not depth and self._modes.is_entered():
             return
         if not depth:
-            enter(self._mode)
+            self._modes.enter()
         self._local.depth = depth + 1
 
     def _after(self, module: nn.Module, inputs: Any, output: Any) -> None:
@@ -87,4 +116,4 @@ class ThreadWatch:
         if depth:
             self._local.depth = depth - 1
             if depth == 1:
-                leave(self._mode)
+                self._modes.leave()

@@ -1,0 +1,76 @@
+"""Calls that reach torch from C++: from scripts of TorchScript and from other extensions.
+
+The override protocol does not see them, the dispatcher does. Whatever arrives there while no call
+from Python is under way, and no gradient is being computed, came from C++. It is recorded when the
+operator has the name of a listed function; composite functions show as the operators they consist
+of.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ait_llm.dump.api.interception import Api, Receiver, api
+
+_SECTIONS = (("torch", "Torch"), ("functional", "Functional"), ("tensor", "Tensor"))
+
+
+class DispatcherMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is untyped here
+    """Hands on operators that C++ calls.
+
+    Args:
+        receive: makes the calls; it passes on what is within a call from Python.
+        apis: names by section of our list.
+    """
+
+    def __init__(self, receive: Receiver, apis: Mapping[str, Sequence[str]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch is untyped here
+        self._receive = receive
+        self._names: dict[str, Api] = {}
+        for section, prefix in _SECTIONS:
+            for name in apis.get(section, ()):
+                if "." not in name and (section == "tensor" or not name.endswith("_")):
+                    self._names.setdefault(name, api(prefix, name))
+        self._operators: dict[Any, Api | None] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # torch._ops.OpOverload, not public
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        try:
+            found = self._operators[func]
+        except KeyError:
+            found = self._operators[func] = self._find(func)
+        if found is None or torch._C._current_graph_task_id() != -1:
+            return func(*args, **kwargs)
+        return self._receive(found, func, args, kwargs, sys._getframe(1))
+
+    def _find(self, operator: Any) -> Api | None:
+        namespace, _, name = operator._schema.name.partition("::")
+        return self._names.get(name) if namespace == "aten" else None
+
+
+def push(mode: TorchDispatchMode) -> None:
+    """Push the mode on this thread's stack, to be taken off with :func:`pull`."""
+    torch._C._push_on_torch_dispatch_stack(mode)
+
+
+def pull(mode: TorchDispatchMode) -> None:
+    """Take the mode off this thread's stack, wherever in it it is."""
+    above = []
+    while torch._C._len_torch_dispatch_stack():
+        top = torch._C._pop_torch_dispatch_stack(None)
+        if top is mode:
+            break
+        above.append(top)
+    for each in reversed(above):
+        torch._C._push_on_torch_dispatch_stack(each)
