@@ -10,7 +10,9 @@ import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "topology.md"
 GRAPHS = PAGE.parents[1] / "tests" / "data" / "torchair"
-EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLES = re.findall(
+    r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL
+)
 
 
 def test_the_page_has_examples() -> None:
