@@ -40,6 +40,7 @@ class TorchProcess:
         end: how the process ended, None while its ledger is not sealed.
         damaged_lines: lines that are not JSON objects.
         is_fx: it recorded the nodes or kernels of compiled graphs; ``operators`` counts them.
+        unwritten: compiled graphs that could not be written, with the reason.
     """
 
     path: Path
@@ -64,6 +65,7 @@ class TorchProcess:
     end: str | None = None
     damaged_lines: int = 0
     is_fx: bool = False
+    unwritten: list[str] = field(default_factory=list)
 
     @property
     def sealed(self) -> bool:
@@ -125,6 +127,8 @@ def read_torch_ledger(path: Path, run: str) -> TorchProcess | None:
             _add_call(record, line)
         elif kind == "note":
             _add_note(record, line)
+        elif kind == "file":
+            record.unwritten.append(f"{line.get('path')}: {line.get('reason')}")
         elif kind == "seal":
             record.end = str(line.get("end", "unknown"))
     if record is not None:

@@ -110,6 +110,11 @@ def torch_losses(processes: Iterable[TorchProcess]) -> list[str]:
                     f"{name}: {process.states[state]} calls {verb}, {process.lost_tensors} tensors "
                     f"lost ({reasons})"
                 )
+        if process.unwritten:
+            sentences.append(
+                f"{name}: {len(process.unwritten)} of the compiled graphs could not be written "
+                f"({process.unwritten[0]})"
+            )
         if process.unseen:
             sentences.append(
                 f"{name}: {process.unseen} modules ran inside torch.compile, where hooks do "

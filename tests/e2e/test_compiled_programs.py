@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from ait_llm.cli.main import ait
 from ait_llm.dumps import open_dump
 
 PROGRAMS = Path(__file__).parent / "programs"
+PAGE = (Path(__file__).parents[2] / "docs" / "graph-mode.md").read_text(encoding="utf-8")
 
 
 def dump(folder: Path, command: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -41,13 +43,20 @@ def compare(golden: Path, mine: Path, report: Path) -> Result:
 
 
 @pytest.fixture(scope="module")
-def captured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def said() -> dict[str, str]:
+    """What the captures wrote to stderr, by name."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory, said: dict[str, str]) -> dict[str, Path]:
     """Three runs of the decoder: twice as it is, once with a wrong operator."""
     found = {}
     for name, fault in (("golden", ""), ("same", ""), ("wrong", "silu")):
         found[name] = tmp_path_factory.mktemp(name)
         done = dump(found[name], f"{sys.executable} compiled_llama.py {fault}", "-er", "all")
         assert done.returncode == 0, done.stderr
+        said[name] = done.stderr
         assert done.stdout.splitlines()[0] == "6 True"
         assert json.loads(done.stdout.splitlines()[-1])["complete"] is True
     return found
@@ -77,6 +86,44 @@ def test_the_first_wrong_operator_is_the_origin(captured: dict[str, Path], tmp_p
         ("silu", "2"),
     ]
     assert "compared inputs agree" in origins[0]["evidence"]
+
+
+def normal(line: str) -> str:
+    """A line without what differs between runs and machines."""
+    line = re.sub(r"(run +)\S+ \S+\.py *$", r"\1PROGRAM", line)
+    line = re.sub(r"/\S*/ait_dump", "/ait_dump", line)
+    line = re.sub(r"process +\d+", "process PID", line)
+    return re.sub(r"\([\d.]+ GiB free\)", "", line).rstrip()
+
+
+def test_the_page_shows_what_is_printed(
+    captured: dict[str, Path], said: dict[str, str], tmp_path: Path
+) -> None:
+    section = PAGE.partition("## torch.compile without an NPU")[2]
+    dumped, compared = re.findall(r"```console\n\$ [^\n]*\n(.*?)```", section, re.DOTALL)[:2]
+    printed = [normal(line) for line in said["golden"].splitlines()]
+    assert [normal(line) for line in dumped.splitlines() if line != "6 True"] == printed
+    words = ["llm", "compare", "-gp", str(captured["golden"]), "-mp", str(captured["wrong"])]
+    output = CliRunner().invoke(ait, [*words, "-o", str(tmp_path)]).stdout.splitlines()
+    shown = compared.splitlines()[1:]  # the first line has paths and goes to stderr
+    assert output[: len(shown)] == shown
+
+
+def test_tools_that_read_torchair_read_it_too(captured: dict[str, Path]) -> None:
+    peer = os.environ.get("AIT_LLM_PEER_PYTHON")
+    if not peer:
+        pytest.skip("AIT_LLM_PEER_PYTHON does not name a Python with mindstudio-probe")
+    code = (
+        "import sys; from msprobe.core.compare.torchair_acc_cmp import *;"
+        "found = init_fx_dump_data_from_path(sys.argv[1], rank_info_existed=True);"
+        "print([{step: len(nodes) for step, nodes in graph.items()} for graph in found])"
+    )
+    folder = captured["golden"] / "ait_dump" / "fx_tensors"
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [peer, "-c", code, str(folder)], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[{0: 112}, {0: 112}]"
 
 
 def test_options_select_executions_targets_and_sides(tmp_path: Path) -> None:

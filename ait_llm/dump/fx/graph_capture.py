@@ -61,9 +61,10 @@ class GraphCapture:
             facts = {"graph": number, "pid": self._pid, "phase": self._phase}
             write_graph(self._folder / FILE, describe_graph(self._module, **facts))
         except OSError as error:
-            text = f"a graph cannot be written: {error.strerror or error}"
-            sys.stderr.write(f"ait: {text}\n")
-            self._session.note(text)
+            path = str(error.filename or self._session.folder)
+            reason = error.strerror or str(error)
+            sys.stderr.write(f"ait: {path} of a compiled graph cannot be written: {reason}\n")
+            self._session.not_written(path, reason)
 
 
 @dataclass(slots=True)

@@ -95,6 +95,13 @@ class FxSession:
         if ledger is not None:
             ledger.note(text, **facts)
 
+    def not_written(self, path: str, reason: str) -> None:
+        """Append to the ledger that a file could not be written, and so a graph is missing."""
+        with self._lock:
+            ledger = self._open_ledger()
+        if ledger is not None:
+            ledger.not_written(path, reason)
+
     def close(self, end: str) -> None:
         """Seal the ledger; harmless when done before."""
         self._closed = True

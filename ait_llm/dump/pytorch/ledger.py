@@ -72,6 +72,10 @@ class Ledger:
         """Append a remark that concerns the whole capture."""
         self._write({"kind": "note", "text": text, **facts})
 
+    def not_written(self, path: str, reason: str) -> None:
+        """Append that a file which belongs to no operation could not be written."""
+        self._write({"kind": "file", "path": path, "reason": reason})
+
     def was_removed(self) -> bool:
         """True if somebody deleted the file; it is then there again, with a line that says so."""
         with self._lock:

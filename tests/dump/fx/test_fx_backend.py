@@ -17,7 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from ait_llm.dump import fx_backend
+from ait_llm.dump.fx import session
 from ait_llm.dump.fx.session import sessions
+from ait_llm.dump.torch_ledger import read_torch_ledger
+from ait_llm.dump.torch_summary import torch_losses
 from ait_llm.dumps import FxDump, open_dump
 from ait_llm.dumps.fx_place import FILE_NAME
 from ait_llm.dumps.fx_records import FxOperation
@@ -50,9 +53,9 @@ def fresh() -> Iterator[None]:
 
 def sealed(folder: Path) -> FxDump:
     """The dump of a capture that has ended."""
-    session = sessions._open.pop(folder, None)
-    if session is not None:
-        session.close("exit")
+    running = sessions._open.pop(folder, None)
+    if running is not None:
+        running.close("exit")
     dump = open_dump(folder)
     assert isinstance(dump, FxDump)
     return dump
@@ -302,6 +305,37 @@ def test_what_cannot_be_written_is_told_and_does_not_stop_the_program(tmp_path: 
     assert {loss.op for loss in process.losses} == {"sin", "cos"}
     assert all(loss.state == "failed" and loss.step == 1 for loss in process.losses)
     assert "lost 4 tensors of 2 operations" in str(process.problem)
+
+
+def test_a_graph_without_a_folder_is_told_and_runs_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = fx_backend.capture(tmp_path)
+    (tmp_path / "ait_dump" / "fx_tensors" / "worldsize1_global_rank0").write_text("in the way")
+    with torch.no_grad():
+        (result,) = run(lambda x: (x.sin(),), backend, [torch.ones(4)])
+    assert torch.equal(result, torch.ones(4).sin())
+    assert "of a compiled graph cannot be written" in capsys.readouterr().err
+    (process,) = sealed(tmp_path).processes
+    assert "could not be written" in str(process.problem)
+    ledger = next((tmp_path / "ait_dump" / "ledger").iterdir())
+    record = read_torch_ledger(ledger, "")
+    assert record is not None
+    (sentence,) = torch_losses([record])
+    assert "1 of the compiled graphs could not be written" in sentence
+
+
+def test_ranks_have_folders_and_processes_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "world", lambda: (4, 3))
+    with torch.no_grad():
+        run(lambda x: (x.sin(),), fx_backend.capture(tmp_path), [torch.ones(4)])
+    assert (tmp_path / "ait_dump/fx_tensors/worldsize4_global_rank3/graph_1/0").is_dir()
+    (node,) = nodes(tmp_path)
+    (process,) = open_dump(tmp_path).processes
+    assert (process.device, process.pid, process.state) == (3, os.getpid(), "sealed")
+    assert node.rank == 3
 
 
 def test_a_file_that_vanished_is_missing(tmp_path: Path) -> None:
