@@ -80,14 +80,34 @@ class ApiFile:
     def records(self) -> Iterator[Member]:
         """Records in the order of the file.
 
+        A process that was killed may have written a record again when more of it was known: the
+        gradients of a module's parameters and of saved variables come one by one. The last counts.
+
         Raises:
             FormatError: the file is malformed; line and column are named.
             UnfinishedError: it breaks off, after the records that are whole.
         """
-        for member in read_members(self.place.path, ("data",)):
-            if member.parent == "data":
-                self._keep(member.offset, _Record(member.length, member.value))
-                yield member
+        latest: dict[str, Member] = {}
+        is_small = self.place.path.name == "debug.json"  # a few variables, in any order
+        broken: UnfinishedError | None = None
+        try:
+            for member in read_members(self.place.path, ("data",)):
+                if member.parent != "data":
+                    continue
+                if not is_small and member.key not in latest:
+                    yield from self._given(latest)
+                latest[member.key] = member
+        except UnfinishedError as error:
+            broken = error
+        yield from self._given(latest)
+        if broken is not None:
+            raise broken
+
+    def _given(self, members: dict[str, Member]) -> Iterator[Member]:
+        for member in members.values():
+            self._keep(member.offset, _Record(member.length, member.value))
+            yield member
+        members.clear()
 
     def values(self, name: str, offset: int, length: int) -> tuple[ApiValue, ...]:
         """The leaves of a record; it is read again if that of the last calls is not kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msprobe_samples import NAMES, sample
 
 from ait_llm import open_dump
@@ -265,6 +268,29 @@ def test_a_file_that_breaks_off_is_read_as_far_as_it_goes(tmp_path: Path) -> Non
     assert "dump.json of step 0 breaks off" in (dump.processes[0].problem or "")
 
 
+def test_a_record_that_was_written_again_is_one(tmp_path: Path) -> None:
+    """As by a process that was killed while the gradients of a module came in."""
+    path = write(tmp_path, {})
+    name = "Module.a.Linear.parameters_grad.0"
+    weight, both = {"weight": [TENSOR]}, {"weight": [TENSOR], "bias": [TENSOR]}
+    records = [(name, weight), (name, both), ("Torch.a.0.forward", RECORD)]
+    text = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in records)
+    path.write_text(f'{{"task": "statistics", "data": {{{text}}}}}')
+    calls = list(opened(tmp_path).operations())
+    assert [call.name for call in calls] == [name, "Torch.a.0.forward"]
+    assert [tensor.ir_name for tensor in calls[0].tensors] == ["weight", "bias"]
+    (path.parent / "debug.json").write_text(
+        '{"task": "statistics", "data": {"x_grad.0.debug": null, "y.0.debug": null,'
+        f'"x_grad.0.debug": {json.dumps(TENSOR)}}}}}'
+    )
+    path.unlink()
+    calls = list(opened(tmp_path).operations())
+    assert [(call.name, len(call.tensors)) for call in calls] == [
+        ("x_grad.0.debug", 1),
+        ("y.0.debug", 0),
+    ]
+
+
 @pytest.mark.parametrize("indent", [1, None])
 def test_every_cut_of_a_file_is_noticed(tmp_path: Path, indent: int | None) -> None:
     path = write(tmp_path, {})
@@ -403,3 +429,53 @@ def test_cut_within_the_last_value_is_unfinished(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(UnfinishedError, match="breaks off at line 1"):
             list(read_members(path))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=12,
+)
+
+
+@given(
+    content=st.dictionaries(st.text(max_size=6), JSON, max_size=4),
+    data=st.dictionaries(st.text(max_size=6), JSON, max_size=4),
+    chunk=st.integers(1, 64),
+    indent=st.sampled_from([None, 1]),
+    ascii_only=st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_members_are_those_that_json_reads(
+    tmp_path_factory: pytest.TempPathFactory,
+    content: dict[str, Any],
+    data: dict[str, Any],
+    chunk: int,
+    indent: int | None,
+    ascii_only: bool,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "members.json"
+    content.pop("data", None)
+    text = json.dumps({**content, "data": data}, indent=indent, ensure_ascii=ascii_only)
+    path.write_bytes(text.encode("utf-8", "surrogatepass" if ascii_only else "replace"))
+    raw = path.read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ait_llm.dumps.api_json._CHUNK", chunk)
+        members = list(read_members(path, ("data",)))
+    expected = json.loads(raw)
+    inner = expected.pop("data")
+    assert same({m.key: m.value for m in members if not m.parent}, expected)
+    assert same({m.key: m.value for m in members if m.parent == "data"}, inner)
+    for member in members:
+        assert same(json.loads(raw[member.offset : member.offset + member.length]), member.value)
+
+
+@given(data=st.binary(max_size=200), start=st.sampled_from([b"", b'{"data": {"a": ', b'{"a": 1']))
+@settings(max_examples=80, deadline=None)
+def test_no_bytes_end_in_another_error(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, start: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes.json"
+    path.write_bytes(start + data)
+    with contextlib.suppress(FormatError):
+        list(read_members(path, ("data",)))
