@@ -78,6 +78,24 @@ def test_benchmark_relates_errors_to_those_of_float32(
     assert standards.get("benchmark")(output).passed == passed
 
 
+def test_benchmark_bounds_the_largest_and_the_mean_error(bind: Bind) -> None:
+    """Each has a limit of its own: neither stands in for the other."""
+    inputs, params = [torch.rand(16, 64).half(), torch.rand(24, 64).half()], {"hasBias": False}
+    golden = bind("LinearOperation", inputs, params).golden
+    one, all_of_them = golden.clone(), golden.clone()
+    one[3, 5] *= 1 + 10 * 2.0**-11
+    all_of_them[::2] *= 1 + 2.5 * 2.0**-11
+    all_of_them[1::2] *= 1 - 2.5 * 2.0**-11
+    for mine, over, within in (
+        (one, "max_relative", "mean_relative"),
+        (all_of_them, "mean_relative", "max_relative"),
+    ):
+        found = standards.get("benchmark")(bind("LinearOperation", inputs, params, mine))
+        assert not found.passed
+        assert over in found.reason
+        assert within not in found.reason
+
+
 def test_benchmark_wants_the_same_infinities(bind: Bind) -> None:
     x = torch.ones(2, 2)
     mine = torch.tensor([[2.0, 2.0], [torch.inf, 2.0]])
