@@ -2,8 +2,8 @@
 
     python scripts/bench/ge_read.py [--gigabytes 1] [--peer-python PYTHON]
 
-The dump holds layers of a decoder: bf16, fp16, fp32, int8, int64 and bool, a third of the bytes in
-FRACTAL_NZ, files from 300 bytes to 60 MB. Every byte is in the page cache before something is
+The dump holds layers of a decoder: bf16, fp16, fp32, int8, int64 and bool, over a third of the
+bytes in FRACTAL_NZ, files from 8 KB to 34 MB. Every byte is in the page cache before something is
 timed, and the readers take turns. All read every tensor of every file.
 
 (a) is ``msprobe parse`` of the PyPI package mindstudio-probe, run by the environment of
@@ -123,9 +123,9 @@ def _run_all(folder: Path, total: int, options: argparse.Namespace) -> None:
             _warm(folder / "dump")
             rows.setdefault(label, []).append(_measured(command, folder))
     best = {label: min(costs, key=lambda cost: cost.cpu) for label, costs in rows.items()}
-    print(f"{'':<46} {'command':>16}  {'peak':>7}  {'inside':>16}")
+    print(f"{'':<50} {'command':>16}  {'peak':>7}  {'inside':>16}")
     for label, cost in best.items():
-        line = f"{label:<46} {cost.wall:6.2f} s {cost.cpu:6.2f} s  {cost.peak:4d} MB"
+        line = f"{label:<50} {cost.wall:6.2f} s {cost.cpu:6.2f} s  {cost.peak:4d} MB"
         if cost.inside is not None:
             line += f"  {cost.inside[0]:6.2f} s {cost.inside[1]:6.2f} s"
             line += f"  {total / cost.inside[0] / 1e9:5.2f} GB/s"
