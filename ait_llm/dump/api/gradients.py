@@ -44,17 +44,24 @@ class ModuleGradients:
         self._arriving: list[Tensor | None] = []
         self._leaving: list[Tensor | None] = []
         self._places: list[int] = []
+        self._versions: list[int] = []
+        self._viewed = True
         self._views: list[Tensor] = []  # only while the module runs
         self._passed: dict[int, int] = {}
 
-    def watch_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments for the module, with views in the place of tensors that need gradients."""
+    def watch_inputs(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments for the module, with views in the place of tensors that need gradients.
+
+        A module that changes its input gets the input itself: the gradient of a view does not
+        outlive a change of the view.
+        """
+        self._viewed = not getattr(module, "inplace", False)
         found = [index for index, value in enumerate(args) if _needs_gradient(value)]
         if not found:
             return args
         seen = list(args)
         for index in found:
-            seen[index] = args[index].view_as(args[index])
+            seen[index] = args[index].view_as(args[index]) if self._viewed else args[index]
             self._views.append(seen[index])
         self._leaving = [None] * len(args)
         self._places = found
@@ -63,6 +70,7 @@ class ModuleGradients:
             _hook(views[0], lambda grad: self._left([grad]))
         else:
             register_multi_grad_hook(list(views), self._left)
+        self._versions = [view._version for view in views]
         return tuple(seen)
 
     def watch_outputs(self, output: Any) -> None:
@@ -76,7 +84,13 @@ class ModuleGradients:
             for place, view in enumerate(self._views):
                 if view is outputs[index]:
                     self._passed[index] = place
-        alone = not self._places
+        alone = not self._places or (
+            self._viewed
+            and any(
+                view._version != version
+                for view, version in zip(self._views, self._versions, strict=True)
+            )
+        )
         self._views.clear()
         if alone and len(found) > 1:
             register_multi_grad_hook(

@@ -98,7 +98,7 @@ class _ModuleHooks:
                     return None
                 self._parameters.watch(recording, module, self._name)
                 gradients = ModuleGradients(self._watch, recording, name, call.parent)
-                seen = gradients.watch_inputs(args)
+                seen = gradients.watch_inputs(module, args)
                 running.gradients = gradients
                 return None if seen is args else (seen, kwargs)
         finally:
