@@ -75,7 +75,7 @@ class PairState:
     ) -> None:
         self._native = native
         self._memory = np.empty(native.state_size + 64, np.uint8)
-        address = _address(self._memory)
+        address = address_of(self._memory)
         self._state = ctypes.c_void_p(address + -address % 64)
         self.settings = native.pair_settings(golden, mine, settings)
         self._check(native.library.ait_pair_begin(self._state, ctypes.byref(self.settings)))
@@ -92,7 +92,7 @@ class PairState:
     def add(self, golden: Array, mine: Array) -> None:
         """Add contiguous pieces of the same length, which follow those added before."""
         self._native.library.ait_pair_add(
-            self._state, _address(golden), _address(mine), golden.size
+            self._state, address_of(golden), address_of(mine), golden.size
         )
 
     def end(self) -> Totals:
@@ -176,7 +176,7 @@ class NativeMetrics:
         largest = 0.0
         for g, m in pieces(golden, mine, 0, golden.size, self._piece(golden, mine, golden.size)):
             error = self.library.ait_pair_element_error(
-                ctypes.byref(settings), _address(g), _address(m), g.size, rms
+                ctypes.byref(settings), address_of(g), address_of(m), g.size, rms
             )
             largest = max(largest, float(error))
         return largest
@@ -191,7 +191,7 @@ class NativeMetrics:
         """The settings as the library wants them, the same object for the same arguments."""
         ulp = _ulp_settings(settings.ulp)
         tables = _table(golden), _table(mine)  # they live on in their cache
-        addresses = [None if table is None else _address(table) for table in tables]
+        addresses = [None if table is None else address_of(table) for table in tables]
         return _PairSettings(
             _code(golden),
             _code(mine),
@@ -205,7 +205,7 @@ class NativeMetrics:
         )
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
     """Where the elements begin; ``array.ctypes`` makes an object of its own each time."""
     address: int = array.__array_interface__["data"][0]
     return address

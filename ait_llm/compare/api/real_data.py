@@ -1,6 +1,6 @@
 """Metrics of two tensors as msprobe's compare defines them, and why there are none.
 
-n is mine (NPU), b golden (Bench), both without dims of length 1. Sums are formed in float64. A
+n is mine (NPU), b golden (Bench), both without dims of length 1. Ratios are formed in float64. A
 relative error is ``abs((n - b) / b)`` in float32, or float64 if a side has more than 32 bits; where
 b is 0, the machine epsilon of that type is added to both.
 """
@@ -8,17 +8,18 @@ b is 0, the machine epsilon of that type is added to both.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ait_llm.compare.api.api_pass import Sums, pass_over
 from ait_llm.compare.api.item import NOT_AVAILABLE
 from ait_llm.compare.api.statistics_rules import NAN, Cell
-from ait_llm.compare.values import open_file
+from ait_llm.compare.values import Values, open_file
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.metrics.ratios import Ratios, measure_ratios
 
 UNSUPPORTED = "unsupported"
 SHAPE_UNMATCHED = "shape unmatched"
@@ -66,21 +67,33 @@ def compare_files(mine: Path, golden: Path) -> RealData:
         with open_file(mine) as my_values:
             try:
                 with open_file(golden) as golden_values:
-                    return compare_arrays(my_values.array, golden_values.array)
+                    return compare_values(my_values, golden_values)
             except AitError:
                 return without_metrics(UNSUPPORTED, NOT_READ.format(golden.name))
     except AitError:
         return without_metrics(UNSUPPORTED, NOT_READ.format(mine.name))
 
 
-def compare_arrays(mine: Array, golden: Array) -> RealData:
+def compare_values(mine: Values, golden: Values) -> RealData:
+    """Metrics of two opened tensors; what was looked at of a mapped file leaves memory."""
+
+    def release(golden_piece: Array, my_piece: Array) -> None:
+        golden.release(golden_piece)
+        mine.release(my_piece)
+
+    return compare_arrays(mine.array, golden.array, release)
+
+
+def compare_arrays(
+    mine: Array, golden: Array, release: Callable[[Array, Array], None] | None = None
+) -> RealData:
     """Metrics of two arrays of any types."""
     if not mine.size or not golden.size:
         return without_metrics(UNSUPPORTED, EMPTY)
     if np.squeeze(mine).shape != np.squeeze(golden).shape:
         return without_metrics(SHAPE_UNMATCHED, SHAPES_DIFFER)
     messages = [DTYPES_DIFFER] if mine.dtype != golden.dtype else []
-    sums = pass_over(mine, golden)
+    sums = measure_ratios(golden, mine, release=release)
     if sums.misplaced:
         return without_metrics(NOT_AVAILABLE, NOT_FINITE)
     largest = round(sums.max_absolute, 12)
@@ -99,7 +112,7 @@ def compare_arrays(mine: Array, golden: Array) -> RealData:
     return RealData(cells, tuple(messages))
 
 
-def _cosine(sums: Sums) -> tuple[Cell, str]:
+def _cosine(sums: Ratios) -> tuple[Cell, str]:
     n, b = math.sqrt(sums.my_squares), math.sqrt(sums.golden_squares)
     if n <= _TINY and b <= _TINY:
         return 1.0, ""

@@ -106,6 +106,26 @@ AIT_EXPORT void ait_pair_join(AitPairTotals *into, const AitPairTotals *followin
 AIT_EXPORT double ait_pair_element_error(const AitPairSettings *settings, const void *golden,
                                          const void *mine, uint64_t count, double rms);
 
+// Totals of float types of 32 bits at most, for metrics that compare in float: places where both sides
+// are NaN or the same infinity count as 0, other places that are not finite as misplaced. A relative
+// error is abs((m - g) / g) in float, 2^-23 added to both where g is 0; two limits are 0.001 and 0.005.
+typedef struct AitPairRatios {
+    uint64_t count;
+    uint64_t misplaced;
+    double dot;
+    double golden_squares;
+    double my_squares;
+    double squares;
+    double max_absolute;
+    double max_relative;
+    uint64_t thousandth;
+    uint64_t five_thousandths;
+} AitPairRatios;
+
+// Adds the totals of some elements, which need no alignment. Returns 0, or what ait_pair_begin does.
+AIT_EXPORT int ait_pair_ratios(const AitPairSettings *settings, const void *golden, const void *mine,
+                               uint64_t count, AitPairRatios *ratios);
+
 #ifdef __cplusplus
 }
 #endif

@@ -80,6 +80,13 @@ struct PairSmall {
     int32_t last;
 };
 
+// Sums of any number of blocks; see ait_metrics.h.
+struct RatioSums {
+    double dot, goldenSquares, mySquares, squares;
+    double maxAbsolute, maxRelative;
+    uint64_t thousandth, fiveThousandths;
+};
+
 struct PairKernels {
     PairLoops halves, brains, floats;
     void (*decodeHalves)(const uint16_t *values, size_t count, float *out);
@@ -94,6 +101,9 @@ struct PairKernels {
     // `count` is a multiple of PAIR_STEP.
     void (*ulpSixteen)(const uint16_t *golden, const uint16_t *mine, size_t count, uint32_t limit,
                        PairSums &sums);
+    // `count` is a multiple of PAIR_STEP; `ratios` wants all to be finite.
+    bool (*allFinite)(const float *values, size_t count);
+    void (*ratios)(const float *golden, const float *mine, size_t count, RatioSums &sums);
 };
 
 // Up to here exp(d) - 1 - d is d * d * (1 / 2 + d / 6) but for 8e-5 of itself.
