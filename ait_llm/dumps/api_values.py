@@ -127,7 +127,7 @@ class ApiValue:
     @property
     def is_tensor(self) -> bool:
         """True for tensors and arrays of numbers."""
-        return isinstance(self.array.get("shape"), list) and self.recorded_dtype[1:2] != "U"
+        return isinstance(self.array.get("shape"), list) and self.recorded_dtype[1:2] not in ("U", "S")
 
     def texts(self, root: Path) -> Array:
         """The values of an array of strings, which is no tensor.

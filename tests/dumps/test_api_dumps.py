@@ -169,6 +169,22 @@ def test_modules_stand_above_the_calls_in_them() -> None:
     assert by_id.index(block) < by_id.index(norm) < by_id.index(power)
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("torch.float8_e8m0fnu", DType.FLOAT8_E8M0),
+        ("torch.uint64", DType.UINT64),
+        ("BFloat16", DType.BFLOAT16),  # MindSpore
+        ("int64", DType.INT64),  # NumPy
+        ("torch.quint8", DType.UNDEFINED),
+    ],
+)
+def test_names_of_element_types(tmp_path: Path, name: str, expected: DType) -> None:
+    write(tmp_path, {"Mint.a.0.forward": {"output": [{**TENSOR, "dtype": name}]}})
+    (call,) = opened(tmp_path).operations()
+    assert call.outputs[0].dtype is expected
+
+
 def test_keyword_arguments_and_plain_values_are_listed() -> None:
     calls = {call.name: call for call in open_dump(sample("zoo_stat") / "target").operations()}
     full = calls["Torch.full.0.forward"]
