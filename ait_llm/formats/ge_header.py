@@ -161,13 +161,10 @@ def _tensor(data: Buffer, pos: int, end: int, role: Literal["in", "out"], index:
                 shape += _dims(data, start, stop)
             elif number == original_at:
                 original_shape = (original_shape or ()) + _dims(data, start, stop)
-            elif number == 4:  # an embedded value of an input was met above
-                if role == "out":
-                    original = _original(data, start, stop)
-                elif stop > start:
-                    embedded = start, stop
-            elif number == embedded_at and stop > start:
-                embedded = start, stop
+            elif number == embedded_at:
+                embedded = (start, stop) if stop > start else None
+            elif number == 4:  # of an output; of an input it is the one above
+                original = _original(data, start, stop)
     return Described(
         role,
         index,
