@@ -127,7 +127,8 @@ class ApiValue:
     @property
     def is_tensor(self) -> bool:
         """True for tensors and arrays of numbers."""
-        return isinstance(self.array.get("shape"), list) and self.recorded_dtype[1:2] not in ("U", "S")
+        is_text = self.recorded_dtype[1:2] in ("U", "S")  # as of "<U1"
+        return isinstance(self.array.get("shape"), list) and not is_text
 
     def texts(self, root: Path) -> Array:
         """The values of an array of strings, which is no tensor.
@@ -345,7 +346,6 @@ def values_of(name: str, record: Any, data_folder: Path, json_file: Path) -> lis
 def dtype_named(name: str) -> DType:
     """The type that a capture calls ``torch.float16``, ``Float16`` or ``float16``."""
     plain = name.rpartition(".")[2].lower()
-    plain = {"float8_e8m0fnu": "float8_e8m0"}.get(plain, plain)
     for member in DType:
         if plain and member.torch_name == plain:
             return member
