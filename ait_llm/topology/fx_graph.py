@@ -42,7 +42,7 @@ def graph_from_fx(path: Path, data: dict[str, Any]) -> tuple[Graph, OperationTab
     for index, value in enumerate(data["nodes"]):
         reader.add(f"$.nodes[{index}]", value)
     number = data.get("graph")
-    name = f"graph_{number}" if isinstance(number, int) else path.parent.name or path.stem
+    name = f"graph_{number}" if isinstance(number, int) else path.stem
     root = Node(
         name=name,
         op_type=name,

@@ -10,6 +10,7 @@ from pathlib import Path
 from ait_llm.errors import UsageError
 from ait_llm.formats.opening import open_regular
 from ait_llm.topology.atb_json import graph_from_atb, load_json
+from ait_llm.topology.fx_code import read_fx_code
 from ait_llm.topology.fx_graph import FILE_NAME, graph_from_fx, is_fx_graph
 from ait_llm.topology.ge_files import GeGraphFile, read_ge_graph
 from ait_llm.topology.ge_topology import graph_from_ge
@@ -27,8 +28,8 @@ def read_topology(path: Path | str) -> Graph:
     """Read one graph file.
 
     Args:
-        path: a layer or model JSON of an ATB capture, the ``graph.json`` of an FX dump, or a GE
-            graph (``.txt``, ``.pbtxt``).
+        path: a layer or model JSON of an ATB capture, the ``graph.json`` of an FX dump, a GE graph
+            (``.txt``, ``.pbtxt``), or torchair's ``.py``, of which the FX graph is read.
 
     Raises:
         FormatError: the file cannot be read or is malformed; the reason names the place.
@@ -77,11 +78,12 @@ def _is_graph_file(path: Path) -> bool:
         return False
     if path.suffix == ".json":
         return path.name == FILE_NAME or path.parent.parent.name in _ATB_FOLDERS
-    known = GeGraphFile.parse(path.name)
-    return _GE_OWN.fullmatch(path.name) is not None or bool(known and path.suffix in _GE_SUFFIXES)
+    return bool(GeGraphFile.parse(path.name) or _GE_OWN.fullmatch(path.name))
 
 
 def _read(path: Path) -> tuple[Graph, OperationTable | None]:
+    if path.suffix == ".py":
+        return graph_from_fx(path, read_fx_code(path))
     if path.suffix in _GE_SUFFIXES and not _is_json(path):
         return graph_from_ge(read_ge_graph(path))
     data = load_json(path)

@@ -26,7 +26,7 @@ from ait_llm.topology import (
 pytest.importorskip("google.protobuf")
 
 TORCHAIR = Path(__file__).parents[1] / "data" / "torchair"
-RECORDED = sorted(TORCHAIR.glob("dynamo_*.xz"))
+RECORDED = sorted(TORCHAIR.glob("dynamo_*txt.xz"))
 
 # y = x.float(); topk(y * y, 3), by hand: one FX node becomes several operators
 TOPK = r"""

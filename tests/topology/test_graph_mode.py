@@ -26,7 +26,7 @@ from ait_llm.topology.sources import read_described
 
 DATA = Path(__file__).parents[1] / "data"
 FX = DATA / "topology" / "fx" / "graph.json"
-GRAPHS = sorted((DATA / "torchair").glob("dynamo_*.xz"))
+GRAPHS = sorted((DATA / "torchair").glob("dynamo_*txt.xz"))
 NO_OPERATION = {"Data", "Const", "NetOutput"}
 
 
@@ -221,6 +221,63 @@ def test_a_table_for_a_graph_that_needs_none_is_refused(fx: Path) -> None:
         topology_to_onnx(fx, shapes=1)
 
 
+@pytest.fixture
+def listing(tmp_path: Path) -> Path:
+    (source,) = (DATA / "torchair").glob("dynamo_original_graph_1_*.py.xz")
+    return unpacked(source, tmp_path)
+
+
+def test_fx_graph_in_torchairs_python_listing(listing: Path) -> None:
+    graph = read_topology(listing)
+    assert graph.producer == "fx"
+    assert [(node.name, node.op_type, node.inputs) for node in graph.root.children] == [
+        ("t", "aten.t.default", ("arg0_1",)),
+        ("addmm", "aten.addmm.default", ("arg1_1", "arg3_1", "t")),
+        ("relu", "aten.relu.default", ("addmm",)),
+        ("t_1", "aten.t.default", ("arg4_1",)),
+        ("addmm_1", "aten.addmm.default", ("arg5_1", "relu", "t_1")),
+        ("split", "aten.split.Tensor", ("addmm_1",)),
+        ("mul_10", "aten.mul.Tensor", ("split:0", "split:1")),
+        ("cat", "aten.cat.default", ("mul_10", "split:1")),
+        ("topk", "aten.topk.default", ("cat",)),
+    ]
+    assert graph.root.inputs == tuple(f"arg{number}_1" for number in range(6))
+    assert graph.root.children[-1].param["source"] == "/home/user/model.py:23"
+
+
+def test_fx_listing_becomes_a_valid_onnx_model_with_types(listing: Path) -> None:
+    model = checked(topology_to_onnx(listing))
+    assert [value.name for value in model.graph.output] == ["topk:0", "topk:1"]
+    values = {v.name: v.type.tensor_type for v in (*model.graph.value_info, *model.graph.output)}
+    assert [dim.dim_param or dim.dim_value for dim in values["split:1"].shape.dim] == ["s77", 2]
+    assert onnx.TensorProto.DataType.Name(values["topk:1"].elem_type) == "INT64"
+
+
+def test_names_that_are_no_nodes_are_not_read_from_a_listing(tmp_path: Path) -> None:
+    path = tmp_path / "dynamo_original_graph_20240320101112131415.py"
+    path.write_text(
+        "## FX Code: dim: torch.half[2]cpu = torch.ops.aten.neg.default(x: torch.half[2]cpu)\n"
+        "## FX Code: b: torch.float32[2, 2]npu:0 = torch.ops.aten.any.dim("
+        "n: \"Sym(s1)\", [dim, hidden], 'dim, x', None, dim=1, other=dim, dtype=torch.bool)\n"
+    )
+    graph = read_topology(path)
+    assert [node.inputs for node in graph.root.children] == [("x",), ("n", "dim", "dim")]
+    assert graph.root.inputs == ("x", "n")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("a = 1\n", "holds no line of FX code"), ("\n## FX Code: a b\n", "line 2 is not a node")],
+)
+def test_listing_without_readable_fx_code_is_refused(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    path = tmp_path / "graph.py"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=reason):
+        read_topology(path)
+
+
 def leaf(name: str, *inputs: str) -> Node:
     return Node(name, "op", None, None, inputs, (name,))
 
@@ -259,10 +316,11 @@ def test_graph_files_of_every_kind_are_found_and_links_are_not(tmp_path: Path) -
         "ait_dump/fx_tensors/worldsize1_global_rank0/graph_1/graph.json",
         "ait_dump/layer/42/Layer_0.json",
         "ge/dynamo_optimized_graph_1_rank_0_pid_1_ts_20261121091647917887.pbtxt",
+        "ge/dynamo_original_graph_20261121091647917887.py",
         "ge/dynamo_original_graph_20261121091647917887.txt",
         "ge/ge_proto_00000001_graph_1_Build.txt",
     ]
-    others = ["ge/dynamo_original_graph_20261121091647917887.py", "ge/run.json", "ge/notes.txt"]
+    others = ["ge/run.json", "ge/notes.txt", "ge/model.py"]
     for name in wanted + others:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
