@@ -10,9 +10,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from torchair_tree import changes, module
 
 from ait_llm.dump import torchair_dump
+from ait_llm.dumps import open_dump
 from ait_llm.errors import FormatError, MissingDependencyError, UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -312,3 +314,43 @@ def test_the_real_package_takes_the_configuration_and_passes_it_to_ge(
     assert Path(graph).parent == folder
     assert graph.endswith(".txt")
     assert refused == "UsageError"
+
+
+@pytest.mark.skipif(
+    f"torch_npu-{torch.__version__.partition('+')[0]}-" not in WHEEL,
+    reason="AIT_LLM_TORCH_NPU_WHEEL names no torch_npu wheel of this torch version",
+)
+def test_the_real_backend_writes_its_fx_dump_where_it_was_told(tmp_path: Path) -> None:
+    """torchair compiles and runs a model; what needs CANN is replaced by objects without effect."""
+    program = f"""
+        import sys, warnings
+        from pathlib import Path
+        from unittest.mock import MagicMock
+        import torch
+        sys.path.insert(0, {str(ROOT / "scripts")!r})
+        from record_torchair_options import unpack
+        sys.path.insert(0, str(unpack(Path({WHEEL!r}), Path({str(tmp_path / "wheel")!r}))))
+        warnings.simplefilter("ignore")
+        core = ("_torchair", "_abi_compat_ge_apis", "_npu_graph_executor", "_npu_utils")
+        npu = ("torch_npu", "torch_npu.npu", "torch_npu.utils", "torch_npu.utils._error_code")
+        for name in (*(f"torchair.core.{{part}}" for part in core), *npu):
+            sys.modules[name] = MagicMock(__path__=[], __spec__=None)
+        import torchair
+        from ait_llm.dump import torchair_dump
+        config = torchair_dump.get_fx_dump_config({str(tmp_path / "fx")!r})
+        config.experimental_config.pattern_fusion_pass = False  # it looks for operators of the NPU
+        backend = torchair.get_npu_backend(compiler_config=config)
+        model = torch.compile(torch.nn.Linear(4, 2), backend=backend)
+        with torch.no_grad():
+            print(model(torch.ones(3, 4)).shape)
+        print(config.debug.data_dump.path)
+    """
+    printed = subprocess.check_output(
+        [sys.executable, "-c", textwrap.dedent(program)], text=True, timeout=240, cwd=tmp_path
+    )
+    folder = Path(printed.splitlines()[-1])
+    assert folder.parent == tmp_path / "fx"
+    files = [path.name for path in folder.rglob("addmm-aten.addmm.default.OUTPUT.0.*.npy")]
+    assert len(files) == 1
+    operations = [operation.name for operation in open_dump(folder).operations()]
+    assert operations[-1] == "addmm"
