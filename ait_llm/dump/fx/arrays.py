@@ -100,10 +100,10 @@ def _of_tensor(tensor: Tensor) -> Array | str:
     if tensor.is_nested or tensor.is_quantized or tensor.layout is not torch.strided:
         return f"is a tensor of another layout ({tensor.layout})"
     try:
-        plain = tensor.detach().resolve_conj().resolve_neg()
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
         if plain.dtype not in _NUMPY_TYPES:
             plain = plain.to(torch.complex64 if plain.is_complex() else torch.float32)
-        array: Array = plain.cpu().numpy()
+        array: Array = plain.numpy()
     except (RuntimeError, TypeError, NotImplementedError) as error:
         return f"{tensor.dtype} cannot be converted: {str(error).splitlines()[0]}"
     return array

@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,12 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from ait_llm.dump.fx.arrays import Piece, argument_pieces, as_array, result_pieces
 from ait_llm.dump.fx.graph_file import FILE, describe_graph, is_dumped, target_of, write_graph
+from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.pytorch.writer import make_folder
+
+# Tensors from this size on are written once and linked; a smaller file costs no more than a link.
+_LINKED_BYTES = 16 << 10
 
 
 class GraphCapture:
@@ -38,6 +42,9 @@ class GraphCapture:
         self._module = module
         self._session = session
         self._phase = phase
+        self._plans = {
+            node: _Plan(node, session.options) for node in module.graph.nodes if is_dumped(node)
+        }
         self._steps = itertools.count()
         self._pid = -1
         self._folder: Path | None = None
@@ -51,7 +58,7 @@ class GraphCapture:
         capture = None
         if self._folder is not None and step in self._session.options.steps:
             capture = _StepCapture(self._folder / str(step), step, self._session)
-        return _Recording(self._module, capture).boxed_run(args)
+        return _Recording(self._module, self._plans, capture).boxed_run(args)
 
     def _claim(self) -> None:
         """A folder of our own, in this process; without one the graph runs and is not captured."""
@@ -65,6 +72,30 @@ class GraphCapture:
             reason = error.strerror or str(error)
             sys.stderr.write(f"ait: {path} of a compiled graph cannot be written: {reason}\n")
             self._session.not_written(path, reason)
+
+
+class _Plan:
+    """What is done with a node at each execution.
+
+    Attributes:
+        name, target: of the node.
+        selected: the filters want it.
+        writes: it may change a tensor in place: its schema says so, or it has none.
+    """
+
+    def __init__(self, node: Node, options: FxOptions) -> None:
+        self.name, self.target = node.name, target_of(node)
+        self.selected = options.selects(self.name, self.target)
+        if isinstance(node.target, torch._ops.OpOverload):
+            self.writes = bool(node.target._schema.is_mutable)
+        else:
+            read = (each.meta.get("val") for each in node.all_input_nodes)
+            self.writes = any(isinstance(value, Tensor) for value in read)
+
+    @property
+    def stem(self) -> str:
+        """How the names of its files begin."""
+        return f"{self.name}-{self.target}"
 
 
 @dataclass(slots=True)
@@ -91,29 +122,20 @@ class _StepCapture:
         # tensor, and its file gets a second name. Tensors die as they would without us.
         self._files: dict[int, tuple[weakref.ref[Tensor], str]] = {}
 
-    def wants(self, node: Node) -> bool:
-        """True for nodes that the filters select."""
-        return is_dumped(node) and self._options.selects(node.name, target_of(node))
-
-    def call(self, node: Node, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
-        """Run a node and save what it gets and returns."""
+    def call(self, plan: _Plan, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        """Run a node, and save what it gets and returns if it is wanted."""
         files = _NodeFiles()
-        stem = f"{node.name}-{target_of(node)}"
-        time = self._session.timestamp()
-        if self._options.inputs:
-            self._save(files, f"{stem}.INPUT", argument_pieces(args), time)
+        time = self._session.timestamp() if plan.selected else ""
+        if plan.selected and self._options.inputs:
+            self._save(files, f"{plan.stem}.INPUT", argument_pieces(args), time)
         result = run()
-        if _may_write(node):
+        if plan.writes:
             self._files.clear()
-        if self._options.outputs:
-            self._save(files, f"{stem}.OUTPUT", result_pieces(result), time)
-        self._record(node, files, stem)
+        if plan.selected and self._options.outputs:
+            self._save(files, f"{plan.stem}.OUTPUT", result_pieces(result), time)
+        if plan.selected:
+            self._record(plan, files)
         return result
-
-    def ran_unseen(self, node: Node) -> None:
-        """Account for a node that is not saved but may have changed tensors that were."""
-        if _may_write(node):
-            self._files.clear()
 
     def _save(self, files: _NodeFiles, stem: str, pieces: Iterator[Piece], time: str) -> None:
         for piece in pieces:
@@ -150,16 +172,16 @@ class _StepCapture:
             _remove(path)
             raise
         files.tensors += 1
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) and array.nbytes >= _LINKED_BYTES:
             self._files[id(value)] = (weakref.ref(value), path)
         return ""
 
-    def _record(self, node: Node, files: _NodeFiles, stem: str) -> None:
+    def _record(self, plan: _Plan, files: _NodeFiles) -> None:
         place = self._folder.relative_to(self._folder.parents[2])
         line: dict[str, Any] = {
-            "op": node.name,
-            "type": target_of(node),
-            "path": f"{place}/{stem}",
+            "op": plan.name,
+            "type": plan.target,
+            "path": f"{place}/{plan.stem}",
             "step": self._step,
             "state": "failed" if files.lost else "saved" if files.tensors else "empty",
             "tensors": files.tensors,
@@ -175,34 +197,27 @@ class _StepCapture:
 class _Recording(Interpreter):
     """Runs a graph as it is, and hands each node to a capture."""
 
-    def __init__(self, module: GraphModule, capture: _StepCapture | None) -> None:
+    def __init__(
+        self,
+        module: GraphModule,
+        plans: Mapping[Node, _Plan],
+        capture: _StepCapture | None,
+    ) -> None:
         super().__init__(module)
+        self._plans = plans
         self.extra_traceback = False  # exceptions are the program's, word by word
         self._capture = capture
-        self._node: Node | None = None
+        self._plan: _Plan | None = None
 
     def run_node(self, n: Node) -> Any:
-        self._node = n
+        self._plan = self._plans.get(n)
         return super().run_node(n)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        node, capture = self._node, self._capture
-        if node is None or capture is None:
+        plan, capture = self._plan, self._capture
+        if plan is None or capture is None:
             return target(*args, **kwargs)
-        if capture.wants(node):
-            return capture.call(node, args, lambda: target(*args, **kwargs))
-        result = target(*args, **kwargs)
-        capture.ran_unseen(node)
-        return result
-
-
-def _may_write(node: Node) -> bool:
-    """True for nodes that may change a tensor in place: by schema, or because they have none."""
-    if not is_dumped(node):
-        return False
-    if isinstance(node.target, torch._ops.OpOverload):
-        return bool(node.target._schema.is_mutable)
-    return any(isinstance(each.meta.get("val"), Tensor) for each in node.all_input_nodes)
+        return capture.call(plan, args, lambda: target(*args, **kwargs))
 
 
 def _link(source: str, path: str) -> bool:

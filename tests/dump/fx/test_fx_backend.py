@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ait_llm.dump import fx_backend
 from ait_llm.dump.fx import session
+from ait_llm.dump.fx.graph_capture import GraphCapture
 from ait_llm.dump.fx.session import sessions
 from ait_llm.dump.torch_ledger import read_torch_ledger
 from ait_llm.dump.torch_summary import torch_losses
@@ -225,9 +226,27 @@ def test_what_is_changed_in_place_is_saved_as_it_was_before(tmp_path: Path) -> N
     assert sorted(each.outputs[0].numpy().tolist() for each in copies) == [[1, 1], [2, 2]]
 
 
-def test_one_tensor_is_one_file_with_several_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("filters", [{}, {"nodes": ["sin", "cos"]}])
+def test_a_tensor_that_changes_within_the_graph_is_saved_anew(
+    tmp_path: Path, filters: dict[str, Any]
+) -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(torch.ops.aten.sin.default, (x,))
+    graph.call_function(torch.ops.aten.add_.Tensor, (x, 1.0))
+    graph.output((graph.call_function(torch.ops.aten.cos.default, (x,)),))
+    fx_backend.capture(tmp_path, **filters)
+    module = torch.fx.GraphModule(nn.Module(), graph)
+    captured = GraphCapture(module, sessions._open[tmp_path], "inference")
+    captured([torch.zeros(1 << 12)])  # large enough to be linked
+    found = {each.name: each for each in nodes(tmp_path)}
+    assert found["sin"].inputs[0].numpy().max() == 0
+    assert found["cos"].inputs[0].numpy().min() == 1
+
+
+def test_a_large_tensor_is_one_file_with_several_names(tmp_path: Path) -> None:
     with torch.no_grad():
-        run(lambda x: (x.sin().cos(),), fx_backend.capture(tmp_path), [torch.ones(4)])
+        run(lambda x: (x.sin().cos(),), fx_backend.capture(tmp_path), [torch.ones(1 << 12)])
     sin, cos = nodes(tmp_path)
     assert sin.outputs[0].path.samefile(cos.inputs[0].path)
     assert not cos.inputs[0].path.samefile(cos.outputs[0].path)
