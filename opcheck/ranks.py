@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ait_llm.dumps.model import Operation
@@ -11,6 +11,7 @@ from ait_llm.opcheck.cases import golden_of, inputs_of
 if TYPE_CHECKING:
     from ait_llm.opcheck.golden import Arithmetic, GoldenOp, Params, Result
 
+_SEND, _RECV = "SendOperation", "RecvOperation"
 # What calls of one group have in common.
 _GROUP = ("rankSize", "rankRoot", "commDomain", "backend", "allReduceType", "type")
 Key = tuple[int, str, str]
@@ -25,18 +26,53 @@ class Ranks:
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._calls: dict[Key, list[Operation]] = {}
+        self._messages: dict[str, list[Operation]] = {_SEND: [], _RECV: []}
         for operation in operations:
-            if not operation.is_graph:
-                golden = golden_of(operation.type)
-                if golden is not None and golden.compute_ranks is not None:
-                    self._calls.setdefault(_key(operation), []).append(operation)
+            if operation.is_graph:
+                continue
+            golden = golden_of(operation.type)
+            if operation.type in self._messages:
+                self._messages[operation.type].append(operation)
+            elif golden is not None and golden.compute_ranks is not None:
+                self._calls.setdefault(_key(operation), []).append(operation)
 
-    def group(self, operation: Operation) -> list[Operation]:
-        """The calls of every rank, in rank order.
+    def group(self, operation: Operation) -> list[Operation | None]:
+        """The calls of every rank, in rank order; None for a rank that does not take part.
 
         Raises:
             UnverifiableError: a rank's dump is not there, or two dumps claim the same rank.
         """
+        return self._message(operation) if operation.type == _RECV else self._all(operation)
+
+    def _message(self, received: Operation) -> list[Operation | None]:
+        """The k-th message that a rank receives from another is the k-th that this sends to it."""
+        from ait_llm.opcheck.golden import UnverifiableError
+
+        rank, source = _number(received, "rank", 0), _number(received, "srcRank", 1)
+        mine = [
+            call
+            for call in self._messages[_RECV]
+            if _place(call) == _place(received) and _number(call, "srcRank", 1) == source
+        ]
+        theirs = [
+            call
+            for call in self._messages[_SEND]
+            if call.step == received.step
+            and (_number(call, "rank", 0), _number(call, "destRank", 1)) == (source, rank)
+            and _group(call.params) == _group(received.params)
+        ]
+        number = next(index for index, call in enumerate(mine) if call.op_id == received.op_id)
+        size = _number(received, "rankSize", 0)
+        if len(theirs) != len(mine) or not 0 <= source < size or not 0 <= rank < size:
+            raise UnverifiableError(
+                f"rank {rank} receives {len(mine)} messages from rank {source}, and the dump has "
+                f"{len(theirs)} that it sends there; give the folder with every rank's dump"
+            )
+        calls: list[Operation | None] = [None] * size
+        calls[rank], calls[source] = received, theirs[number]
+        return calls
+
+    def _all(self, operation: Operation) -> list[Operation | None]:
         from ait_llm.opcheck.golden import UnverifiableError
 
         params = operation.params
@@ -68,7 +104,11 @@ def needs_ranks(golden: GoldenOp, params: Mapping[str, Any]) -> bool:
 
 
 def compute_group(
-    golden: GoldenOp, group: list[Operation], own: Operation, params: Params, arithmetic: Arithmetic
+    golden: GoldenOp,
+    group: Sequence[Operation | None],
+    own: Operation,
+    params: Params,
+    arithmetic: Arithmetic,
 ) -> Result:
     """What the call of one rank gives, from the inputs of all ranks.
 
@@ -78,15 +118,20 @@ def compute_group(
     import torch
 
     assert golden.compute_ranks is not None
-    place = next(rank for rank, call in enumerate(group) if _process(call) == _process(own))
-    given = [params if rank == place else call.params for rank, call in enumerate(group)]
+    place = next(rank for rank, call in enumerate(group) if call and _place(call) == _place(own))
+    inputs = [inputs_of(call) if call else [] for call in group]
+    given = [call.params if call else {} for call in group]
+    given[place] = params
     with torch.no_grad():
-        results = golden.compute_ranks([inputs_of(call) for call in group], given, arithmetic)
-    return results[place]
+        return golden.compute_ranks(inputs, given, arithmetic)[place]
 
 
-def _process(operation: Operation) -> tuple[int, int]:
-    return operation.device, operation.pid
+def _number(call: Operation, name: str, otherwise: int) -> int:
+    return int(call.params.get(name, otherwise))
+
+
+def _place(operation: Operation) -> tuple[int, int, int]:
+    return operation.device, operation.pid, operation.step
 
 
 def _key(operation: Operation) -> Key:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
+from ait_llm.hostatb.exchange import in_group
 from ait_llm.hostatb.faults import KernelCall
 from ait_llm.hostatb.injection import active_faults
 from ait_llm.hostatb.native_types import NativeTensor
@@ -54,7 +55,9 @@ class OperatorLeaf:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self.spec.plan(self.param, *key)
-        self._kernels = [(kernel, golden_ops.get(kernel.golden)) for kernel in plan.kernels]
+        self._kernels = [
+            (kernel, in_group(golden_ops.get(kernel.golden))) for kernel in plan.kernels
+        ]
         return plan
 
     def run(
