@@ -53,12 +53,14 @@ class DumpFiles:
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             os.close(self._file)
             raise UsageError(
                 f"{path}: another process writes this file; call set_dump_path and register_hook "
                 "in every process, and give register_hook the rank of each"
             ) from None
+        except OSError:
+            pass  # a file system without locks
         os.ftruncate(self._file, 0)
         self._has_arrays = False
         _remove_arrays(self.folder)
@@ -78,15 +80,20 @@ class DumpFiles:
         self._has_arrays = True
 
     def line(self, fields: Sequence[Any]) -> int:
-        """Append a line; where the file ends after it.
+        """Append a line, all of it or nothing; where the file ends after it.
 
         Raises:
             OSError: it cannot be written.
         """
         data = (json.dumps(fields) + "\n").encode()
-        while data:
-            data = data[os.write(self._file, data) :]
-        return os.lseek(self._file, 0, os.SEEK_END)
+        start = self.end
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError:
+            os.ftruncate(self._file, start)  # half a line would spoil the one behind it
+            raise
+        return self.end
 
     @property
     def end(self) -> int:

@@ -32,6 +32,8 @@ MARK = 1  # the step mark of lines that did not overflow
 class AnyFunction:
     """Every function of the list is looked at: numbers count calls inside a scope and outside."""
 
+    opens_later = False  # calls whose backward calls may be wanted are begun as others are
+
     def wants_function(self, prefix: str, name: str) -> bool:
         """True."""
         return True

@@ -6,7 +6,7 @@ import atexit
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class _Session:
     rank: int = 0
     capture: Capture | None = None
     recording: PtdbgRecording | OverflowRecording | KernelRecording | None = None
-    files: DumpFiles | None = None
+    files: dict[Path, DumpFiles] = field(default_factory=dict)
     gradients: tuple[Path, ...] = ()
 
 
@@ -162,9 +162,10 @@ def unregister_hook() -> None:
         capture.close()
     if _session.recording is not None:
         _session.recording.active = False
-    if _session.files is not None:
-        _session.files.close()
-    _session.recording = _session.files = _session.place = None
+    for files in _session.files.values():
+        files.close()
+    _session.files = {}
+    _session.recording = _session.place = None
     _session.gradients = ()
 
 
@@ -261,14 +262,14 @@ def _turn(recording: PtdbgRecording, switch: Switch) -> None:
             "dump_config='./dump.json')"
         )
     assert _session.place is not None
+    files = None
     if switch.on:
         prefix = STACK_PREFIX if switch.mode == "api_stack" else ""
         path = _session.place.of_rank(_session.rank) / f"{prefix}{_session.place.stem}.pkl"
-        if _session.files is None or _session.files.path != path:
-            if _session.files is not None:
-                _session.files.close()
-            _session.files = DumpFiles(path, arrays=switch.tensors)
-    recording.turn(switch, _session.files if switch.on else None)
+        files = _session.files.get(path)
+        if files is None:
+            files = _session.files[path] = DumpFiles(path, arrays=switch.tensors)
+    recording.turn(switch, files)
 
 
 def _rank_of(model: nn.Module) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from ait_llm import open_dump
+from ait_llm.dump.ptdbg.files import DumpFiles
 from ait_llm.errors import UsageError
 from ait_llm.ptdbg import (
     acc_cmp_dump,
@@ -285,6 +287,36 @@ def test_the_rank_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         set_dump_switch("ON")
         unregister_hook()
         assert (tmp_path / "ptdbg_dump_v2.0" / f"rank{expected}" / "a.pkl").exists()
+
+
+def test_windows_of_several_modes_keep_their_files(tmp_path: Path) -> None:
+    set_dump_path(tmp_path / "a.pkl")
+    register_hook(nn.ReLU(), acc_cmp_dump)
+    for mode in ("all", "api_stack", "all"):
+        set_dump_switch("ON", mode=mode)
+        torch.relu(torch.ones(2))
+        set_dump_switch("OFF")
+    folder = tmp_path / "ptdbg_dump_v2.0" / "rank0"
+    assert calls(folder) == ["Torch_relu_0_forward", "Torch_relu_2_forward"]
+    assert calls(folder, "api_stack_a.pkl")[0] == "Torch_relu_1_forward"
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = DumpFiles(tmp_path / "a.pkl")
+    files.line(["first"])
+    write = os.write
+
+    def half(file: int, data: bytes) -> int:
+        if len(data) < 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[: len(data) - 4])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", half)
+        with pytest.raises(OSError, match="No space left"):
+            files.line(["second"])
+    files.line(["third"])
+    assert list(lines(tmp_path / "a.pkl")) == ["first", "third"]
 
 
 def test_a_second_dump_needs_its_own_path(tmp_path: Path) -> None:
