@@ -230,11 +230,11 @@ def test_what_is_changed_in_place_is_saved_as_it_was_before(tmp_path: Path) -> N
 def test_a_tensor_that_changes_within_the_graph_is_saved_anew(
     tmp_path: Path, filters: dict[str, Any]
 ) -> None:
-    graph = torch.fx.Graph()
+    aten, graph = torch.ops.aten, torch.fx.Graph()
     x = graph.placeholder("x")
-    graph.call_function(torch.ops.aten.sin.default, (x,))
-    graph.call_function(torch.ops.aten.add_.Tensor, (x, 1.0))
-    graph.output((graph.call_function(torch.ops.aten.cos.default, (x,)),))
+    graph.create_node("call_function", aten.sin.default, (x,), name="sin")
+    graph.create_node("call_function", aten.add_.Tensor, (x, 1.0), name="add_")
+    graph.output((graph.create_node("call_function", aten.cos.default, (x,), name="cos"),))
     fx_backend.capture(tmp_path, **filters)
     module = torch.fx.GraphModule(nn.Module(), graph)
     captured = GraphCapture(module, sessions._open[tmp_path], "inference")
