@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -495,3 +496,40 @@ def test_no_bytes_end_in_another_error(
     path.write_bytes(start + data)
     with contextlib.suppress(FormatError):
         list(read_members(path, ("data",)))
+
+
+WORDS = st.sampled_from(
+    ["type", "class_type", "tensor", "dtype", "shape", "Max", "value", "data_name", "torch.Tensor"]
+)
+ODD = st.recursive(
+    st.none() | st.integers(-2, 3) | WORDS | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
+    max_leaves=10,
+)
+SECTIONS = st.sampled_from(["input_args", "input_kwargs", "input", "parameters", "output", "x"])
+
+
+@given(
+    name=st.sampled_from(["Torch.a.0.forward", "Module.m.M.parameters_grad.0", "x.0.debug", "y"]),
+    record=ODD | st.dictionaries(SECTIONS, ODD, max_size=4),
+    construct=st.dictionaries(st.sampled_from("ab"), ODD | st.sampled_from("ab")),
+    stack=ODD,
+)
+@settings(max_examples=80, deadline=None)
+def test_no_record_ends_in_another_error(
+    tmp_path_factory: pytest.TempPathFactory, name: str, record: Any, construct: Any, stack: Any
+) -> None:
+    with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as folder:
+        write(Path(folder), {name: record}, construct=construct, stack={"0": stack})
+        with contextlib.suppress(FormatError):
+            for row in describe(opened(Path(folder)), tensors=True):
+                assert row.type is not None
+        for call in opened(Path(folder)).operations():
+            for part in ("stack", "scope", "params", "phases", "tensors", "level"):
+                with contextlib.suppress(FormatError):
+                    getattr(call, part)
+            with contextlib.suppress(FormatError):
+                for value in call.values:
+                    _ = value.item, value.value, value.md5, value.requires_grad
+                for tensor in call.tensors:
+                    _ = tensor.dtype, tensor.statistics, tensor.has_data, tensor.path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import pickle
@@ -10,6 +11,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ait_llm import open_dump
 from ait_llm.core import DType
@@ -177,3 +180,24 @@ def test_listing_shows_calls(folder: Path) -> None:
     rows = list(describe(opened(folder), tensors=True))
     assert (rows[0].name, rows[0].type) == ("Tensor_permute_1_forward", "permute")
     assert rows[2].note == "no data"
+
+
+ODD = st.recursive(
+    st.none() | st.integers(-2, 3) | st.sampled_from(["torch.float16", "<class 'int'>", "Nan"]),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(fields=st.lists(ODD, max_size=6), part=st.sampled_from(["input.0", "output", "stack_info"]))
+@settings(max_examples=80, deadline=None)
+def test_no_line_ends_in_another_error(
+    tmp_path_factory: pytest.TempPathFactory, fields: list[object], part: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "odd.pkl"
+    path.write_text(json.dumps([f"Torch_a_0_forward_{part}", *fields]) + "\n")
+    with contextlib.suppress(FormatError):
+        for call in opened(path).operations():
+            _ = call.stack, call.params, call.phases
+            for tensor in call.tensors:
+                _ = tensor.dtype, tensor.shape, tensor.statistics, tensor.md5
