@@ -10,6 +10,7 @@ from ait_llm.cli.main import GROUP, LazyGroup
 
 _COMMANDS = {
     "compare": "ait_llm.cli.compare:compare",
+    "convert": "ait_llm.cli.convert:convert",
     "doctor": "ait_llm.cli.doctor:doctor",
     "dump": "ait_llm.cli.dump:dump",
     "merge-result": "ait_llm.cli.merge_result:merge_result",

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from ait_llm.core import DType
 
 # Name, and the type whose values the bytes are; UNDEFINED where there is none.
-_TYPES: tuple[tuple[str, DType], ...] = (
+GE_TYPES: tuple[tuple[str, DType], ...] = (
     ("undefined", DType.UNDEFINED),
     ("float", DType.FLOAT32),
     ("float16", DType.FLOAT16),
@@ -145,19 +145,19 @@ GE_NZ_FORMATS = frozenset(
 
 def ge_type(code: int) -> DType:
     """The type whose values the bytes are; UNDEFINED for one without values or without a name."""
-    return _TYPES[code][1] if 0 <= code < len(_TYPES) else DType.UNDEFINED
+    return GE_TYPES[code][1] if 0 <= code < len(GE_TYPES) else DType.UNDEFINED
 
 
 def ge_type_name(code: int) -> str:
     """Name of an element type; ``undefined(99)`` for a code without a name."""
-    return _TYPES[code][0] if 0 <= code < len(_TYPES) else f"undefined({code})"
+    return GE_TYPES[code][0] if 0 <= code < len(GE_TYPES) else f"undefined({code})"
 
 
 def ge_type_of(name: str) -> DType:
     """The type of that name, in any spelling that GE prints: ``DT_FLOAT16``, ``float16``."""
     wanted = name.strip().lower().removeprefix("dt_")
     wanted = {"float32": "float", "bfloat16": "bf16", "float64": "double"}.get(wanted, wanted)
-    return next((dtype for known, dtype in _TYPES if known == wanted), DType.UNDEFINED)
+    return next((dtype for known, dtype in GE_TYPES if known == wanted), DType.UNDEFINED)
 
 
 def ge_format_name(code: int) -> str:

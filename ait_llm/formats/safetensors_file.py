@@ -44,6 +44,7 @@ _DTYPES = MappingProxyType(
         "F4": DType.FLOAT4_E2M1,
     }
 )
+SAFETENSORS_NAMES = MappingProxyType({dtype: name for name, dtype in _DTYPES.items()})
 
 
 @dataclass(frozen=True, slots=True)

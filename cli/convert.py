@@ -1,0 +1,90 @@
+"""``ait llm convert``: tensor files from one format to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ait_llm.cli.params import absolute_path, allow_skip_option
+from ait_llm.cli.progress import ProgressLine
+from ait_llm.convert import convert_files
+from ait_llm.formats.save import SAVE_FORMATS
+
+_TOLD = 10
+
+
+@click.command()
+@click.argument("source", callback=absolute_path, metavar="PATH")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Folder to write to; the tree of a source folder is kept.",
+)
+@click.option(
+    "--to",
+    "format_name",
+    required=True,
+    type=click.Choice(list(SAVE_FORMATS)),
+    help="Format to write.",
+)
+@click.option("--name", metavar="TENSOR", help="Only the tensor of that name.  [default: all]")
+@click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
+@click.option("-j", "--jobs", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
+@allow_skip_option
+@click.pass_context
+def convert(
+    ctx: click.Context,
+    /,
+    source: Path,
+    output: Path,
+    format_name: str,
+    name: str | None,
+    overwrite: bool,
+    jobs: int,
+    allow_skip: bool,
+) -> None:
+    """Convert a tensor file, or every one below a folder, to another format.
+
+    \b
+    ait llm convert out/ait_dump/tensors -o plain --to npy
+    ait llm convert Add.Add_2.3.7.1732533825146000 -o plain --to pt
+
+    Reads ATB .bin, .npy, .pt, .pth, .safetensors and dump files of the graph engine. Layouts of a
+    device become row-major; a type that the format does not know is widened, no value changes.
+    Exits with 3 if a file could not be converted.
+    """
+    with ProgressLine() as progress:
+        done = 0
+
+        def count(_path: Path) -> None:
+            nonlocal done
+            done += 1
+            progress.show(f"{done} files")
+
+        result = convert_files(
+            source,
+            output,
+            format_name,
+            name=name,
+            overwrite=overwrite,
+            jobs=jobs,
+            on_file=count,
+        )
+    click.echo(f"{result.tensors} tensors in {len(result.files)} files below {output}")
+    _tell("widened", result.widened)
+    _tell("not converted", result.problems)
+    if result.others:
+        click.echo(f"  {result.others} files hold no tensors")
+    incomplete = bool(result.problems) or not result.files
+    ctx.exit(3 if incomplete and not allow_skip else 0)
+
+
+def _tell(what: str, texts: list[str]) -> None:
+    for text in texts[:_TOLD]:
+        click.echo(f"  {what}: {text}")
+    if len(texts) > _TOLD:
+        click.echo(f"  {what}: and {len(texts) - _TOLD} more")
