@@ -47,7 +47,7 @@ class FxDump:
         owners: dict[tuple[int, int], Ledger | None] = {
             self._owner(unit): None for unit in self._place.units
         }
-        owners |= {(self._rank(each), each.header.get("pid", 0)): each for each in self._ledgers}
+        owners |= {(_rank(each), _pid(each)): each for each in self._ledgers}
         return tuple(
             Process(
                 rank,
@@ -106,15 +106,10 @@ class FxDump:
         """Process by the folder of a graph, as the ledgers say."""
         found = {}
         for ledger in self._ledgers:
-            pid = ledger.header.get("pid", 0)
+            pid = _pid(ledger)
             for entry in ledger.entries():
                 found["/".join(entry.path.split("/")[:2])] = pid
         return found
-
-    def _rank(self, ledger: Ledger) -> int:
-        options = ledger.header.get("options")
-        rank = options.get("rank") if isinstance(options, dict) else None
-        return rank if isinstance(rank, int) else 0
 
     def _owner(self, unit: FxUnit) -> tuple[int, int]:
         """Rank and process id."""
@@ -191,6 +186,17 @@ class FxDump:
                 launch=launches.get(node),
             )
             calls[node] += 1
+
+
+def _rank(ledger: Ledger) -> int:
+    options = ledger.header.get("options")
+    rank = options.get("rank") if isinstance(options, dict) else None
+    return rank if isinstance(rank, int) else 0
+
+
+def _pid(ledger: Ledger) -> int:
+    pid = ledger.header.get("pid")
+    return pid if isinstance(pid, int) else 0
 
 
 _File = tuple[bool, int, int, str]  # is a result, argument, element or -1, path

@@ -143,8 +143,8 @@ def _folders(
         if not below:
             yield ()
         return
-    for name in subfolders(folder):
-        if tree[0].fullmatch(name) and (not below or below[0] == name):
+    for name in below[:1] or subfolders(folder):
+        if tree[0].fullmatch(name):
             for rest in _folders(folder / name, tree[1:], below[1:]):
                 yield (name, *rest)
 
@@ -188,7 +188,8 @@ def _unit(root: Path, names: Sequence[str]) -> tuple[FxUnit, str]:
 
 def _ordered(root: Path, found: Sequence[tuple[FxUnit, str]]) -> tuple[FxUnit, ...]:
     # Numbered over the whole tree, so that a part of it has the same numbers.
-    times = sorted({name for tree in _TREES[2:] for name in _modules(root, tree)})
+    trees = _TREES[2:] if any(name for _, name in found) else ()
+    times = sorted({name for tree in trees for name in _modules(root, tree)})
     units = [
         FxUnit(each.folder, each.rank, times.index(name) + 1, each.step, each.step_directory)
         if name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -195,6 +196,29 @@ def test_a_damaged_graph_file_is_one_sentence(tmp_path: Path, text: str) -> None
     (tmp_path / "graph_1" / "graph.json").write_text(text)
     with pytest.raises(FormatError, match="is not the description of a graph"):
         list(open_fx(tmp_path).operations())
+
+
+def test_folders_beside_the_one_that_was_given_are_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_add(tmp_path / "graph_1" / "0")
+    write_add(tmp_path / "graph_1" / "1", time=TIME + 1)
+    listed: list[Path] = []
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: listed.append(Path(path)) or real(path))
+    assert units(tmp_path / "graph_1" / "1") == [(0, 1, 1, 1)]
+    assert set(listed) == {tmp_path / "graph_1" / "1"}
+
+
+@pytest.mark.parametrize("header", ['"pid":[1]', '"pid":"x","options":{"rank":[]}', '"options":7'])
+def test_strange_ledgers_do_not_hide_the_nodes(tmp_path: Path, header: str) -> None:
+    write_add(tmp_path / "ait_dump" / "fx_tensors" / "graph_1" / "0")
+    ledger = tmp_path / "ait_dump" / "ledger" / "fx_1.jsonl"
+    ledger.parent.mkdir()
+    ledger.write_text(f'{{"kind":"header","schema":1,"producer":"fx",{header}}}\n')
+    dump = open_fx(tmp_path)
+    assert [each.name for each in dump.operations()] == ["add"]
+    assert [process.state for process in dump.processes] == ["unfinished"]
 
 
 def test_a_link_out_of_the_dump_is_not_followed(tmp_path: Path) -> None:
