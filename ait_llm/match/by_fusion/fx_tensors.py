@@ -157,8 +157,11 @@ class FxTensors:
         return found
 
     def equals(self, located: Located) -> Iterator[Located]:
-        """Other tensors of the same content: what other nodes read or handed on of a result."""
-        mark = self.contents.get(key_of(*located))
+        """Other tensors of the same content: what other nodes read or handed on of a result.
+
+        Equal numbers among the arguments of nodes have nothing to do with each other.
+        """
+        mark = None if is_number(located[1]) else self.contents.get(key_of(*located))
         for each in self.by_content.get(mark, ()) if mark is not None else ():
             if each != located:
                 yield each

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Set
 from functools import cached_property
 
 from ait_llm.core import DType, TensorRecord
+from ait_llm.dumps.ge_names import OVERFLOW_TYPE
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import FormatError
+from ait_llm.match.by_fusion.constants import number_of
 from ait_llm.match.by_fusion.decoding import Decoded
 from ait_llm.match.by_fusion.fusion import Fusion
 from ait_llm.match.by_fusion.fx_tensors import (
@@ -18,8 +20,9 @@ from ait_llm.match.by_fusion.fx_tensors import (
     is_view,
     shape_of,
 )
-from ait_llm.match.by_fusion.graph import TensorId
+from ait_llm.match.by_fusion.graph import CONSTANTS, TensorId
 from ait_llm.match.by_fusion.graph_inputs import GraphInput, find_graph_inputs
+from ait_llm.match.by_fusion.groups import Slot
 from ait_llm.match.by_fusion.identity import Found, Identity
 from ait_llm.match.by_fusion.rounding import coarsest, roundings
 from ait_llm.match.model import SELF_CHECK, Match, Run, SideName, Source, Unmatched
@@ -27,6 +30,7 @@ from ait_llm.match.operators import Key, Placed, key_of, placed
 from ait_llm.match.views import Reorder, Reshape
 
 RULE = "by_fusion"
+_CONSTANT = 0.9  # of a constant: an operator and its node may have other numbers besides
 _UNSURE = 0.6  # of a match whose operator may be read in two ways
 # What hands on the values that it gets.
 _PASSING = frozenset({"TransData", "Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -64,7 +68,7 @@ class GeFxMatching:
     def _operator(
         self, fusion: Fusion, each: Placed, decoded: Decoded
     ) -> Iterator[Match | Unmatched]:
-        if getattr(each.operation, "is_overflow_debug", False):
+        if each.operation.type == OVERFLOW_TYPE:
             for tensor in each.tensors:
                 reason = "is what the device reports of overflows, no operator of the model"
                 yield each.unmatched(self._ge_side, tensor, reason)
@@ -73,7 +77,10 @@ class GeFxMatching:
         for tensor in each.operation.inputs:
             slot = decoded.inputs[tensor.index]
             meaning = slot.tensor if slot is not None else None
-            answers.append(self._answer(fusion, each, decoded, tensor, meaning))
+            answer = self._answer(fusion, each, decoded, tensor, meaning)
+            if isinstance(answer, Unmatched) and slot is not None:
+                answer = self._constant(fusion, each, decoded, tensor, slot) or answer
+            answers.append(answer)
         checked: TensorRecord | None = None
         for tensor in each.operation.outputs:
             meaning = decoded.outputs[tensor.index]
@@ -105,6 +112,21 @@ class GeFxMatching:
         if isinstance(found, str):
             return each.unmatched(self._ge_side, tensor, found)
         return self._match(fusion, each, decoded, tensor, meaning, found)
+
+    def _constant(
+        self, fusion: Fusion, each: Placed, decoded: Decoded, tensor: Tensor, slot: Slot
+    ) -> Match | None:
+        """A constant with the number that the FX node was given for it."""
+        if fusion.graph.type_of(slot.tensor) not in CONSTANTS:
+            return None
+        located = number_of(fusion.graph, self._fx, each, decoded, slot)
+        if located is None:
+            return None
+        shape = shape_of(tensor)
+        views = (Reshape(shape),) if shape is not None and shape_of(located[1]) != shape else ()
+        why = f"constant that {located[0].operation.name} was given"
+        found = Found(located, views, "constant", _CONSTANT, why)
+        return self._match(fusion, each, decoded, tensor, slot.tensor, found)
 
     def _match(
         self,

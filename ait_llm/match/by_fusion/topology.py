@@ -25,7 +25,9 @@ def topology_of(operations: Sequence[Operation], fusion: Fusion) -> Graph:
     """The graph of one execution; tensors are called after the operator that computes them."""
     naming = _Naming(operations, fusion)
     nodes = [naming.node(place) for place in range(len(operations))]
-    root = Node("", "", None, "", (), (), (), tuple(nodes))
+    graph = fusion.graph
+    name = graph.graph.name or ("" if graph.number is None else f"graph_{graph.number}")
+    root = Node(name, "", None, "", (), (), (), tuple(nodes))
     return Graph("model", root, source=fusion.graph.graph.source)
 
 

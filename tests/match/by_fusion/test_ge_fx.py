@@ -19,6 +19,7 @@ from ait_llm.dumps import open_dump
 from ait_llm.match.by_fusion.pairing import pair_compiled
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
+from ait_llm.match.saved_mapping import write_mapping
 
 Items = list["Match | Unmatched"]
 
@@ -105,7 +106,7 @@ def test_what_has_no_partner_says_why(found: dict[str, Items]) -> None:
         item.reason for item in found["fused"] if isinstance(item, Unmatched) if item.side == "mine"
     )
     assert reasons == {
-        "is a constant of the graph": 244,
+        "is a constant of the graph": 78,
         "the graph names no FX tensor for this Pack": 20,
         "the graph names no FX tensor for this Cast": 20,
     }
@@ -138,13 +139,37 @@ def test_the_operators_of_a_fused_graph(pair: tuple[CompiledRun, CompiledRun]) -
         "MulCast_1 intensor1": ("_to_copy outtensor0", "exact"),
         "MulCast_1 outtensor0": ("mul_5 outtensor0", "fused"),
         "TopKV2 intensor0": ("mul_5 outtensor0", "exact"),
+        "TopKV2 intensor1": ("topk intensor1", "constant"),
         "TopKV2 outtensor0": ("topk outtensor0", "exact"),
         "TopKV2 outtensor1": ("topk outtensor1", "via cast"),
         "Cast_2 intensor0": ("topk outtensor1", "via cast"),
         "Cast_2 outtensor0": ("topk outtensor1", "exact"),
     }
+    assert report.exit_code() == 0
+
+
+def test_a_whole_number_of_another_value_is_no_counterpart(
+    pair: tuple[CompiledRun, CompiledRun],
+) -> None:
+    golden, mine = pair
+    mine.ge(request(), changed={"k": np.int64([4])})
+    report = compare(golden.root, mine.root)
     assert _of(report, "TopKV2 intensor1").reason == "is a constant of the graph"
-    assert not report.counts[Verdict.FAIL] + report.counts[Verdict.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("constant", "verdict"),
+    [(1e-5, Verdict.FAIL), (1e-6, Verdict.PASS), (1e6, Verdict.SKIPPED), (-1e-6, Verdict.SKIPPED)],
+)
+def test_the_only_real_number_of_operator_and_node(
+    pair: tuple[CompiledRun, CompiledRun], constant: float, verdict: Verdict
+) -> None:
+    golden, mine = pair
+    [file] = golden.root.rglob("topk-*.INPUT.1.*")
+    np.save(file, np.float64(1e-6))
+    mine.ge(request(), changed={"k": np.float32([constant])})
+    report = compare(golden.root, mine.root)
+    assert _of(report, "TopKV2 intensor1").verdict is verdict
 
 
 def test_a_product_without_a_name_is_found_by_its_cast(
@@ -255,6 +280,48 @@ def test_a_graph_file_of_another_run_is_told_with_its_share(
     mine.ge(request())
     problems = [problem.text for problem in compare(golden.root, mine.root).problems]
     assert any("explains 67% of the operators" in text for text in problems)
+
+
+def test_what_the_device_reports_of_overflows_is_no_operator(
+    pair: tuple[CompiledRun, CompiledRun],
+) -> None:
+    golden, mine = pair
+    folder = mine.ge(request())
+    name = "Opdebug.Node_OpDebug.9.6.1732533825000009"
+    write_file(folder / name, [], [of(np.float32([1]), FLOAT)])
+    report = compare(golden.root, mine.root)
+    reason = _of(report, "Node_OpDebug outtensor0").reason
+    assert reason == "is what the device reports of overflows, no operator of the model"
+    assert not report.problems
+
+
+def test_a_fault_of_one_rank_is_told_with_its_rank(golden: CompiledRun, mine: CompiledRun) -> None:
+    for rank in (0, 1):
+        golden.fx(request(rank), rank=rank)
+        cast = mine.values(request(rank))["cast"] * np.float32(1 + 0.08 * rank)
+        mine.ge(request(rank), rank=rank, device=rank, changed={"cast": cast})
+        mine.graph(rank=rank)
+    report = compare(golden.root, mine.root)
+    [origin] = report.origins
+    assert (origin.op, origin.device) == ("MulCast_1", 1)
+    assert origin.index is not None
+    assert report.comparisons[origin.index].record.rank == 1
+    assert {item.record.rank for item in report.with_verdict(Verdict.PASS)} == {0, 1}
+
+
+def test_a_saved_mapping_serves_again(
+    pair: tuple[CompiledRun, CompiledRun], tmp_path: Path
+) -> None:
+    golden, mine = pair
+    mine.ge(request())
+    saved = tmp_path / "mapping.json"
+    first = compare(golden.root, mine.root, on_matches=lambda found: write_mapping(saved, found))
+    second = compare(golden.root, mine.root, mapping=saved)
+    assert _links(first).keys() == _links(second).keys()
+    assert second.counts[Verdict.PASS] == first.counts[Verdict.PASS]
+    assert {item.rule for item in second.with_verdict(Verdict.PASS)} == {"saved_mapping"}
+    pairs = json.loads(saved.read_text())["pairs"]
+    assert {tuple(pair["models"]) for pair in pairs} == {("", "graph_1")}
 
 
 def test_roles_may_be_swapped(golden: CompiledRun, mine: CompiledRun) -> None:
