@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ait_llm import ptdbg
-from ait_llm.dump.api.api_list import combined_apis
+from ait_llm.formats.api_list import combined_apis
 
 _TESTS = Path(__file__).resolve().parents[1]
 _PAGE = (_TESTS.parent / "docs" / "migrating.md").read_text("utf-8")

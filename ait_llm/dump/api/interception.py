@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ait_llm.dump.api.api_list import PREFIXES
+from ait_llm.formats.api_list import PREFIXES
 
 
 class Api(NamedTuple):

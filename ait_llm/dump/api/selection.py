@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ait_llm.dump.api.api_list import risk_names
 from ait_llm.dump.api.settings import ApiSettings
+from ait_llm.formats.api_list import risk_names
 
 _RISKY_PREFIXES = ("Distributed", "NPU", "MindSpeed")
 _PATTERN = re.compile(r"name-regex\((.*)\)")

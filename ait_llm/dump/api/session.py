@@ -12,7 +12,6 @@ from typing import Any
 from torch import nn
 
 from ait_llm.dump.api import folders
-from ait_llm.dump.api.api_list import combined_apis
 from ait_llm.dump.api.capture import Capture
 from ait_llm.dump.api.interception import Interception, Receiver
 from ait_llm.dump.api.modules import ModuleWatch
@@ -22,6 +21,7 @@ from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.api.settings import ApiSettings
 from ait_llm.dump.api.variables import save_variable
 from ait_llm.errors import UsageError
+from ait_llm.formats.api_list import combined_apis
 
 _log = logging.getLogger(__name__)
 Models = nn.Module | Sequence[nn.Module] | None

@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import nn
 
-from ait_llm.dump.api.api_list import combined_apis
 from ait_llm.dump.api.capture import Capture
 from ait_llm.dump.api.folders import rank as distributed_rank
 from ait_llm.dump.api.interception import Interception, Receiver
@@ -30,6 +29,7 @@ from ait_llm.dump.ptdbg.settings import (
     checked_switch,
 )
 from ait_llm.errors import UsageError
+from ait_llm.formats.api_list import combined_apis
 
 _log = logging.getLogger(__name__)
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK")
