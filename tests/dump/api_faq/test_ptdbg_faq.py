@@ -5,6 +5,7 @@ What has no test here is answered in docs/migrating.md.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -135,19 +136,13 @@ def test_error_2_every_rank_has_its_folder_and_its_file(tmp_path: Path) -> None:
 
 
 def test_error_2_two_processes_that_were_given_one_rank_are_told(tmp_path: Path) -> None:
-    begin(tmp_path)
-    program = (
-        "import sys, torch; from ait_llm.ptdbg import *; set_dump_path(sys.argv[1]);"
-        "register_hook(torch.nn.ReLU(), acc_cmp_dump); set_dump_switch('ON')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "a.pkl")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "another process writes this file" in done.stderr
-    assert "give register_hook the rank of each" in done.stderr
+    """A process holds the lock of the file that it writes."""
+    path = begin(tmp_path) / "a.pkl"
+    unregister_hook()
+    with path.open() as held_by_another:
+        fcntl.flock(held_by_another, fcntl.LOCK_EX)
+        with pytest.raises(UsageError, match=r"another process writes this file.* rank of each"):
+            begin(tmp_path)
 
 
 def test_error_4_the_overflow_flag_cannot_be_cleared(monkeypatch: pytest.MonkeyPatch) -> None:

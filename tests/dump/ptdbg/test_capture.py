@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from ait_llm import open_dump
+from ait_llm.dump.api import PrecisionDebugger
 from ait_llm.dump.ptdbg.files import DumpFiles
 from ait_llm.errors import UsageError
 from ait_llm.ptdbg import (
@@ -324,3 +326,29 @@ def test_a_second_dump_needs_its_own_path(tmp_path: Path) -> None:
     register_hook(nn.ReLU(), acc_cmp_dump)
     with pytest.raises(UsageError, match="set_dump_path comes before register_hook, and once"):
         set_dump_path(tmp_path / "b.pkl")
+
+
+def test_values_are_those_of_precision_debugger(model: Small, tmp_path: Path) -> None:
+    """The same program under the other interface, item by item."""
+    folder = run(model, tmp_path / "a.pkl")
+    debugger = PrecisionDebugger(dump_path=f"{tmp_path}/api", task="tensor")
+    try:
+        debugger.start()
+        model(torch.linspace(-1, 1, 12).reshape(3, 4)).backward()
+        debugger.stop()
+        debugger.step()
+    finally:
+        PrecisionDebugger._reset()
+    expected = {
+        re.sub(r"^(\w+)\.(\w+)\.(\d+)\.(\w+)\.", r"\1_\2_\3_\4_", tensor.item): tensor
+        for call in open_dump(tmp_path / "api").operations()
+        for tensor in call.tensors
+    }
+    found = {path.stem: np.load(path) for path in (folder / "a").iterdir()}
+    shared = 0
+    for item, values in found.items():
+        other = expected.get(item) or expected.get(f"{item}.0")
+        if other is not None:  # not what the other one leaves out as of low risk
+            assert np.array_equal(values, other.numpy())
+            shared += 1
+    assert shared > len(found) / 2
