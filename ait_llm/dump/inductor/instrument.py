@@ -67,7 +67,9 @@ def instrumentation(wrapper: Wrapper, table: KernelTable) -> list[tuple[int, str
 
 def _outside(inputs: Sequence[Stored], names: Sequence[str]) -> str:
     """Inputs of the program that a launch reads, as far as the statement names them."""
-    found = dict.fromkeys(each.variable for each in inputs if each.variable in names)
+    found = dict.fromkeys(
+        each.variable for each in inputs if each.outside and each.variable in names
+    )
     return "{" + ", ".join(f"{name!r}: {name}" for name in found) + "}"
 
 

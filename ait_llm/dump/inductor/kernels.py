@@ -40,6 +40,7 @@ class Stored:
         eager: node of the eager graph whose value it is, empty if unknown.
         node: the same in Inductor's graph.
         dtype: element type, such as ``bfloat16``; empty if unknown.
+        outside: it is an argument of the program.
         covers: operators of the eager graph that can be seen only through this buffer.
     """
 
@@ -49,6 +50,7 @@ class Stored:
     eager: str = ""
     node: str = ""
     dtype: str = ""
+    outside: bool = False
     covers: tuple[str, ...] = ()
 
 
@@ -247,7 +249,7 @@ class _Table:
         mine = [each for each in self._order if self._written.get(each.name) == number]
         groups = {each.group for each in mine}
         members = [each for each in self._order if each.group in groups and each.group >= 0]
-        own = {each.name for each in members}
+        own = {each.name for each in (*members, *mine)}
         reads = dict.fromkeys(name for each in members for name in each.reads)
         launch.inputs = [self._input(name) for name in reads if name not in own]
         fused = _fused(members, {each.node for each in launch.inputs})
@@ -286,7 +288,9 @@ class _Table:
         if found is not None:
             return self._stored(found)
         node = self._inputs.get(name)
-        return Stored(name, name) if node is None else self._of_node(name, name, node)
+        if node is None:
+            return Stored(name, name)
+        return replace(self._of_node(name, name, node), outside=True)
 
 
 @dataclass(slots=True)
