@@ -3,10 +3,14 @@
     python scripts/bench/torch_capture.py --peer-python /path/to/venv/bin/python
 
 A Llama-shaped model (hidden 512, 8 layers, sequence 256, batch 2) runs one forward pass at a time,
-without and with capture. For our capture the time includes waiting for the background writer, so
-that all files are there when the clock stops. msprobe writes within the calls and is timed with its
-``start``, ``stop`` and ``step``. Every measurement is a process of its own; the tools take turns.
-Both write to the same file system. Numbers are medians.
+without and with capture. The levels ``modules``, ``operators`` and ``both`` are those of
+``register_hook``; ``L0``, ``L1`` and ``mix`` are our ``PrecisionDebugger``, which runs the very
+program that the peer runs. For ``register_hook`` the time includes waiting for the background
+writer, so that all files are there when the clock stops. msprobe writes within the calls and is
+timed with its ``start``, ``stop`` and ``step``, and so is our class of the same interface. Every
+measurement is a process of its own; the tools take turns. Both write to the same file system.
+Numbers are medians. On a machine that does other work too, ``--clock cpu`` counts the CPU seconds
+of the process, all its threads together, and not the time that passed.
 """
 
 from __future__ import annotations
@@ -30,7 +34,14 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("torch_capture_step.py")
 PEER = "mindstudio-probe==26.2.*"
 # Our level, and the peer's level that records the same kind of calls.
-LEVELS = {"modules": ("L0",), "operators": ("L1",), "both": ("mix",)}
+LEVELS = {
+    "modules": ("L0",),
+    "operators": ("L1",),
+    "both": ("mix",),
+    "L0": ("L0",),
+    "L1": ("L1",),
+    "mix": ("mix",),
+}
 MODULE_STATISTICS_TARGET = 1.15
 ADDED_TARGET = 0.5
 
@@ -99,7 +110,9 @@ def make_peer(folder: Path) -> Path:
     return python
 
 
-def run(case: Case, python: Path, folder: Path, steps: int, threads: int) -> dict[str, Any]:
+def run(
+    case: Case, python: Path, folder: Path, steps: int, threads: int, clock: str
+) -> dict[str, Any]:
     """Measure one case in a process of its own."""
     output = Path(tempfile.mkdtemp(dir=folder, prefix=f"{case.tool}-"))
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
@@ -107,7 +120,12 @@ def run(case: Case, python: Path, folder: Path, steps: int, threads: int) -> dic
         paths = [str(ROOT), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     command = [str(python), str(WORKER), "--output", str(output)]
-    for name, value in {**asdict(case), "steps": steps, "threads": threads}.items():
+    for name, value in {
+        **asdict(case),
+        "steps": steps,
+        "threads": threads,
+        "clock": clock,
+    }.items():
         command += [f"--{name}", str(value)]
     try:
         done = subprocess.run(
@@ -187,6 +205,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3, help="processes for each case")
     parser.add_argument("--steps", type=int, default=5, help="timed steps in each process")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--kinds", nargs="+", default=["data", "statistics"])
     parser.add_argument("--levels", nargs="+", choices=list(LEVELS), default=list(LEVELS))
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
@@ -199,23 +218,33 @@ def main() -> None:
         tools = {"ait": Path(sys.executable)}
         if not arguments.no_peer:
             tools["msprobe"] = arguments.peer_python or make_peer(folder / "peer")
-        cases = [
-            Case(tool, kind, level, dtype)
-            for dtype in arguments.dtypes
-            for kind in arguments.kinds
-            for ours in arguments.levels
-            for tool, levels in (("ait", (ours,)), ("msprobe", LEVELS[ours]))
-            if tool in tools
-            for level in levels
-        ]
+        # A level of the peer is measured once, however many of ours are beside it.
+        cases = list(
+            dict.fromkeys(
+                Case(tool, kind, level, dtype)
+                for dtype in arguments.dtypes
+                for kind in arguments.kinds
+                for ours in arguments.levels
+                for tool, levels in (("ait", (ours,)), ("msprobe", LEVELS[ours]))
+                if tool in tools
+                for level in levels
+            )
+        )
         facts = machine()
         touch_memory(folder, 6 << 30)
         results: dict[Case, list[dict[str, Any]]] = {case: [] for case in cases}
         for repetition in range(arguments.repetitions):
             for case in cases:
                 print(f"{repetition + 1}/{arguments.repetitions} {case}", file=sys.stderr)
-                steps = arguments.steps
-                results[case].append(run(case, tools[case.tool], folder, steps, arguments.threads))
+                found = run(
+                    case,
+                    tools[case.tool],
+                    folder,
+                    arguments.steps,
+                    arguments.threads,
+                    arguments.clock,
+                )
+                results[case].append(found)
         facts["load after"] = os.getloadavg()
     costs = {case: combine(found) for case, found in results.items()}
     rows = [

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from llama_shape import LlamaShape
@@ -20,15 +21,19 @@ from llama_shape import LlamaShape
 Step = Callable[[], None]
 
 
-def measure(step: Step, warm_up: int, times: int) -> list[float]:
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+DEBUGGER_LEVELS = ("L0", "L1", "mix")
+
+
+def measure(step: Step, warm_up: int, times: int, clock: Callable[[], float]) -> list[float]:
     """Seconds of each call after the first ``warm_up`` ones."""
     for _ in range(warm_up):
         step()
     seconds = []
     for _ in range(times):
-        begin = time.perf_counter()
+        begin = clock()
         step()
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(clock() - begin)
     return seconds
 
 
@@ -58,6 +63,20 @@ def peer(model: torch.nn.Module, step: Step, kind: str, level: str, output: Path
     """A step with msprobe, which writes tensors within the call and its tables in ``stop``."""
     from msprobe.pytorch import PrecisionDebugger
 
+    return debugged(PrecisionDebugger, model, step, kind, level, output)
+
+
+def our_debugger(model: torch.nn.Module, step: Step, kind: str, level: str, output: Path) -> Step:
+    """The same program with our class of that name; only the import differs."""
+    from ait_llm.dump.api import PrecisionDebugger
+
+    return debugged(PrecisionDebugger, model, step, kind, level, output)
+
+
+def debugged(
+    debugger_class: Any, model: torch.nn.Module, step: Step, kind: str, level: str, output: Path
+) -> Step:
+    """A step between ``start`` and the end of ``step``, when all files are written."""
     task = "tensor" if kind == "data" else "statistics"
     config = output / "config.json"
     everything = {"scope": [], "list": [], "data_mode": ["all"]}
@@ -71,7 +90,7 @@ def peer(model: torch.nn.Module, step: Step, kind: str, level: str, output: Path
         "statistics": {**everything, "summary_mode": "statistics"},
     }
     config.write_text(json.dumps(settings))
-    debugger = PrecisionDebugger(config_path=str(config))
+    debugger = debugger_class(config_path=str(config))
 
     def captured() -> None:
         debugger.start(model)
@@ -93,6 +112,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--clock", choices=tuple(CLOCKS), required=True)
     arguments = parser.parse_args()
 
     torch.manual_seed(0)
@@ -104,10 +124,12 @@ def main() -> None:
         with torch.no_grad():
             model(ids)
 
-    without = measure(step, 3, arguments.steps)
+    without = measure(step, 3, arguments.steps, CLOCKS[arguments.clock])
     tool = ours if arguments.tool == "ait" else peer
+    if tool is ours and arguments.level in DEBUGGER_LEVELS:
+        tool = our_debugger
     captured = tool(model, step, arguments.kind, arguments.level, arguments.output)
-    with_capture = measure(captured, 2, arguments.steps)
+    with_capture = measure(captured, 2, arguments.steps, CLOCKS[arguments.clock])
     sizes = [
         (Path(folder) / name).lstat().st_size
         for folder, _, names in os.walk(arguments.output)
