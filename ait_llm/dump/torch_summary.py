@@ -183,7 +183,7 @@ def nothing_captured(
         compiled = any(entry.facts.get("compiled") for entry in reports if entry.event == "end")
         hint = (
             "its calls run inside a function that torch.compile compiled, where nothing is seen: "
-            "dump with TORCHDYNAMO_DISABLE=1 in the environment"
+            "dump with TORCHDYNAMO_DISABLE=1 in the environment, or the graphs with --type fx"
             if compiled
             else "it works with functions instead of modules, or only with single modules such as "
             "a Linear; wrap it in a torch.nn.Module"
