@@ -96,6 +96,8 @@ def check(
         True
     """
     import_optional("torch", "computing golden operators")
+    from ait_llm.opcheck.golden.products import shared_products
+
     load_entry_points()
     judge_by = standards.get(standard)
     params = dict(params or {})
@@ -118,7 +120,8 @@ def check(
         golden_op = _rounded_like(known, produced)
     own_params = dict(params if golden_params is None else golden_params)
     try:
-        judged = judge(golden_op, given, own_params, produced, judge_by, base, metrics=metrics)
+        with shared_products(given):
+            judged = judge(golden_op, given, own_params, produced, judge_by, base, metrics=metrics)
     except (AitError, *REFUSALS) as error:
         reason = f"golden {known.name} cannot be computed: {first_line(error)}"
         item = replace(base, verdict=failure_verdict(error), reason=reason)
