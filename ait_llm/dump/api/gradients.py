@@ -63,7 +63,8 @@ class ModuleGradients:
         for index in found:
             seen[index] = args[index].view_as(args[index]) if self._viewed else args[index]
             self._views.append(seen[index])
-        self._leaving = [None] * len(args)
+        # As msprobe has it, arguments without a gradient do not count.
+        self._leaving = [None] * len(found)
         self._places = found
         views = self._views
         if len(views) == 1:
@@ -115,8 +116,7 @@ class ModuleGradients:
         self._record()
 
     def _left(self, grads: Sequence[Tensor | None]) -> None:
-        for index, grad in zip(self._places, grads, strict=True):
-            self._leaving[index] = grad
+        self._leaving = list(grads)
         for index, place in self._passed.items():
             # The module returned what it got: both gradients are that of one tensor.
             if self._arriving[index] is None:
