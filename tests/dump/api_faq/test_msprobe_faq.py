@@ -20,6 +20,7 @@ from torch import nn, relu
 from torch.nn import functional
 
 from ait_llm import open_dump
+from ait_llm.compare.api.functions import compare
 from ait_llm.dump.api import PrecisionDebugger
 from ait_llm.dumps.api_records import ApiCall
 from ait_llm.errors import UsageError
@@ -239,6 +240,20 @@ def test_3_3_3_is_a_suffix_such_as_1_0_normal(captured: Captured) -> None:
     calls = captured(lambda: lstm(torch.ones(1, 1, 2)), task="tensor")
     names = {tensor.data_name for tensor in calls["VF.lstm.0.forward"].inputs}
     assert {"VF.lstm.0.forward.input.1.0.pt", "VF.lstm.0.forward.input.1.1.pt"} <= names
+
+
+def test_3_3_4_the_current_file_contains_stack_information(
+    captured: Captured, tmp_path: Path
+) -> None:
+    """Stacks are shown where they are, whatever stack_mode says."""
+    (call,) = captured(lambda: torch.mul(A, B)).values()
+    paths = {"npu_json_path": str(call.path), "bench_json_path": str(call.path)}
+    for stack_mode in (True, False):
+        outcome = compare(paths, tmp_path / f"out{stack_mode}", stack_mode=stack_mode)
+        (table,) = (file for file in outcome.pairs[0].files if file.suffix == ".csv")
+        header, *rows = table.read_text().splitlines()
+        assert "NPU_Stack_Info" in header
+        assert any("test_msprobe_faq.py" in row for row in rows)
 
 
 def test_3_3_5_name_torch_npu_is_not_defined(captured: Captured) -> None:

@@ -104,12 +104,11 @@ TWO_RANKS = textwrap.dedent(
     """
     import os, sys, torch
     import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
     from ait_llm.ptdbg import *
     seed_all()
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store",
                             rank=int(sys.argv[2]), world_size=2)
-    model = DistributedDataParallel(torch.nn.Linear(2, 2))
+    model = torch.nn.Linear(2, 2)
     set_dump_path(f"{sys.argv[1]}/dump/a.pkl")
     register_hook(model, acc_cmp_dump)
     set_dump_switch("ON")
