@@ -165,6 +165,14 @@ class PtdbgCall:
         return f"{self.parsed.prefix}.{self.parsed.api}" if self.parsed.prefix else self.name
 
     @property
+    def record_name(self) -> str:
+        """The name that newer captures give to the same call: ``Tensor.permute.1.forward``."""
+        parsed = self.parsed
+        if not parsed.prefix:
+            return self.name
+        return f"{parsed.prefix}.{parsed.api}.{parsed.call}.{parsed.direction}"
+
+    @property
     def call(self) -> int:
         """Which call of this function, from 0."""
         return self.parsed.call

@@ -40,7 +40,8 @@ def _by_name(run: Run) -> dict[str, Calls]:
     """Calls of each module by their number, or by their order where the dump counts none."""
     found: dict[str, Calls] = defaultdict(dict)
     for each in placed(run):
-        calls = found[each.operation.name]
+        operation = each.operation
+        calls = found[getattr(operation, "record_name", operation.name)]
         number = getattr(each.operation, "call", len(calls))
         calls[len(calls) if number in calls else number] = each
     return found
