@@ -56,6 +56,14 @@ def shape_of(tensor: Tensor) -> tuple[int, ...] | None:
         return None
 
 
+def same_kind(first: Tensor, second: Tensor) -> bool:
+    """True for two tensors of floats or two of integers."""
+    try:
+        return first.dtype.is_floating == second.dtype.is_floating
+    except FormatError:
+        return False
+
+
 def is_number(tensor: Tensor) -> bool:
     """True for an argument that the program wrote as a number or a list of whole numbers."""
     shape = shape_of(tensor)

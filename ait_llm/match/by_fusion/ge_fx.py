@@ -8,7 +8,6 @@ from functools import cached_property
 from ait_llm.core import DType, TensorRecord
 from ait_llm.dumps.ge_names import OVERFLOW_TYPE
 from ait_llm.dumps.model import Tensor
-from ait_llm.errors import FormatError
 from ait_llm.match.by_fusion.constants import number_of
 from ait_llm.match.by_fusion.decoding import Decoded
 from ait_llm.match.by_fusion.fusion import Fusion
@@ -18,6 +17,7 @@ from ait_llm.match.by_fusion.fx_tensors import (
     elements,
     is_number,
     is_view,
+    same_kind,
     shape_of,
 )
 from ait_llm.match.by_fusion.graph import CONSTANTS, TensorId
@@ -195,7 +195,7 @@ class GeFxMatching:
         if self._ge_side == "golden" or not single or not types <= _PASSING:
             return None
         source = next((tensor for tensor in each.operation.inputs if tensor.index == 0), None)
-        if source is None or not _could_be_equal(source, output):
+        if source is None or not same_kind(source, output) or elements(source) != elements(output):
             return None
         shape = shape_of(output)
         views = (Reshape(shape),) if shape is not None and shape_of(source) != shape else ()
@@ -282,12 +282,3 @@ class GeFxMatching:
         assert self._fusion is not None
         exact = {tensor for tensor, found in self._graph_inputs.items() if found.identical}
         return roundings(self._operations, self._fusion, exact)
-
-
-def _could_be_equal(first: Tensor, second: Tensor) -> bool:
-    """True for two tensors of as many elements, both floats or both integers."""
-    try:
-        kinds = first.dtype.is_floating, second.dtype.is_floating
-    except FormatError:
-        return False
-    return kinds[0] == kinds[1] and elements(first) == elements(second)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from ait_llm.core import DType
 from ait_llm.match.by_fusion.decoding import Decoded
 from ait_llm.match.by_fusion.fusion import Fusion
-from ait_llm.match.by_fusion.fx_tensors import Located, elements, shape_of
+from ait_llm.match.by_fusion.fx_tensors import Located, elements, same_kind, shape_of
 from ait_llm.match.by_fusion.graph import TensorId
 from ait_llm.match.by_fusion.groups import Slot
-from ait_llm.match.by_fusion.rounding import roundings
+from ait_llm.match.by_fusion.rounding import coarsest, roundings
 from ait_llm.match.by_fusion.topology import source_of
 from ait_llm.match.model import Match, Run, Unmatched
 from ait_llm.match.operators import Key, Placed, key_of, placed
 from ait_llm.match.views import Reshape
 
 RULE = "by_fusion"
-_CERTAIN, _BY_PRODUCER = 1.0, 0.95
+_CERTAIN, _BY_PRODUCER, _BY_CAST = 1.0, 0.95, 0.9
 
 
 class GeGeMatching:
@@ -97,9 +98,26 @@ class GeGeMatching:
                 if tensor.role == "out":
                     confidence = _CERTAIN
             if found is None:
-                yield mine.unmatched("mine", tensor, self._why_not(meaning))
+                yield from self._by_cast(fusion, (mine, tensor), decoded, meaning)
                 continue
             yield from self._match(found, (mine, tensor), confidence, why, decoded, meaning)
+
+    def _by_cast(
+        self, fusion: Fusion, mine: Located, decoded: Decoded, meaning: TensorId
+    ) -> Iterator[Match | Unmatched]:
+        """A tensor inside of golden's fused operator, by the cast of it that comes out there."""
+        for reader in fusion.graph.consumers(meaning):
+            cast = (reader.name, 0)
+            golden = self._golden_tensors.get(cast)
+            if reader.type != "Cast" or golden is None or not same_kind(golden[1], mine[1]):
+                continue
+            rounded = coarsest(self._roundings.get(meaning), self._roundings.get(cast))
+            for each in self._match(golden, mine, _BY_CAST, f"as {cast[0]}", decoded, meaning):
+                if isinstance(each, Match):
+                    each = replace(each, relation="via cast", rounded_to=rounded)
+                yield each
+            return
+        yield mine[0].unmatched("mine", mine[1], self._why_not(meaning))
 
     def _match(
         self,
