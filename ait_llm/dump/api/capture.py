@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ait_llm.dump.api.collectives import PREFIX, WorkWatch, results
 from ait_llm.dump.api.compiled import EagerWatch
 from ait_llm.dump.api.dispatcher import DispatcherMode
 from ait_llm.dump.api.interception import Api, Interception
@@ -78,6 +79,7 @@ class Capture:
         self._modes = Modes(self._interception.mode, operators)
         self._threads = ThreadWatch(self._modes)
         self._eager = EagerWatch()
+        self._works = WorkWatch()
         self.recording: Recording | None = None
 
     def open(self, recording: Recording) -> None:
@@ -87,10 +89,12 @@ class Capture:
         self._modes.enter()
         self._threads.install()
         self._eager.install()
+        self._works.install()
 
     def close(self) -> None:
         """End recording and put everything back."""
         self.recording = None
+        self._works.remove()
         self._eager.remove()
         self._threads.remove()
         self._modes.leave()
@@ -130,6 +134,9 @@ class Capture:
             if output is NotImplemented:
                 recording.drop(call)
                 return output
+            if found.prefix == PREFIX:
+                self._end_collective(recording, found, call, results(args, kwargs), output)
+                return output
             with torch._C.DisableTorchFunction():
                 recording.end(call, output, found)
                 if recording.settings.backward and torch.is_grad_enabled():
@@ -137,6 +144,26 @@ class Capture:
             return output
         finally:
             here.busy = False
+
+    def _end_collective(
+        self, recording: Recording, found: Api, call: Call, values: tuple[Any, ...], output: Any
+    ) -> None:
+        """Record what a collective brought, when it is there."""
+
+        def end() -> None:
+            if self.recording is recording:
+                busy, local.busy = local.busy, True
+                try:
+                    with torch._C.DisableTorchFunction():
+                        recording.end(call, values, found)
+                finally:
+                    local.busy = busy
+
+        works = self._works.works(output)
+        if works:
+            self._works.when_done(works, end)
+        else:
+            end()
 
     def _watch_backward(
         self,

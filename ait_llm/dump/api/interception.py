@@ -83,7 +83,7 @@ class Interception:
         self.apis = apis
         self._receive = receive
         self._swaps: list[BodySwap] = []
-        self._attributes: list[_Attribute] = []
+        self._attributes: list[Attribute] = []
         self.table: dict[int, Api] = {}
         self._kept: list[Any] = []  # ids in the table stay those of these
         self._seen: set[int] = set()
@@ -94,7 +94,7 @@ class Interception:
             if name not in apis.get("tensor", ()):
                 function = getattr(torch.Tensor, name)
                 self._attributes.append(
-                    _Attribute(torch.Tensor, name, _replacement(receive, None, function))
+                    Attribute(torch.Tensor, name, _replacement(receive, None, function))
                 )
         for owner, name, prefix in extra:
             self._add(owner, name, api(prefix, name), custom=True)
@@ -123,7 +123,7 @@ class Interception:
         if isinstance(inner, FunctionType):
             if owner is torch.Tensor and _has_other_name(inner, self._methods):
                 self._attributes.append(
-                    _Attribute(torch.Tensor, last, _replacement(self._receive, found, function))
+                    Attribute(torch.Tensor, last, _replacement(self._receive, found, function))
                 )
             elif id(inner) not in self._seen and not inner.__code__.co_flags & _UNUSUAL:
                 self._seen.add(id(inner))
@@ -132,13 +132,13 @@ class Interception:
         if owner is torch.Tensor:
             if last.startswith("__") and last not in _SEEN_AS_THEY_ARE:
                 self._attributes.append(
-                    _Attribute(torch.Tensor, last, _replacement(self._receive, found, function))
+                    Attribute(torch.Tensor, last, _replacement(self._receive, found, function))
                 )
                 return
         elif custom and not _is_overridable(function):
             holder = _attribute(owner, name.rpartition(".")[0]) if "." in name else owner
             self._attributes.append(
-                _Attribute(holder, last, _replacement(self._receive, found, function))
+                Attribute(holder, last, _replacement(self._receive, found, function))
             )
             return
         if id(function) not in self.table:
@@ -147,7 +147,7 @@ class Interception:
         elif owner is torch and self.table[id(function)] != found and "." not in name:
             # F.conv2d and torch.conv2d are one object: only the way to it tells them apart.
             self._attributes.append(
-                _Attribute(torch, name, _replacement(self._receive, found, function))
+                Attribute(torch, name, _replacement(self._receive, found, function))
             )
 
 
@@ -267,8 +267,14 @@ def _replacement(receive: Receiver, found: Api | None, function: Any) -> Callabl
     return call
 
 
-class _Attribute:
-    """An attribute that has another value for the while."""
+class Attribute:
+    """An attribute that has another value for the while.
+
+    Args:
+        owner: whose attribute it is.
+        name: of the attribute.
+        value: that it has from :meth:`install` to :meth:`remove`.
+    """
 
     def __init__(self, owner: Any, name: str, value: Any) -> None:
         self._owner = owner
@@ -278,9 +284,11 @@ class _Attribute:
         self._original = vars(owner).get(name)
 
     def install(self) -> None:
+        """Set the value."""
         setattr(self._owner, self._name, self._value)
 
     def remove(self) -> None:
+        """Put the original value back."""
         if vars(self._owner).get(self._name) is not self._value:
             return  # somebody else changed it meanwhile
         if self._own:
