@@ -59,6 +59,11 @@ class _Kernels:
         self._compiled = placed(compiled)
         self._nodes: dict[str, list[Placed]] = defaultdict(list)
         self._values: dict[NodeValue, _Place] = {}
+        # Where the other side is compiled as well: what several kernels have, what it stores, and
+        # what it keeps inside.
+        self._again: dict[NodeValue, list[_Place]] = defaultdict(list)
+        self._stored: dict[str, list[_Place]] = defaultdict(list)
+        self._inside_kernels: set[str] = set()
         self._waiting: dict[str, list[tuple[SideName, TensorRecord]]] = defaultdict(list)
         for each in placed(other):
             self._note(each)
@@ -78,12 +83,15 @@ class _Kernels:
                 place = NodeValue(each.operation.name, tensor.role, _number(tensor))
                 self._values.setdefault(place, _Place(each, tensor))
             return
-        for tensor in each.operation.outputs:
+        for tensor in each.tensors:
             buffer = _buffer(launch, tensor)
-            if buffer is not None and buffer.value is not None:
-                self._values.setdefault(buffer.value, _Place(each, tensor))
-                for name in (buffer.value.node, *buffer.covers):
-                    self._nodes[name].append(each)
+            if buffer is not None and (value := _own_value(buffer, tensor)) is not None:
+                first = self._values.setdefault(value, _Place(each, tensor))
+                if first.tensor is not tensor:
+                    self._again[value].append(_Place(each, tensor))
+                self._inside_kernels.update(buffer.covers)
+                if value.role == "out":
+                    self._stored[value.node].append(_Place(each, tensor))
 
     def _of_launch(self, each: Placed, launch: KernelLaunch) -> Iterator[Match | Unmatched]:
         # What only kernels know, and what was looked at where it was stored.
@@ -93,8 +101,8 @@ class _Kernels:
         matches: list[Match] = []
         for tensor in each.tensors:
             buffer = _buffer(launch, tensor)
-            value = buffer.value if buffer is not None else None
-            if buffer is None or value is None or (tensor.role == "in" and value.role == "out"):
+            value = _own_value(buffer, tensor) if buffer is not None else None
+            if buffer is None or value is None:
                 unpaired.append((self._side, each.source(tensor).record))
                 continue
             partner = self._values.get(value)
@@ -103,7 +111,7 @@ class _Kernels:
                 continue
             for found in self._pair(each, tensor, partner, _reason(launch, value, buffer)):
                 if isinstance(found, Match):
-                    matches.append(replace(found, uses=self._inside(buffer, partner)))
+                    matches.append(replace(found, uses=self._inside(value, buffer, partner)))
                 else:
                     yield found
         through = next((one for one in matches if self._of_compiled(one).role == "out"), None)
@@ -121,22 +129,26 @@ class _Kernels:
         yield from finding.match(*((there, here) if self._side == "mine" else (here, there)))
 
     def _inside(
-        self, buffer: KernelBuffer, partner: _Place
+        self, value: NodeValue, buffer: KernelBuffer, partner: _Place
     ) -> tuple[tuple[SideName, TensorRecord], ...]:
         """Tensors of the other side that are looked at through a buffer.
 
         What the node itself read, what else it returned, and all of the nodes that were computed
         on the way to it.
         """
-        found: list[tuple[SideName, TensorRecord]] = []
-        operations = [partner.placed, *(one for name in buffer.covers for one in self._nodes[name])]
-        for each in operations:
-            if _launch(each.operation) is not None:
-                continue
+        found: list[_Place] = []
+        for each in (partner.placed, *(one for name in buffer.covers for one in self._nodes[name])):
+            launch = _launch(each.operation)
             for tensor in each.tensors:
+                if launch is not None:
+                    stored = _buffer(launch, tensor)
+                    if stored is not None and _own_value(stored, tensor) is not None:
+                        continue  # has a partner of its own, or none
                 if each is not partner.placed or tensor is not partner.tensor:
-                    found.append((self._other_side, each.source(tensor).record))
-        return tuple(found)
+                    found.append(_Place(each, tensor))
+        found += [one for name in buffer.covers for one in self._stored[name]]
+        found += self._again[value]
+        return tuple((self._other_side, one.placed.source(one.tensor).record) for one in found)
 
     def _of_compiled(self, match: Match) -> TensorRecord:
         return (match.mine if self._side == "mine" else match.golden).record
@@ -144,6 +156,8 @@ class _Kernels:
     def _absent(self, value: NodeValue) -> str:
         word = "output" if value.role == "out" else "input"
         whose = "the golden dump" if self._side == "mine" else "my dump"
+        if value.role == "out" and value.node in self._inside_kernels:
+            return f"node {value.node} lies inside of a kernel in {whose}"
         return f"{whose} has no {word} {value.index} of node {value.node}"
 
 
@@ -172,6 +186,15 @@ def _number(tensor: Tensor) -> int:
     """Position as the dump counts it: elements of lists share that of their list."""
     argument = getattr(tensor, "argument", tensor.index)
     return int(argument)
+
+
+def _own_value(buffer: KernelBuffer, tensor: Tensor) -> NodeValue | None:
+    """The value that a tensor is compared as.
+
+    None for what only kernels know, and for what was looked at where it was stored.
+    """
+    value = buffer.value
+    return None if value is not None and tensor.role == "in" and value.role == "out" else value
 
 
 def _buffer(launch: KernelLaunch, tensor: Tensor) -> KernelBuffer | None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.inductor.decompositions import DecompositionTrace
 from ait_llm.dump.inductor.instrument import watched_codegen
 from ait_llm.dump.inductor.kernels import KernelTable, Stored, kernel_table
-from ait_llm.dump.inductor.recorder import GraphRecorder
+from ait_llm.dump.inductor.recorder import GraphRecorder, lost_graph
 from ait_llm.dump.inductor.values import EagerGraph, ValueMap, map_values
 from ait_llm.dump.inductor.wrapper import Wrapper
 from ait_llm.dumps.fx_kernels import KERNELS_FILE, KERNELS_SCHEMA
@@ -78,7 +79,8 @@ def compile_watched(
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
     from torch._inductor.decomposition import select_decomp_table
 
-    watch = _Watch(session, _eager_graph(module, example_inputs))
+    watch = _Watch(session)
+    watch.trace_eager(module, example_inputs)
     patches = {**config_patches, **_PATCHES}
     with config.patch(patches):
         theirs: Any = config.joint_custom_pre_pass
@@ -94,7 +96,10 @@ def compile_watched(
         if settings.get("is_backward"):
             return compile_fx_inner(graph, inputs, **settings)
         watch.follow(graph)
-        with watched_codegen(lambda lowered, text: watch.table(lowered, text, number, folder)):
+        with watched_codegen(
+            lambda lowered, text: watch.table(lowered, text, number, folder),
+            lambda error: watch.lost(folder, error),
+        ):
             return compile_fx_inner(graph, inputs, **settings)
 
     # The cache of AOT graphs would hand out programs of earlier compilations.
@@ -141,16 +146,38 @@ def _eager_graph(module: GraphModule, example_inputs: Sequence[Any]) -> EagerGra
 class _Watch:
     """One compilation."""
 
-    def __init__(self, session: FxSession, eager: EagerGraph) -> None:
+    def __init__(self, session: FxSession) -> None:
         self.decompositions = DecompositionTrace()
         self._session = session
-        self._eager = eager
-        self._values = ValueMap(eager)
+        self._eager = EagerGraph(GraphModule({}, Graph()))
+        self._values = ValueMap(self._eager)
         self._followed: list[GraphModule] = []
+
+    def trace_eager(self, module: GraphModule, example_inputs: Sequence[Any]) -> None:
+        """Trace the graph that kernels are held against."""
+        try:
+            self._eager = _eager_graph(module, example_inputs)
+        except Exception as error:  # noqa: BLE001  Inductor may well compile it
+            self.give_up("kernels cannot be matched with nodes", error)
+
+    def lost(self, folder: Path, error: Exception) -> None:
+        """Say that nothing of a graph is captured, and why."""
+        reason = f"its program cannot be watched: {_words(error)}"
+        sys.stderr.write(f"ait: {folder.name} is not captured, {reason}\n")
+        self._session.record(lost_graph(folder, 0, reason))
+
+    def give_up(self, what: str, error: Exception) -> None:
+        """Say what is not captured, and why."""
+        text = f"{what}: {_words(error)}"
+        sys.stderr.write(f"ait: {text}\n")
+        self._session.note(text)
 
     def traced(self, graph: Graph) -> None:
         """The decomposed graph is there, and no pass has changed it."""
-        self._values = map_values(self._eager, graph, self.decompositions.found)
+        try:
+            self._values = map_values(self._eager, graph, self.decompositions.found)
+        except Exception as error:  # noqa: BLE001  the program must compile as without us
+            self.give_up("kernels cannot be matched with nodes", error)
         if graph.owning_module is not None:
             self.follow(graph.owning_module)
 
@@ -161,7 +188,7 @@ class _Watch:
             self._values.follow(module)
 
     def table(
-        self, lowered: Any, wrapper: Wrapper, number: int, folder: Any
+        self, lowered: Any, wrapper: Wrapper, number: int, folder: Path
     ) -> tuple[GraphRecorder, KernelTable]:
         """The program was generated: write down what its kernels are."""
         table = kernel_table(lowered, wrapper, self._values)
@@ -175,6 +202,10 @@ class _Watch:
         for name in table.unseen:
             self._session.note(f"graph {number}: no statement was found that writes {name}")
         return GraphRecorder(self._session, folder, table), table
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _as_json(table: KernelTable, number: int) -> dict[str, Any]:

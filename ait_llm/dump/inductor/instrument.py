@@ -16,11 +16,14 @@ Recorders = Callable[[Any, Wrapper], "tuple[GraphRecorder, KernelTable]"]
 
 
 @contextmanager
-def watched_codegen(recorder_for: Recorders) -> Iterator[None]:
+def watched_codegen(
+    recorder_for: Recorders, not_watched: Callable[[Exception], None]
+) -> Iterator[None]:
     """While this lasts, programs that Inductor generates call a recorder.
 
     Args:
         recorder_for: makes it, from the lowered graph and the launches in the program.
+        not_watched: is told why a program stays as it is.
     """
     from torch._inductor.graph import GraphLowering
 
@@ -28,13 +31,10 @@ def watched_codegen(recorder_for: Recorders) -> Iterator[None]:
 
     def codegen(graph: Any) -> Any:
         result = generate(graph)
-        program = result[0]
-        wrapper = read_wrapper(program.value)
-        recorder, table = recorder_for(graph, wrapper)
-        lines = instrumentation(wrapper, table)
-        number = register(recorder)
-        program.value = insert_lines(program.value, lines) + _tail(number)
-        program.line_map = [(shifted_line(line, lines), each) for line, each in program.line_map]
+        try:
+            _instrument(result[0], graph, recorder_for)
+        except Exception as error:  # noqa: BLE001  the program must compile as without us
+            not_watched(error)
         return result
 
     GraphLowering.codegen = codegen  # type: ignore[method-assign,assignment]
@@ -42,6 +42,16 @@ def watched_codegen(recorder_for: Recorders) -> Iterator[None]:
         yield
     finally:
         GraphLowering.codegen = generate  # type: ignore[method-assign]
+
+
+def _instrument(program: Any, graph: Any, recorder_for: Recorders) -> None:
+    """Put the calls into a program and its map of lines; or raise, and change nothing."""
+    wrapper = read_wrapper(program.value)
+    recorder, table = recorder_for(graph, wrapper)
+    lines = instrumentation(wrapper, table)
+    line_map = [(shifted_line(line, lines), each) for line, each in program.line_map]
+    program.value = insert_lines(program.value, lines) + _tail(register(recorder))
+    program.line_map = line_map
 
 
 def instrumentation(wrapper: Wrapper, table: KernelTable) -> list[tuple[int, str]]:

@@ -37,6 +37,19 @@ class _Files:
     missed: list[dict[str, str]] = field(default_factory=list)
 
 
+def lost_graph(folder: Path, step: int, reason: str) -> dict[str, Any]:
+    """The ledger's line of an execution of a graph that was not captured, or not to its end."""
+    return {
+        "op": folder.name,
+        "type": "graph",
+        "path": f"{folder.relative_to(folder.parents[1])}/{step}",
+        "step": step,
+        "state": "failed",
+        "lost": 1,
+        "reason": reason,
+    }
+
+
 def _guarded(method: _Method) -> _Method:
     """A method that the program can call without fear."""
 
@@ -145,9 +158,9 @@ class GraphRecorder:
         """Record nothing more of this run, and say why."""
         self._active = False
         self._files, self._open = {}, {}
-        text = f"{self._folder.name} step {self._step} is incomplete: {error!r}"
-        sys.stderr.write(f"ait: {text}\n")
-        self._session.note(text)
+        text = f"step {self._step} is incomplete: {error!r}"
+        sys.stderr.write(f"ait: {self._folder.name} {text}\n")
+        self._session.record(lost_graph(self._folder, self._step, text))
 
     def _save(self, files: _Files, name: str, each: Stored, value: Tensor) -> None:
         try:

@@ -15,7 +15,7 @@ from ait_llm import compare
 from ait_llm.core import Verdict
 from ait_llm.core.comparison import Report
 from ait_llm.dump import inductor_capture
-from ait_llm.dump.inductor import recorder
+from ait_llm.dump.inductor import backend, instrument, recorder
 from ait_llm.dumps import open_dump
 from ait_llm.dumps.fx_records import FxOperation
 from ait_llm.errors import FormatError, UsageError
@@ -67,6 +67,19 @@ def test_compiled_and_eager_agree_and_nothing_is_left_out(llama: Captured) -> No
     }
     nodes = {each.name for each in open_dump(llama.golden).operations()}
     assert nodes == looked_at | covered
+
+
+def test_roles_can_be_exchanged_and_both_sides_compiled(llama: Captured) -> None:
+    one, other = compare(llama.golden, llama.mine), compare(llama.mine, llama.golden)
+    assert all_passed(other)
+    pairs = [
+        {(each.golden.op, each.mine.op) for each in report.comparisons if each.golden and each.mine}
+        for report in (one, other)
+    ]
+    assert pairs[1] == {(mine, golden) for golden, mine in pairs[0]}
+    both = compare(llama.mine, llama.mine)
+    assert all_passed(both)
+    assert both.compared == one.compared
 
 
 def test_a_kernel_tells_the_nodes_it_fused_and_the_type_says_so(llama: Captured) -> None:
@@ -168,8 +181,8 @@ def test_bf16_values_and_several_results_have_their_types(tmp_path: Path) -> Non
 
 def test_steps_are_selected_and_counted(tmp_path: Path) -> None:
     inputs = (torch.ones(4),)
-    backend = inductor_capture.capture(tmp_path, steps=[1], tensor_part=1)
-    run(lambda: nn.Softplus(), inputs, backend, calls=3)
+    capturing = inductor_capture.capture(tmp_path, steps=[1], tensor_part=1)
+    run(lambda: nn.Softplus(), inputs, capturing, calls=3)
     operations = list(sealed(tmp_path).operations())
     assert {each.step for each in operations} == {1}
     assert not any(each.inputs for each in operations)
@@ -180,9 +193,9 @@ def test_steps_are_selected_and_counted(tmp_path: Path) -> None:
 def test_training_records_the_forward_graph_and_says_that_the_backward_one_is_missing(
     tmp_path: Path,
 ) -> None:
-    def train(backend: Any) -> Tensor:
+    def train(capturing: Any) -> Tensor:
         x = torch.ones(4, requires_grad=True)
-        run(lambda: nn.Softplus(), (x,), backend, grad=True).sum().backward()
+        run(lambda: nn.Softplus(), (x,), capturing, grad=True).sum().backward()
         assert x.grad is not None
         return x.grad
 
@@ -201,9 +214,8 @@ def test_training_records_the_forward_graph_and_says_that_the_backward_one_is_mi
 
 
 def test_a_folder_that_vanishes_costs_the_files_and_not_the_program(tmp_path: Path) -> None:
-    backend = inductor_capture.capture(tmp_path)
     torch._dynamo.reset()
-    compiled = torch.compile(nn.Softplus(), backend=backend)
+    compiled = torch.compile(nn.Softplus(), backend=inductor_capture.capture(tmp_path))
     with torch.no_grad():
         first = compiled(torch.ones(4))
         graph = next((tmp_path / "ait_dump" / "fx_tensors").glob("*/graph_1"))
@@ -226,6 +238,25 @@ def test_an_error_of_the_recorder_is_told_and_the_program_goes_on(
     result = capture(lambda: nn.Softplus(), (torch.ones(4),), tmp_path)
     assert torch.allclose(result, nn.functional.softplus(torch.ones(4)))
     assert "incomplete: LookupError" in capsys.readouterr().err
+    (process,) = open_dump(tmp_path).processes
+    assert process.losses[0].op == "graph_1"
+    assert "no such thing" in process.losses[0].reason
+
+
+@pytest.mark.parametrize("step", ["read_wrapper", "_eager_graph", "map_values"])
+def test_a_program_that_cannot_be_watched_is_compiled_and_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise LookupError("no such thing")
+
+    place = instrument if step == "read_wrapper" else backend
+    monkeypatch.setattr(place, step, fail)
+    result = capture(lambda: nn.Softplus(), (torch.ones(4),), tmp_path)
+    assert torch.allclose(result, nn.functional.softplus(torch.ones(4)))
+    assert "LookupError: no such thing" in capsys.readouterr().err
+    (ledger,) = (tmp_path / "ait_dump" / "ledger").iterdir()
+    assert "no such thing" in ledger.read_text()
 
 
 def test_a_golden_dump_without_a_node_leaves_the_kernel_without_a_partner(
