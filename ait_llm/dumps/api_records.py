@@ -14,7 +14,8 @@ from ait_llm.dumps.api_json import Member, UnfinishedError, read_members, read_v
 from ait_llm.dumps.api_names import ApiName
 from ait_llm.dumps.api_order import ApiPositions, read_construct, read_stacks
 from ait_llm.dumps.api_place import ApiPlace
-from ait_llm.dumps.api_values import ApiTensor, ApiValue, values_of
+from ait_llm.dumps.api_values import ApiTensor, ApiValue
+from ait_llm.dumps.api_walk import values_of
 from ait_llm.dumps.model import Phase
 
 # JSON text whose decoded form is kept for calls that are looked at again soon. Decoded it takes

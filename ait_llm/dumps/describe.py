@@ -10,7 +10,7 @@ from ait_llm.dumps.fx_records import FxOperation
 from ait_llm.dumps.ge_records import GeOperation
 from ait_llm.dumps.ge_tensors import GeDumpTensor
 from ait_llm.dumps.model import Dump, Operation, Tensor
-from ait_llm.dumps.ptdbg import PtdbgCall
+from ait_llm.dumps.ptdbg_records import PtdbgCall
 from ait_llm.errors import FormatError
 from ait_llm.formats import format_name
 

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ait_llm.dumps.ptdbg import PtdbgCall, PtdbgValue
+from ait_llm.dumps.ptdbg_records import PtdbgCall, PtdbgValue
 
 
 @dataclass(frozen=True, slots=True)

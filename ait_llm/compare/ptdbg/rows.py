@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ait_llm.compare.api.real_data import NOT_FINITE, compare_arrays
-from ait_llm.dumps.ptdbg import PtdbgTensor, PtdbgValue
+from ait_llm.dumps.ptdbg_records import PtdbgTensor, PtdbgValue
 from ait_llm.errors import AitError
 
 COLUMNS = (

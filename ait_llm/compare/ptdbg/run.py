@@ -13,8 +13,9 @@ from ait_llm.compare.api.advisor import Advice, advice_on, nothing_to_advise
 from ait_llm.compare.api.tables import csv_table
 from ait_llm.compare.ptdbg.pairing import CallPair, pair_calls
 from ait_llm.compare.ptdbg.rows import COLUMNS, NOT_REACHED, STACK_COLUMN, PtdbgRow, make_row
-from ait_llm.dumps.ptdbg import PtdbgCall, PtdbgDump, PtdbgTensor, PtdbgValue
+from ait_llm.dumps.ptdbg import PtdbgDump
 from ait_llm.dumps.ptdbg_place import RANK_NAME, PtdbgPlace
+from ait_llm.dumps.ptdbg_records import PtdbgCall, PtdbgTensor, PtdbgValue
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.report.files import make_folder, replacing
 
