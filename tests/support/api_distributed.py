@@ -1,4 +1,4 @@
-"""Two processes that train with DDP or FSDP while they are captured: ``KIND FOLDER RANK PORT``."""
+"""Two processes that train with DDP and FSDP while they are captured: ``FOLDER RANK PORT``."""
 
 from __future__ import annotations
 
@@ -26,27 +26,33 @@ def wrapped(model: nn.Module, kind: str) -> nn.Module:
 
 
 def main() -> None:
-    kind, folder, rank, port = sys.argv[1:]
+    folder, rank, port = sys.argv[1:]
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    debugger = PrecisionDebugger(dump_path=folder, level="mix", task="tensor")
     dist.init_process_group("gloo", rank=int(rank), world_size=2)
+    for kind in ("ddp", "fsdp1", "fsdp2"):
+        capture(kind, f"{folder}/{kind}", int(rank))
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def capture(kind: str, folder: str, rank: int) -> None:
+    PrecisionDebugger._reset()
+    debugger = PrecisionDebugger(dump_path=folder, level="mix", task="tensor")
     seed_all(3)
     model = wrapped(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)), kind)
     debugger.start(model)
-    model(torch.full((2, 4), float(rank) + 1)).sum().backward()
+    model(torch.full((2, 4), rank + 1.0)).sum().backward()
     total = torch.full((2,), float(rank))
     imported_all_reduce(total)
     work = dist.all_reduce(total, op=dist.ReduceOp.MAX, async_op=True)
     assert work is not None
     work.wait()
-    if rank == "0":
+    if rank == 0:
         dist.send(total, 1)
     else:
         dist.recv(torch.zeros(2), 0)
     debugger.stop()
     debugger.step()
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from api_captures import Debug, Read
 
 PROGRAM = Path(__file__).parents[2] / "support" / "api_distributed.py"
 
 
-def run(kind: str, folder: Path) -> list[dict[str, Any]]:
-    """The records of both ranks."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The captures of both ranks, one folder for each kind."""
+    folder = tmp_path_factory.mktemp("distributed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -25,7 +29,7 @@ def run(kind: str, folder: Path) -> list[dict[str, Any]]:
     environment["PYTHONWARNINGS"] = "ignore"
     processes = [
         subprocess.Popen(
-            [sys.executable, str(PROGRAM), kind, str(folder), str(rank), str(port)],
+            [sys.executable, str(PROGRAM), str(folder), str(rank), str(port)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -34,13 +38,16 @@ def run(kind: str, folder: Path) -> list[dict[str, Any]]:
         for rank in range(2)
     ]
     for process in processes:
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
         assert process.returncode == 0, output
-    assert {each.name for each in (folder / "step0").iterdir()} == {"rank0", "rank1"}
-    return [
-        json.loads((folder / "step0" / f"rank{rank}" / "dump.json").read_text())["data"]
-        for rank in range(2)
-    ]
+    return folder
+
+
+def data_of(folder: Path, rank: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        (folder / "step0" / f"rank{rank}" / "dump.json").read_text()
+    )["data"]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -48,9 +55,11 @@ def run(kind: str, folder: Path) -> list[dict[str, Any]]:
     [("ddp", "Module.module."), ("fsdp1", "Module._fsdp_wrapped_module."), ("fsdp2", "Module.")],
 )
 def test_both_ranks_record_modules_gradients_and_collectives(
-    tmp_path: Path, kind: str, path: str
+    folder: Path, kind: str, path: str
 ) -> None:
-    for rank, data in enumerate(run(kind, tmp_path / "dump")):
+    assert {each.name for each in (folder / kind / "step0").iterdir()} == {"rank0", "rank1"}
+    for rank in range(2):
+        data = data_of(folder / kind, rank)
         for record in (
             f"{path}0.Linear.forward.0",
             f"{path}2.Linear.forward.0",
@@ -59,12 +68,12 @@ def test_both_ranks_record_modules_gradients_and_collectives(
             "Functional.linear.1.forward",
         ):
             assert record in data, (record, list(data))
-        folder = tmp_path / "dump" / "step0" / f"rank{rank}" / "dump_tensor_data"
+        files = folder / kind / "step0" / f"rank{rank}" / "dump_tensor_data"
         last = [name for name in data if name.startswith("Distributed.all_reduce")][-2:]
         summed, maximum = (data[name] for name in last)
         assert summed["input_args"][0]["Max"] == float(rank)
         assert summed["output"][0]["Max"] == 1.0
-        saved = torch.load(folder / maximum["output"][0]["data_name"], weights_only=True)
+        saved = torch.load(files / maximum["output"][0]["data_name"], weights_only=True)
         assert torch.equal(saved, torch.ones(2))
         assert maximum["input_kwargs"]["op"] == {
             "type": "torch.distributed.ReduceOp",
@@ -74,3 +83,22 @@ def test_both_ranks_record_modules_gradients_and_collectives(
             received = data["Distributed.recv.0.forward"]
             assert received["input_args"][0] is None
             assert received["output"][0]["Max"] == 1.0
+
+
+def test_folder_gets_the_name_of_the_rank_when_it_is_known(
+    debug: Debug, captured: Read, dump_path: Path
+) -> None:
+    debugger = debug("tensor")
+    debugger.start()
+    torch.exp(torch.ones(2))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        debugger.stop()
+        debugger.step()
+    finally:
+        dist.destroy_process_group()
+
+    document = captured().json("dump.json")
+    assert captured().folder == dump_path / "step0" / "rank0"
+    assert document["dump_data_dir"] == str(captured().folder / "dump_tensor_data")
+    assert list(document["data"]) == ["Torch.exp.0.forward"]
