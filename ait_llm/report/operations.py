@@ -67,7 +67,10 @@ def layer_of(record: TensorRecord, names: Mapping[str, str]) -> str:
 
     Torch modules: the path down to its first number (``root.model.layers.3``), or the whole path.
     ATB operations: the top-level operation (``2``), with its type where ``names`` has it.
+    Compiled graphs know no layers: the graph stands for one.
     """
+    if record.graph:
+        return record.graph
     if "." in record.op or record.op in names:
         parts = record.op.split(".")
         for place, part in enumerate(parts):

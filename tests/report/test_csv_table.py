@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,14 @@ from hypothesis import strategies as st
 from report_builder import comparison, decoder_report, not_finite, record, report, unreadable
 
 from ait_llm.core import DType
-from ait_llm.core.comparison import Report, SideSummary, Verdict
-from ait_llm.report.csv_table import COLUMNS, number_cell, safe_cell, write_csv
+from ait_llm.core.comparison import Origin, Report, SideSummary, Verdict
+from ait_llm.report.csv_table import (
+    COLUMNS,
+    COMPILED_COLUMNS,
+    number_cell,
+    safe_cell,
+    write_csv,
+)
 
 
 def written(value: Report, folder: Path) -> list[dict[str, str]]:
@@ -33,6 +40,35 @@ def test_the_columns_are_those_of_the_manual(tmp_path: Path) -> None:
         "cmp_fail_reason\n"
     )
     assert len(COLUMNS) == 22
+
+
+def test_compiled_graphs_add_columns_behind_those_of_the_manual(tmp_path: Path) -> None:
+    mine = record(
+        "MulCast_1",
+        op_type="AutomaticBufferFusionOp",
+        path="/dump/AutomaticBufferFusionOp.MulCast_1.9.6.1732533825012131",
+        role="out",
+        index=1,
+        step=4,
+        graph="graph_3_2",
+        graph_step=2,
+        rank=1,
+        parts=("Mul", "Cast_1"),
+    )
+    golden = record("mul_5", path="/fx/mul_5-aten.mul.Tensor.OUTPUT.0.20241125.npy", role="out")
+    item = replace(comparison(0.25, mine=mine, golden=golden), relation="fused")
+    origin = Origin("MulCast_1", "", "AutomaticBufferFusionOp", 4, index=0)
+    (row,) = written(replace(report(item), origins=(origin,)), tmp_path)
+    assert tuple(row) == (*COLUMNS, *COMPILED_COLUMNS)
+    assert row["my_data_path"].endswith(".1732533825012131,outputs,1")
+    assert row["golden_data_path"].endswith(".npy")
+    wanted = {
+        "rank": "1", "graph": "graph_3_2", "step": "2", "call": "0", "token_id": "4",
+        "ge_op_name": "MulCast_1", "ge_op_type": "AutomaticBufferFusionOp",
+        "fused_from": "Mul + Cast_1", "fx_node": "mul_5", "side": "output", "index": "1",
+        "match_kind": "fused", "suspect": "1",
+    }  # fmt: skip
+    assert {name: row[name] for name in wanted} == wanted
 
 
 def test_a_row_has_the_manual_s_cell_formats(tmp_path: Path) -> None:

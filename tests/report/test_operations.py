@@ -39,6 +39,10 @@ def test_the_layer_of_an_operation_is_the_one_at_the_top() -> None:
     ) == ["2 Decoder_layer", "2 Decoder_layer", "3"]
 
 
+def test_a_compiled_graph_stands_for_a_layer() -> None:
+    assert layers(record("MulCast_1", op_id="55", graph="graph_1_0")) == ["graph_1_0"]
+
+
 def test_a_file_is_a_layer_of_its_own() -> None:
     assert layers(record("logits", op_id="", op_type="", role="file")) == ["logits"]
 

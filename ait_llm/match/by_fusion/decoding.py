@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
+from types import MappingProxyType
 
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.match.by_fusion.graph import TensorId, UnfusedGraph
@@ -45,20 +46,49 @@ class Decoded:
         return len(self.parts) > 1
 
 
-def decode(operations: Sequence[Operation], graph: UnfusedGraph) -> list[Decoded]:
-    """Say for each dumped operator of one execution what it stands for."""
+def decode(
+    operations: Sequence[Operation],
+    graph: UnfusedGraph,
+    chains: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> list[Decoded]:
+    """Say for each dumped operator of one execution what it stands for.
+
+    Args:
+        operations: that were dumped.
+        graph: before fusion.
+        chains: what the engine recorded of its operators, see :func:`graph.chains_of`; it knows
+            better than their names.
+    """
     names = {escape(each.name) for each in operations}
     plain = Tiler(graph.by_escaped)
     # A name that the graph cannot explain may be a part of other names.
     others = {name for name in names if not plain.readings(name)}
     tiler = Tiler(graph.by_escaped, others)
-    return [_decode(each, graph, tiler) for each in operations]
+    found = []
+    for each in operations:
+        chain = chains.get(escape(each.name))
+        recorded = _recorded(each, graph, chain) if chain is not None else None
+        found.append(recorded or _decode(each, graph, tiler))
+    return found
 
 
 def share_known(decoded: Sequence[Decoded]) -> float:
     """Share of operators that the graph explains, of those that the engine did not insert."""
     counted = [each for each in decoded if not each.inserted]
     return sum(each.is_known for each in counted) / len(counted) if counted else 0.0
+
+
+def _recorded(operation: Operation, graph: UnfusedGraph, chain: Sequence[str]) -> Decoded | None:
+    """What the engine says of an operator; None where the graph does not have the parts."""
+    counts = count_of(operation.inputs), count_of(operation.outputs)
+    if not chain:
+        nothing = Decoded((), (None,) * counts[0], (None,) * counts[1], inserted=True)
+        return _corrected(nothing, _told(operation, graph))
+    parts = [Part(escape(name)) for name in chain]
+    if any(part.name not in graph.by_escaped for part in parts):
+        return None
+    readings = list(_read(graph, parts, counts))
+    return _corrected(max(readings, key=_fits), _told(operation, graph))
 
 
 def _decode(operation: Operation, graph: UnfusedGraph, tiler: Tiler) -> Decoded:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ait_llm.core import DType
 from ait_llm.errors import FormatError
 from ait_llm.match.by_fusion.names import escape
-from ait_llm.topology.ge_files import GeGraphFile, read_ge_graph
+from ait_llm.topology.ge_files import GeGraphFile, read_ge_graph, stream_ge_ops
 from ait_llm.topology.ge_graph import FxOrigin, GeGraph, GeOp
 
 TensorId = tuple[str, int]
@@ -125,3 +125,29 @@ def graphs_of(files: Sequence[Path]) -> tuple[list[UnfusedGraph], list[str]]:
         except FormatError as error:
             problems.append(str(error))
     return graphs, problems
+
+
+def chains_of(files: Sequence[Path]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """What the engine itself recorded of its operators, by escaped name.
+
+    Args:
+        files: the graphs that it wrote after fusion.
+
+    Returns:
+        Names of the operators that each was made from, none for an inserted one; and what is
+        wrong with files that cannot be read.
+    """
+    chains: dict[str, tuple[str, ...]] = {}
+    unclear: set[str] = set()  # shortened names mean something else in each graph
+    problems = []
+    for path in files:
+        try:
+            for op in stream_ge_ops(path):
+                if op.original_ops is None:
+                    continue
+                name = escape(op.name)
+                if chains.setdefault(name, op.original_ops) != op.original_ops:
+                    unclear.add(name)
+        except FormatError as error:
+            problems.append(str(error))
+    return {name: chain for name, chain in chains.items() if name not in unclear}, problems

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ait_llm.core import Problem
 from ait_llm.dumps.ge import GeDump
 from ait_llm.dumps.model import Dump, Process
-from ait_llm.match.by_fusion.graph import UnfusedGraph, graphs_of
+from ait_llm.match.by_fusion.graph import UnfusedGraph, chains_of, graphs_of
 from ait_llm.match.by_fusion.process import CompiledProcess, CompiledSide
 from ait_llm.match.by_fusion.steps import pair_executions
 from ait_llm.match.model import Run, SideName
@@ -45,10 +45,13 @@ def pair_compiled(
 def _sides(golden: Dump, mine: Dump) -> tuple[tuple[CompiledSide, CompiledSide], list[Problem]]:
     problems: list[Problem] = []
     found: dict[SideName, list[UnfusedGraph]] = {"golden": [], "mine": []}
+    chains: dict[SideName, dict[str, tuple[str, ...]]] = {"golden": {}, "mine": {}}
     named: tuple[tuple[SideName, Dump], ...] = (("golden", golden), ("mine", mine))
     for name, dump in named:
         if isinstance(dump, GeDump):
             found[name], unreadable = graphs_of(dump.graph_files)
+            chains[name], also = chains_of(dump.build_graph_files)
+            unreadable += also
             problems += [Problem(name, f"a graph cannot be read: {text}") for text in unreadable]
     for name, dump in named:
         if isinstance(dump, GeDump) and not found[name]:
@@ -62,7 +65,7 @@ def _sides(golden: Dump, mine: Dump) -> tuple[tuple[CompiledSide, CompiledSide],
                 "what its operators were fused from"
             )
             problems.append(Problem(name, text, decides=not found[name]))
-    sides = [CompiledSide(name, dump, tuple(found[name])) for name, dump in named]
+    sides = [CompiledSide(name, dump, tuple(found[name]), chains[name]) for name, dump in named]
     return (sides[0], sides[1]), problems
 
 

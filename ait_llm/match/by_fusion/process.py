@@ -27,11 +27,13 @@ class CompiledSide:
         name: golden or mine.
         dump: what lies there.
         graphs: graph files of this side, or of the other where this one has none.
+        chains: what the engine recorded of its own operators, see ``graph.chains_of``.
     """
 
     name: SideName
     dump: Dump
     graphs: tuple[UnfusedGraph, ...]
+    chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def other(self) -> str:
@@ -85,9 +87,9 @@ class CompiledProcess:
         if not candidates:
             return None
         numbered = [graph for graph in candidates if graph.number == execution.number is not None]
-        share, graph = _best(numbered, execution)
+        share, graph = _best(numbered, execution, self.side.chains)
         if share < ENOUGH:
-            other = _best(candidates, execution)
+            other = _best(candidates, execution, self.side.chains)
             if other[0] > share:
                 share, graph = other
         if graph is not None and share < ENOUGH:
@@ -129,7 +131,11 @@ class CompiledProcess:
             token: its place among the executions of the program.
         """
         graph = self.graphs.get(execution.model)
-        decoded = tuple(decode(execution.operations, graph)) if graph is not None else ()
+        decoded = (
+            tuple(decode(execution.operations, graph, self.side.chains))
+            if graph is not None
+            else ()
+        )
         fusion = Fusion(graph, decoded) if graph is not None else None
         chains = [each.parts if each.is_fused else () for each in decoded]
         operations = placed_in_program(execution, token, chains or [()] * len(execution.operations))
@@ -155,10 +161,10 @@ class CompiledProcess:
 
 
 def _best(
-    graphs: Sequence[UnfusedGraph], execution: Execution
+    graphs: Sequence[UnfusedGraph], execution: Execution, chains: Mapping[str, tuple[str, ...]]
 ) -> tuple[float, UnfusedGraph | None]:
     """The graph that explains most operators, the first of equals."""
-    shares = [share_known(decode(execution.operations, graph)) for graph in graphs]
+    shares = [share_known(decode(execution.operations, graph, chains)) for graph in graphs]
     if not shares:
         return 0.0, None
     share = max(shares)

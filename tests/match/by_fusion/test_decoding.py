@@ -13,7 +13,7 @@ from ge_dump_files import FLOAT, of, write_file
 from ait_llm.dumps import GeDump, open_dump
 from ait_llm.match.by_fusion.decoding import Decoded, decode, share_known
 from ait_llm.match.by_fusion.executions import executions_of
-from ait_llm.match.by_fusion.graph import UnfusedGraph, graphs_of
+from ait_llm.match.by_fusion.graph import UnfusedGraph, chains_of, graphs_of
 
 
 def _graphs(dump: GeDump) -> dict[int | None, UnfusedGraph]:
@@ -46,8 +46,12 @@ def test_every_recorded_file_is_exactly_its_operators_and_their_inputs(
 def _decode(run: CompiledRun, folder: Path) -> list[Decoded]:
     dump = open_dump(folder)
     operations = list(dump.operations())
-    [graph] = _graphs(open_dump(run.root)).values()
-    return decode(operations, graph)
+    whole = open_dump(run.root)
+    assert isinstance(whole, GeDump)
+    [graph] = _graphs(whole).values()
+    chains, problems = chains_of(whole.build_graph_files)
+    assert not problems
+    return decode(operations, graph, chains)
 
 
 def _with_file(run: CompiledRun, name: str, inputs: int, outputs: int, **origin: object) -> Decoded:
@@ -123,3 +127,34 @@ def test_a_shortened_name_is_known_by_what_the_file_says_of_its_outputs(mine: Co
 def test_the_file_knows_better_than_its_name_where_an_output_comes_from(mine: CompiledRun) -> None:
     found = _with_file(mine, "Mul.Mul", 2, 1, origin=("Cast_1", 0))
     assert found.outputs == (("Cast_1", 0),)
+
+
+def _built(run: CompiledRun, *chains: tuple[str, str], number: int = 1) -> None:
+    """The engine's own graph: names of operators and of what each was made from."""
+    ops = ""
+    for name, originals in chains:
+        values = " ".join(f's: "{each}"' for each in originals.split())
+        key = 'key: "_datadump_original_op_names"'
+        ops += f'op {{ name: "{name}" type: "X" attr {{ {key} value {{ list {{ {values} }} }} }} }}'
+    run.root.mkdir(exist_ok=True)
+    path = run.root / f"ge_proto_0000000{number}_graph_{number}_PreRunAfterBuild.txt"
+    path.write_text(f'name: "m" graph {{ name: "graph_1" {ops} }}')
+
+
+def test_what_the_engine_recorded_counts_more_than_a_name(mine: CompiledRun) -> None:
+    _built(mine, ("Mul_ub_fusion", "Mul Cast_1"))
+    found = _with_file(mine, "Fused.Mul_ub_fusion", 2, 1)
+    assert found.parts == ("Mul", "Cast_1")
+    assert [slot.tensor for slot in found.inputs if slot] == [("Cast", 0), ("Cast", 0)]
+    assert not found.note
+
+
+def test_an_operator_that_the_engine_says_it_inserted(mine: CompiledRun) -> None:
+    _built(mine, ("Pad", ""))
+    assert _with_file(mine, "Pad.Pad", 1, 1).inserted
+
+
+def test_a_name_of_two_meanings_is_not_taken_for_either(mine: CompiledRun) -> None:
+    _built(mine, ("Mul_ub_fusion", "Mul Cast_1"))
+    _built(mine, ("Mul_ub_fusion", "Mul TopKV2"), number=2)
+    assert "shortened" in _with_file(mine, "Fused.Mul_ub_fusion", 2, 1).note

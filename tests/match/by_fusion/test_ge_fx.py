@@ -309,6 +309,26 @@ def test_a_fault_of_one_rank_is_told_with_its_rank(golden: CompiledRun, mine: Co
     assert {item.record.rank for item in report.with_verdict(Verdict.PASS)} == {0, 1}
 
 
+def test_statistics_in_place_of_values(pair: tuple[CompiledRun, CompiledRun]) -> None:
+    golden, mine = pair
+    folder = mine.ge(request())
+    cast = mine.values(request())["cast"].astype(np.float64) * 1.5
+    for file in folder.iterdir():
+        if not file.name.startswith("AutomaticBufferFusionOp"):
+            file.unlink()
+    [file] = folder.iterdir()
+    numbers = f"{cast.max()},{cast.min()},{cast.mean()},{cast.size},0,0,0"
+    file.with_name(f"{file.name}.csv").write_text(
+        "Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Min Value,Avg Value,Count,"
+        "Nan Count,Negative Inf Count,Positive Inf Count\n"
+        f"Output,0,128,DT_FLOAT,ND,4x8,{numbers}\n"
+    )
+    file.unlink()
+    item = _of(compare(golden.root, mine.root), "MulCast_1 outtensor0")
+    assert item.verdict is Verdict.FAIL
+    assert item.values["stat_scaled_error"] == pytest.approx(0.5)
+
+
 def test_a_saved_mapping_serves_again(
     pair: tuple[CompiledRun, CompiledRun], tmp_path: Path
 ) -> None:
