@@ -111,7 +111,7 @@ class Capture:
         """Make a call of the program, recorded unless it is within another one."""
         recording = self.recording
         here = local
-        if here.busy or recording is None or torch.compiler.is_compiling():
+        if here.busy or recording is None or is_traced():
             return function(*args, **kwargs)
         # Also within a call that is not wanted, calls are not looked at.
         here.busy = True
@@ -175,7 +175,10 @@ class Capture:
         output: Any,
     ) -> None:
         tensor = first_tensor(output)
-        node = None if tensor is None else tensor.grad_fn
+        try:
+            node = None if tensor is None else tensor.grad_fn
+        except RuntimeError:  # a view whose graph torch refuses to show
+            return
         if node is None or _is_identity(found.name, args, kwargs):
             return
         name = call.name.removesuffix("forward") + "backward"
@@ -191,6 +194,11 @@ class Capture:
                     local.busy = busy
 
         node.register_hook(hook)
+
+
+def is_traced() -> bool:
+    """True while a compiler or tracer runs the program: tensors have no data, calls no moment."""
+    return torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
 
 
 def backward_of(record: str) -> str:

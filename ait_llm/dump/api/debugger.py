@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,15 @@ class PrecisionDebugger:
                 )
                 made = super().__new__(cls)
                 made._session = ApiSession(settings)
+                if settings.enabled is not None and config_path is not None:
+                    made._session.reread = functools.partial(
+                        read_settings,
+                        Path(config_path).absolute(),
+                        task=task,
+                        dump_path=dump_path,
+                        level=level,
+                        step=step,
+                    )
                 atexit.register(made._session.close)
                 cls._instance = made
             return cls._instance

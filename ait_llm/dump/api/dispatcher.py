@@ -36,7 +36,7 @@ class DispatcherMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
             for name in apis.get(section, ()):
                 if "." not in name and (section == "tensor" or not name.endswith("_")):
                     self._names.setdefault(name, api(prefix, name))
-        self._operators: dict[Any, Api | None] = {}
+        self._operators: dict[Any, tuple[Api | None, bool]] = {}
 
     def __torch_dispatch__(
         self,
@@ -47,16 +47,40 @@ class DispatcherMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     ) -> Any:
         kwargs = kwargs or {}
         try:
-            found = self._operators[func]
+            found, plain = self._operators[func]
         except KeyError:
-            found = self._operators[func] = self._find(func)
+            found, plain = self._operators[func] = self._find(func)
+        if any(type(value) in _NUMBERS for value in args):
+            args = _numbers_as_tensors(func, args)
         if found is None or torch._C._current_graph_task_id() != -1:
-            return func(*args, **kwargs)
+            if not plain:
+                return func(*args, **kwargs)
+            with torch._C.DisableTorchFunction():  # it is below the protocol already
+                return func(*args, **kwargs)
         return self._receive(found, func, args, kwargs, sys._getframe(1))
 
-    def _find(self, operator: Any) -> Api | None:
+    def _find(self, operator: Any) -> tuple[Api | None, bool]:
+        """The name of an operator in a record, and whether torch itself implements it."""
         namespace, _, name = operator._schema.name.partition("::")
-        return self._names.get(name) if namespace == "aten" else None
+        plain = namespace == "aten"
+        return self._names.get(name) if plain else None, plain
+
+
+_NUMBERS = (int, float, bool, complex)
+
+
+def _numbers_as_tensors(operator: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments for the operator: torch hands tensors that stand for a number on as the number.
+
+    Most operators do not take it back in this form.
+    """
+    schema = operator._schema
+    if torch._C._should_allow_numbers_as_tensors(schema.name.partition("::")[2]):
+        return args
+    return tuple(
+        torch.tensor(value) if type(value) in _NUMBERS and str(declared.type) == "Tensor" else value
+        for value, declared in zip(args, schema.arguments, strict=False)
+    )
 
 
 def push(mode: TorchDispatchMode) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ait_llm.dump.api.capture import Running, local
+from ait_llm.dump.api.capture import Running, is_traced, local
 from ait_llm.dump.api.gradients import ModuleGradients, ParameterGradients
 from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.pytorch.hooks import Hook
@@ -68,7 +68,7 @@ class _PreHook(Hook):
     """A hook that may hand other arguments to the module."""
 
     def __call__(self, *args: Any) -> Any:
-        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        if is_traced():
             return None
         return self._function(*args)
 
@@ -96,9 +96,13 @@ class _ModuleHooks:
                 local.running.append(running)
                 if call is None or not recording.settings.backward or not torch.is_grad_enabled():
                     return None
-                self._parameters.watch(recording, module, self._name)
-                gradients = ModuleGradients(self._watch, recording, name, call.parent)
-                seen = gradients.watch_inputs(module, args)
+                try:
+                    self._parameters.watch(recording, module, self._name)
+                    gradients = ModuleGradients(self._watch, recording, name, call.parent)
+                    seen = gradients.watch_inputs(module, args)
+                except RuntimeError as error:  # tensors without hooks or views
+                    recording.complain(f"{name}: no gradients are recorded ({error})")
+                    return None
                 running.gradients = gradients
                 return None if seen is args else (seen, kwargs)
         finally:
@@ -128,7 +132,10 @@ class _ModuleHooks:
                     recording.raised_module(running.call, module, error)
                     return
                 recording.end_module(running.call, module, output)
-                if running.gradients is not None:
-                    running.gradients.watch_outputs(output)
+                try:
+                    if running.gradients is not None:
+                        running.gradients.watch_outputs(output)
+                except RuntimeError as error:
+                    recording.complain(f"{running.name}: no gradients are recorded ({error})")
         finally:
             local.busy = busy

@@ -22,7 +22,7 @@ from ait_llm.dump.api.interception import Api
 from ait_llm.dump.api.selection import Selection
 from ait_llm.dump.api.settings import ApiSettings
 from ait_llm.dump.api.tensor_files import FOLDER, TensorFiles
-from ait_llm.dump.api.tensors import TensorEntries
+from ait_llm.dump.api.tensors import TensorEntries, unseen
 from ait_llm.dump.api.values import Describer
 from ait_llm.dump.pytorch.statistics import KnownStatistics, share_model_threads
 from ait_llm.dump.pytorch.writer import BackgroundWriter, make_folder
@@ -109,6 +109,7 @@ class Recording:
             settings.slices,
             self._known,
             exact=settings.exact,
+            complain=self.complain,
         )
         self._values = settings.task != "structure"
         debug = settings.level == "debug"
@@ -141,7 +142,11 @@ class Recording:
         entries = self.entries
 
         def tensor(value: Tensor, name: str) -> dict[str, Any]:
-            return entries.tensor(value, name, call.save, call.deferred)
+            try:
+                return entries.tensor(value, name, call.save, call.deferred)
+            except Exception as error:  # noqa: BLE001 - exotic tensors; the others must not suffer
+                self.complain(f"{name}: {_reason(error)}")
+                return unseen(value)
 
         def array(value: Any, name: str) -> dict[str, Any]:
             return entries.array(value, name, call.save)
@@ -363,7 +368,8 @@ class Recording:
 
     def _put_now(self, name: str, record: Any, order: float) -> None:
         try:
-            self._dump.end(name, encode(record), order)
+            with self._lock:
+                self._dump.end(name, encode(record), order)
         except (OSError, TypeError, ValueError) as error:
             self.complain(f"{name}: {_reason(error)}")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ class ApiSession:
     def __init__(self, settings: ApiSettings) -> None:
         self.settings = settings
         self.step_number = 0
+        self.reread: Callable[[], ApiSettings] | None = None
+        """Reads the settings anew, for a capture that is switched on and off by its file."""
         self.recording: Recording | None = None
         self._process = os.getpid()
         self._rank_id: int | None = None
@@ -49,6 +53,8 @@ class ApiSession:
         self.on_overflow: Callable[[OverflowRecording], None] | None = None
         self._cleaned: set[str] = set()
         self._lock = threading.RLock()
+
+        _sessions.add(self)
 
     @property
     def is_open(self) -> bool:
@@ -88,6 +94,7 @@ class ApiSession:
         """
         with self._lock:
             self._rank_id = rank_id if rank_id is not None else self._rank_id
+            self._reread()
             chosen = _as_list(models)
             if self.settings.modules and not chosen:
                 raise UsageError(
@@ -133,6 +140,7 @@ class ApiSession:
         with self._lock:
             self._finish()
             self.step_number += 1
+            self._reread()
             if self.is_open:
                 if self.wants_this():
                     recording = self._opened()
@@ -211,6 +219,25 @@ class ApiSession:
                 ) from error
         return self.recording
 
+    def leave_to_parent(self) -> None:
+        """After a fork: the capture is the parent's, and so are its files."""
+        self._lock = threading.RLock()
+        if self.recording is not None:
+            self.recording.active = False
+        if self._capture is not None:
+            self._capture.recording = None
+        self.recording = None
+
+    def _reread(self) -> None:
+        """Take what the file says now; a file that cannot be read switches the capture off."""
+        if self.reread is None or self.recording is not None or self.is_open:
+            return
+        try:
+            self.settings = self.reread()
+        except UsageError as error:
+            _log.warning("the capture is off: %s", error)
+            self.settings = dataclasses.replace(self.settings, enabled=False)
+
     def _made(self, folder: Path) -> Recording:
         if self.settings.task != "overflow_check":
             return Recording(folder, self.settings)
@@ -232,6 +259,17 @@ class ApiSession:
         name = folders.rank_name(self._rank_id)
         if recording.folder.name.startswith("proc") and name.startswith("rank"):
             recording.move_to(recording.folder.with_name(name))
+
+
+_sessions: weakref.WeakSet[ApiSession] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for session in list(_sessions):
+        session.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _tokens(token_range: Sequence[int] | None, models: list[nn.Module]) -> tuple[int, int] | None:

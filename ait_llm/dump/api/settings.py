@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -143,6 +142,10 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
     for key in ("bench_path", "load"):
         if section.get(key) or config.get(key):
             raise UsageError(f"{key} is not supported; remove it and compare two dumps instead")
+    if config.get("enable_dataloader"):
+        raise UsageError(
+            "enable_dataloader is not supported: call start, stop and step around each iteration"
+        )
     modes = _strings("data_mode", section.get("data_mode") or ["all"])
     for mode in modes:
         _one_of("data_mode", mode, _DATA_MODES)
@@ -184,11 +187,6 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
         enabled=enabled,
         exact=config.get("precision") == "high",
     )
-
-
-def replaced(settings: ApiSettings, **changes: Any) -> ApiSettings:
-    """The settings with some of them changed."""
-    return dataclasses.replace(settings, **changes)
 
 
 def checked_dump_path(value: object) -> Path:

@@ -34,6 +34,7 @@ class TensorEntries:
         slices: parts to look at, for tensors of a size.
         known: results of the same step.
         exact: mean and norm are not rounded to the type of the tensor.
+        complain: told what could not be saved.
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class TensorEntries:
         known: KnownStatistics,
         *,
         exact: bool = False,
+        complain: Callable[[str], None],
     ) -> None:
         self._exact = exact
+        self._complain = complain
         self._files = files
         self._summary = summary
         self._slices = slices
@@ -73,8 +76,11 @@ class TensorEntries:
         if not strided or dense.is_meta or not _has_data(dense):
             entry = _entry(kind, tensor, NOTHING, more)
             if save and not dense.is_meta and not strided and not is_fake(dense):
-                entry["data_name"] = self._files.save(dense, file_stem(name))
+                self._save(entry, dense, name)
             return entry
+        if not dense.is_cpu and _is_recording_graph(dense):
+            self._complain(f"{name}: computed while a device graph is recorded; not looked at")
+            return _entry(kind, tensor, NOTHING, more)
         if self._slices:
             dense = self._cut(dense)
         if self._summary == "xor":
@@ -92,10 +98,17 @@ class TensorEntries:
             if not isinstance(four, tuple):
                 deferred.append(_filling(entry, four))
         if save and dense.numel():
-            entry["data_name"] = self._files.save(dense, file_stem(name))
+            self._save(entry, dense, name)
         if self._summary == "md5":
             entry["md5"] = f"{crc32(bytes_of(_on_host(dense))):08x}"
         return entry
+
+    def _save(self, entry: dict[str, Any], tensor: Tensor, name: str) -> None:
+        """Write the data; what cannot be written costs the record nothing else."""
+        try:
+            entry["data_name"] = self._files.save(tensor, file_stem(name))
+        except (OSError, RuntimeError) as error:
+            self._complain(f"{name}: {error}")
 
     def array(self, array: np.ndarray[Any, Any], name: str, save: bool) -> dict[str, Any]:
         """The JSON of a NumPy array."""
@@ -122,6 +135,18 @@ class TensorEntries:
             if part.dim < tensor.dim() and tensor.shape[part.dim] == part.size:
                 tensor = tensor.narrow(part.dim, part.begin, part.end - part.begin)
         return tensor
+
+
+def _is_recording_graph(tensor: Tensor) -> bool:
+    """True while a device graph is recorded, where a look at a tensor would become part of it."""
+    device: Any = getattr(torch, tensor.device.type, None)
+    recording = getattr(device, "is_current_stream_capturing", None)
+    return recording is not None and bool(recording())
+
+
+def unseen(tensor: Tensor) -> dict[str, Any]:
+    """The JSON of a tensor whose values cannot be had."""
+    return _entry(_PLAIN, tensor, NOTHING, {})
 
 
 def _entry(kind: str, tensor: Tensor, four: Four, more: dict[str, Any]) -> dict[str, Any]:

@@ -355,6 +355,46 @@ def test_unwritable_data_are_reported_and_the_program_goes_on(debug: Debug, capt
     assert "Torch.sin.0.forward" in (captured().folder / "dump_error_info.log").read_text()
 
 
+def test_forked_children_record_nothing_and_break_nothing(debug: Debug, captured: Read) -> None:
+    x = torch.ones(2)
+    debugger = debug("tensor")
+    debugger.start()
+    torch.exp(x)
+    child = os.fork()
+    if not child:
+        torch.sin(x)
+        debugger.stop()
+        debugger.step()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    torch.cos(x)
+    debugger.stop()
+
+    assert list(captured().data) == ["Torch.exp.0.forward", "Torch.cos.0.forward"]
+
+
+def test_traced_programs_are_left_alone(debug: Debug, captured: Read) -> None:
+    debugger = debug()
+    debugger.start()
+    with pytest.warns(DeprecationWarning, match="trace"):
+        traced = torch.jit.trace(lambda x: torch.exp(x) + 1, torch.ones(2))
+    debugger.stop()
+
+    assert [node.kind() for node in traced.graph.nodes()][-1] == "aten::add"
+    assert sum(node.kind().startswith("aten::") for node in traced.graph.nodes()) == 2
+
+
+def test_tensors_inside_vmap_are_recorded_without_values(debug: Debug, captured: Read) -> None:
+    debugger = debug("tensor")
+    debugger.start()
+    result = torch.func.vmap(torch.exp)(torch.zeros(2, 3))
+    debugger.stop()
+
+    assert torch.equal(result, torch.ones(2, 3))
+    entry = captured().data["Torch.exp.0.forward"]["input_args"][0]
+    assert (entry["type"], entry["shape"], entry["Max"]) == ("BatchedTensor", [3], None)
+
+
 def test_numpy_values_are_recorded(debug: Debug, captured: Read) -> None:
     debugger = debug()
     debugger.register_custom_api(_Functions, "anything", "mine")
