@@ -155,8 +155,12 @@ class _Watch:
 
     def trace_eager(self, module: GraphModule, example_inputs: Sequence[Any]) -> None:
         """Trace the graph that kernels are held against."""
+        from torch._dynamo.exc import TorchDynamoException
+
         try:
             self._eager = _eager_graph(module, example_inputs)
+        except TorchDynamoException:
+            raise  # not an error of ours: it tells Dynamo to analyse the program again
         except Exception as error:  # noqa: BLE001  Inductor may well compile it
             self.give_up("kernels cannot be matched with nodes", error)
 
