@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 
 from ait_llm import compare
 from ait_llm.core import Verdict
@@ -257,6 +258,26 @@ def test_a_program_that_cannot_be_watched_is_compiled_and_that_is_told(
     assert "LookupError: no such thing" in capsys.readouterr().err
     (ledger,) = (tmp_path / "ait_dump" / "ledger").iterdir()
     assert "no such thing" in ledger.read_text()
+
+
+def test_a_new_analysis_that_dynamo_asks_for_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = backend._eager_graph
+    asked: list[bool] = []
+
+    def trace_again(*arguments: Any) -> Any:
+        if not asked:
+            asked.append(True)
+            raise TensorifyScalarRestartAnalysis
+        return trace(*arguments)
+
+    monkeypatch.setattr(backend, "_eager_graph", trace_again)
+    capture(lambda: nn.Softplus(), (torch.ones(4),), tmp_path)
+    assert asked
+    assert capsys.readouterr().err == ""
+    (kernel,) = kernels(tmp_path).values()
+    assert kernel.parts == ("softplus",)
 
 
 def test_a_golden_dump_without_a_node_leaves_the_kernel_without_a_partner(
