@@ -105,8 +105,13 @@ class CompiledRun:
         device: int = 0,
         fused: bool = True,
         changed: dict[str, Array] | None = None,
+        role: str = "both",
     ) -> Path:
-        """Write one execution; ``changed`` replaces tensors by their names in :meth:`values`."""
+        """Write one execution.
+
+        ``changed`` replaces tensors by their names in :meth:`values`; ``role`` may be ``in`` or
+        ``out``, as with ``dump_mode``.
+        """
         values = self.values(x) | (changed or {})
         top = self.root / f"worldsize2_global_rank{rank}" if rank is not None else self.root
         folder = top / f"20241125192345/{device}/graph_{number}_{number - 1}/{number}/{step}"
@@ -128,6 +133,10 @@ class CompiledRun:
         for place, (name, inputs, outputs) in enumerate(files):
             read = [_stored(values[each]) for each in inputs.split()]
             written = [_stored(values[each.split(":")[0]]) for each in outputs]
+            if role == "in":
+                written = []
+            elif role == "out":
+                read = []
             write_file(folder / f"{name}.{place}.6.{moment + place}", read, written)
         return folder
 

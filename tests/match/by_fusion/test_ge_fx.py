@@ -309,6 +309,40 @@ def test_a_fault_of_one_rank_is_told_with_its_rank(golden: CompiledRun, mine: Co
     assert {item.record.rank for item in report.with_verdict(Verdict.PASS)} == {0, 1}
 
 
+def test_a_damaged_file_costs_its_own_operator_only(
+    pair: tuple[CompiledRun, CompiledRun],
+) -> None:
+    golden, mine = pair
+    folder = mine.ge(request())
+    [file] = folder.glob("AutomaticBufferFusionOp.*")
+    file.write_bytes(file.read_bytes()[:40])
+    report = compare(golden.root, mine.root)
+    [error] = report.with_verdict(Verdict.ERROR)
+    assert error.record.title == "MulCast_1 outtensor0"
+    assert report.counts[Verdict.PASS] == 8
+    assert not report.counts[Verdict.FAIL]
+
+
+def test_a_damaged_graph_file_is_told(pair: tuple[CompiledRun, CompiledRun]) -> None:
+    golden, mine = pair
+    mine.ge(request())
+    mine.graph(text='name: "graph_1" op { name: "Cast" ')
+    report = compare(golden.root, mine.root)
+    assert "a graph cannot be read" in report.problems[0].text
+    assert report.exit_code() == 3
+
+
+@pytest.mark.parametrize(("kept", "count"), [("in", 6), ("out", 5)])
+def test_dumps_of_inputs_or_of_outputs_only(
+    pair: tuple[CompiledRun, CompiledRun], kept: str, count: int
+) -> None:
+    golden, mine = pair
+    mine.ge(request(), role=kept)
+    report = compare(golden.root, mine.root)
+    assert report.counts[Verdict.PASS] == count
+    assert not report.counts[Verdict.FAIL] + report.counts[Verdict.ERROR]
+
+
 def test_statistics_in_place_of_values(pair: tuple[CompiledRun, CompiledRun]) -> None:
     golden, mine = pair
     folder = mine.ge(request())
