@@ -343,7 +343,7 @@ class CallMode(TorchFunctionMode):
         if opening is None:
             opening = self._local.opening = set()
         if id(function) in opening:  # it asks in a way of its own
-            return function(*args, **kwargs)
+            return self._receive(None, function, args, kwargs, None)
         opening.add(id(function))
         try:
             with self:
@@ -384,9 +384,23 @@ class _Globals(dict[str, Any]):
     def __init__(self, names: dict[str, Any]) -> None:
         super().__init__(dict.fromkeys(_QUESTIONS, _nobody))
         self._names = names
+        if names.get("torch") is torch:
+            self["torch"] = _Torch()
 
     def __missing__(self, name: str) -> Any:
         return self._names[name]
+
+
+class _Torch:
+    """The module torch, for functions that ask by its full name."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _Overrides() if name == "overrides" else getattr(torch, name)
+
+
+class _Overrides:
+    def __getattr__(self, name: str) -> Any:
+        return _nobody if name in _QUESTIONS else getattr(torch.overrides, name)
 
 
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")

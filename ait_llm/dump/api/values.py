@@ -59,7 +59,12 @@ class Describer:
 
     def keywords(self, kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
         """Keyword arguments; their files are named ``{name}.{key}``."""
-        return {str(key): self.value(value, f"{name}.{key}") for key, value in kwargs.items()}
+        return {
+            str(key): {"type": "torch.device", "value": value}
+            if key == "device" and isinstance(value, str)
+            else self.value(value, f"{name}.{key}")
+            for key, value in kwargs.items()
+        }
 
     def outputs(self, output: Any, name: str) -> list[Any]:
         """What a call returned, as a list also if it is one value."""

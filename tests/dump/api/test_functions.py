@@ -109,6 +109,35 @@ def test_only_the_outermost_of_nested_calls_is_recorded(debug: Debug, captured: 
     assert record(debug, captured, lambda: F.normalize(x)) == ["Functional.normalize.0"]
 
 
+def test_calls_within_functions_that_are_not_listed_are_recorded(
+    debug: Debug, captured: Read
+) -> None:
+    x = torch.randn(3, requires_grad=True)
+
+    def program() -> None:
+        nn.init.constant_(torch.empty(2), 1.0)
+        torch.meshgrid(torch.ones(2), torch.ones(2), indexing="ij")
+        torch.autograd.grad(_Twice.apply(x).sum(), x)
+
+    assert record(debug, captured, program) == [
+        "Tensor.fill_.0",
+        "Tensor.__mul__.0",
+        "Tensor.sum.0",
+        "Tensor.sum.0.backward",
+        "Tensor.mul.0",
+    ]
+
+
+class _Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return grad.mul(2)
+
+
 def test_arguments_are_recorded_as_they_were_passed(debug: Debug, captured: Read) -> None:
     x = torch.randn(2, 3)
     debugger = debug()
