@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,9 @@ def api_check(
 
     Exits with 0 if no call errs, with 1 if one does, with 3 if something could not be checked.
     """
-    import_optional("torch", "running functions again")
+    torch = import_optional("torch", "running functions again")
+    if jobs > 1:  # calls at a time, and the threads within one, share the processors
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
     given = read_check_file(config)
     options = CheckOptions(
         device=device,

@@ -135,14 +135,18 @@ class Checker:
             left_out = _no_backward(api, kwargs)
             gradients = None if left_out else gradients_of(prepared.backward, source)
 
-        def run(side: Side) -> Run:
-            return run_call(function, api, args, kwargs, side, gradients)
+        def run(where: str, side: Side) -> Run:
+            try:
+                with _same_random_numbers(dropped):
+                    return run_call(function, api, args, kwargs, side, gradients)
+            except Exception as error:  # kernels raise what they like; it goes to the table
+                raise UncheckableError(f"{where} fails: {in_one_line(error)}") from error
 
-        with _same_random_numbers(dropped):
-            golden = run(self._golden)
-        with _same_random_numbers(dropped):
-            mine = run(device)
-        peer = run(self._benchmark) if self._benchmark is not None and not dropped else Run(None)
+        golden = run("the golden run", self._golden)
+        mine = run(f"the run on {device.device}", device)
+        peer = Run(None)
+        if self._benchmark is not None and not dropped:
+            peer = run("the benchmark's run", self._benchmark)
         outputs = self._judge.outputs(api, golden.output, mine.output, peer.output, dropped=dropped)
         found: list[OutputResult] = []
         problem = left_out or mine.problem or golden.problem

@@ -152,7 +152,7 @@ class _Sums:
         self.greater += int((finite & (mine > rounded)).sum())
         self.less += int((finite & (mine < rounded)).sum())
         self.max_absolute = max(self.max_absolute, float(error.amax()))
-        self._add_angle(rounded, mine, finite)
+        self._add_angle(golden, mine, finite)
         # what golden's own rounding makes zero is no error
         plain = (error / size).masked_fill_((error == 0) | (same & (rounded == 0)), 0.0)
         for index, bound in enumerate((0.01, 0.001, 0.0001)):
@@ -163,8 +163,8 @@ class _Sums:
         self.sum_ulp += float(units.sum())
         self.far += int((units > self.limits.far).sum())
 
-    def _add_angle(self, rounded: Tensor, mine: Tensor, finite: Tensor) -> None:
-        g = rounded.masked_fill(~finite, 0.0).div_(self.golden_size or 1.0)
+    def _add_angle(self, golden: Tensor, mine: Tensor, finite: Tensor) -> None:
+        g = golden.masked_fill(~finite, 0.0).div_(self.golden_size or 1.0)
         m = mine.masked_fill(~finite, 0.0).div_(self.mine_size or 1.0)
         self.dot += float((g * m).sum())
         self.golden_square += float(g.square_().sum())

@@ -113,7 +113,7 @@ def check_apis(
         _check_file(
             file,
             checker,
-            Tables(folder, stamp, file.suffix),
+            Tables(folder, stamp, file.suffix, options.standard),
             [Side(device) for device in devices],
             options,
             progress,

@@ -55,7 +55,7 @@ def default(found: Measured) -> tuple[Status, str]:
             return ERROR, _few(m.hundredth, "0.01", "99")
         if _of(m.thousandth) > 0.999:
             return PASS, ""
-        note = "" if m.unequal else "; yet all of them are golden rounded to their type"
+        note = "" if m.unequal else "; yet each is golden rounded to its type"
         return WARNING, _few(m.thousandth, "0.001", "99.9") + note
     if not _of(m.thousandth) > 0.999:
         return ERROR, _few(m.thousandth, "0.001", "99.9")

@@ -41,6 +41,13 @@ METRIC_COLUMNS = {
     "mean_ulp": "ULP误差平均值",
     "ulp_share": "ULP误差大于阈值占比",
 }
+# Cells of floats that only one standard fills. Readers of the tables take one that is not blank for
+# a sign of that standard.
+_OF_STANDARD = {
+    "binary": ("unequal",),
+    "absolute": ("nonfinite_share", "relative_share", "absolute_share"),
+    "ulp": ("max_ulp", "mean_ulp", "ulp_share"),
+}
 DETAIL_COLUMNS = (
     *("API Name", "Bench Dtype", "DEVICE Dtype", "Shape"),
     *METRIC_COLUMNS.values(),
@@ -83,6 +90,7 @@ class Tables:
         folder: where they lie; created if needed.
         stamp: time in their names.
         suffix: rank and step in their names.
+        standard: by which outputs are judged.
 
     Tables that are there already are continued: :attr:`earlier` has their calls, and rows of a call
     that had not been finished are removed.
@@ -92,8 +100,9 @@ class Tables:
         FormatError: what is there are no such tables.
     """
 
-    def __init__(self, folder: Path, stamp: str, suffix: str) -> None:
+    def __init__(self, folder: Path, stamp: str, suffix: str, standard: str) -> None:
         make_folder(folder)
+        self._standard = standard
         self.result_path = folder / f"accuracy_checking_result_{stamp}{suffix}.csv"
         self.details_path = folder / f"accuracy_checking_details_{stamp}{suffix}.csv"
         self.earlier = _read_results(self.result_path) if self.result_path.exists() else []
@@ -121,7 +130,7 @@ class Tables:
         """Write a call. The result comes after the details, so that what it names is whole."""
         details, results = self._files
         try:
-            csv.writer(details, lineterminator="\n").writerows(detail_rows(result))
+            csv.writer(details, lineterminator="\n").writerows(detail_rows(result, self._standard))
             details.flush()
             csv.writer(results, lineterminator="\n").writerow(result_row(result))
             results.flush()
@@ -137,21 +146,27 @@ def result_row(result: ApiResult) -> list[str]:
     return [result.name, result.forward, result.backward, printable(result.message)]
 
 
-def detail_rows(result: ApiResult) -> Iterator[list[str]]:
+def detail_rows(result: ApiResult, standard: str = "default") -> Iterator[list[str]]:
     """The rows of a call in the details table: one for each output and gradient."""
     for output in result.outputs:
-        yield _detail_row(f"{result.name}.forward.output.{output.place}", output)
+        yield _detail_row(f"{result.name}.forward.output.{output.place}", output, standard)
     for gradient in result.gradients:
-        yield _detail_row(f"{result.name}.backward.output.{gradient.place}", gradient)
+        yield _detail_row(f"{result.name}.backward.output.{gradient.place}", gradient, standard)
     if not result.outputs:
         blanks = [BLANK] * (3 + len(METRIC_COLUMNS))
         name = f"{result.name}.forward.output.0"
         yield [name, *blanks, result.forward, printable(result.message)]
 
 
-def _detail_row(name: str, output: OutputResult) -> list[str]:
+def _detail_row(name: str, output: OutputResult, standard: str) -> list[str]:
     metrics = output.metrics or Metrics()
-    numbers = [_number(getattr(metrics, field)) for field in METRIC_COLUMNS]
+    hidden: set[str] = set()
+    if metrics.cosine is not None or metrics.rmse is not None:  # floats
+        others = (fields for name, fields in _OF_STANDARD.items() if name != standard)
+        hidden.update(*others)
+    numbers = [
+        BLANK if field in hidden else _number(getattr(metrics, field)) for field in METRIC_COLUMNS
+    ]
     shape = BLANK if output.shape is None else str(output.shape)
     types = (output.golden_dtype or BLANK, output.device_dtype or BLANK)
     return [name, *types, shape, *numbers, output.status, printable(output.message)]
