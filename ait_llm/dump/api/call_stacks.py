@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 _HERE = str(Path(__file__).parent) + os.sep
-_FAILED = ["The call stack retrieval failed."]
+_FAILED = ("The call stack retrieval failed.",)
 _SECONDS = 0.5
 # The file may lag by this share of its length, so that writing it costs no more than it grows.
 _GROWTH = 1.25
@@ -68,18 +68,19 @@ class CallStacks:
         Raises:
             OSError: it cannot be written.
         """
-        groups = {
-            str(number): [names, [self._line(*frame) for frame in stack] or _FAILED]
-            for number, (stack, names) in enumerate(self._names.items())
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for stack, names in self._names.items():
+            lines = tuple(filter(None, (self._line(*frame) for frame in stack))) or _FAILED
+            groups.setdefault(lines, []).extend(names)
+        document = {
+            str(number): [names, lines] for number, (lines, names) in enumerate(groups.items())
         }
-        for group in groups.values():
-            group[1] = [line for line in group[1] if line] or _FAILED
         temporary = self._path.with_name(f"{self._path.name}.part")
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, 0o640), "w", encoding="utf-8") as file:
-            file.write(json.dumps(groups))
+            file.write(json.dumps(document))
         temporary.replace(self._path)
         self._written = self._count
         self._time = time.monotonic()

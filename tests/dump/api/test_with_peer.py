@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from api_captures import Captured
@@ -17,7 +18,9 @@ PROGRAM = Path(__file__).parents[2] / "support" / "api_program.py"
 pytestmark = pytest.mark.skipif(PEER is None, reason="AIT_LLM_PEER_PYTHON is not set")
 
 
-def capture(tool: str, folder: Path, task: str, level: str, summary: str) -> Captured:
+def capture(
+    tool: str, folder: Path, task: str, level: str, summary: str, program: Path = PROGRAM
+) -> Captured:
     config = {
         "task": task,
         "dump_path": str(folder),
@@ -35,7 +38,7 @@ def capture(tool: str, folder: Path, task: str, level: str, summary: str) -> Cap
     if tool == "ait":
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     subprocess.run(
-        [str(python), str(PROGRAM), tool, str(path), *more],
+        [str(python), str(program), tool, str(path), *more],
         check=True,
         capture_output=True,
         env=environment,
@@ -100,3 +103,27 @@ def test_peer_compares_our_dump_with_its_own(
     if level != "debug":
         assert list(ours.data) == list(theirs.data)
         assert ours.json("construct.json").keys() >= theirs.json("construct.json").keys()
+
+
+def test_calls_of_many_functions_have_the_names_order_and_arguments_of_the_peer(
+    tmp_path: Path,
+) -> None:
+    zoo = PROGRAM.with_name("api_zoo.py")
+    ours, theirs = (
+        capture(tool, tmp_path / tool, "statistics", "L1", "statistics", zoo).data
+        for tool in ("ait", "msprobe")
+    )
+
+    assert list(ours) == list(theirs)
+    for name, record in theirs.items():
+        assert _known(ours[name], record) == _known(record, record), name
+
+
+def _known(entry: Any, golden: Any) -> Any:
+    """An entry without its numbers, and without what the golden side does not say."""
+    if isinstance(entry, dict) and isinstance(golden, dict):
+        keys = [key for key in golden if key not in ("Max", "Min", "Mean", "Norm")]
+        return {key: _known(entry.get(key), golden[key]) for key in keys}
+    if isinstance(entry, list) and isinstance(golden, list) and len(entry) == len(golden):
+        return [_known(*pair) for pair in zip(entry, golden, strict=True)]
+    return entry
