@@ -190,6 +190,14 @@ def _listed(
                 yield owner, name, api(module, name)
 
 
+def fingerprint(
+    apis: Mapping[str, Sequence[str]], modules: Mapping[str, Sequence[str]]
+) -> tuple[int, ...]:
+    """What the listed names stand for now; it changes when a program replaces a function."""
+    found = [id(_attribute(owner, name)) for owner, name, _ in _listed(apis, modules)]
+    return (id(sys.modules.get("torch.distributed")), *found)
+
+
 def _place(text: str) -> Any:
     """A module, or what it holds; None if it is not there. Only torch itself is imported."""
     module, _, inside = text.partition(":")

@@ -15,7 +15,7 @@ from torch import nn
 
 from ait_llm.dump.api import folders
 from ait_llm.dump.api.capture import Capture
-from ait_llm.dump.api.interception import Interception, Receiver
+from ait_llm.dump.api.interception import Interception, Receiver, fingerprint
 from ait_llm.dump.api.modules import ModuleWatch
 from ait_llm.dump.api.overflow import OverflowRecording
 from ait_llm.dump.api.phases import PhaseWatch
@@ -46,6 +46,7 @@ class ApiSession:
         self._rank_id: int | None = None
         self._custom: list[tuple[Any, str, str]] = []
         self._capture: Capture | None = None
+        self._last: tuple[object, Capture] | None = None
         self._modules: ModuleWatch | None = None
         self._single: ModuleWatch | None = None
         self._phases: PhaseWatch | None = None
@@ -111,7 +112,7 @@ class ApiSession:
                 self._phases = PhaseWatch()
                 self._phases.install()
             if self.settings.apis:
-                self._capture = Capture(self._interception)
+                self._capture = self._prepared()
                 self._capture.open(recording)
             if self.settings.modules:
                 self._modules = ModuleWatch(recording)
@@ -195,11 +196,18 @@ class ApiSession:
         """Record it no more."""
         self._custom = [each for each in self._custom if each[:2] != (owner, name)]
 
-    def _interception(self, receive: Receiver) -> Interception:
+    def _prepared(self) -> Capture:
+        """The capture of functions, made anew when some of them are others than before."""
         apis, modules = combined_apis(self.settings.wrap_ops)
-        return Interception(
-            receive, apis, modules, self.settings.custom_op_namespaces, self._custom
-        )
+        namespaces, custom = self.settings.custom_op_namespaces, tuple(self._custom)
+        known = namespaces, custom, fingerprint(apis, modules)
+        if self._last is None or self._last[0] != known:
+
+            def interception(receive: Receiver) -> Interception:
+                return Interception(receive, apis, modules, namespaces, custom)
+
+            self._last = known, Capture(interception)
+        return self._last[1]
 
     def _opened(self) -> Recording:
         """The recording of this step, made when it is first needed."""

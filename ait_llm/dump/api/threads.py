@@ -63,6 +63,7 @@ class ThreadWatch:
     def install(self) -> None:
         """Begin to watch; the calling thread is left as it is."""
         self._home = threading.get_ident()
+        self._start = threading.Thread.start
         self._on = True
         self._handles = []
         if threading.active_count() > 1:

@@ -198,6 +198,23 @@ def test_everything_is_as_before_after_stop(debug: Debug) -> None:
     assert threading.Thread.start.__module__ == "threading"
 
 
+def test_function_that_the_program_replaces_between_windows_is_seen_and_stays(
+    debug: Debug, captured: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    debugger = debug()
+    debugger.start()
+    F.silu(torch.ones(1))
+    debugger.stop()
+    monkeypatch.setattr(F, "silu", lambda x: x * torch.sigmoid(x))
+    mine = F.silu
+    debugger.start()
+    F.silu(torch.ones(1))
+    debugger.stop()
+
+    assert F.silu is mine
+    assert names(captured) == ["Functional.silu.0", "Functional.silu.1"]
+
+
 def test_nothing_is_recorded_outside_the_window(debug: Debug, captured: Read) -> None:
     x = torch.randn(3, requires_grad=True)
     debugger = debug()
