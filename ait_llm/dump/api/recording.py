@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import os
@@ -64,6 +65,7 @@ class Call:
         inputs: JSON of what it got.
         save: whether its tensors get files.
         deferred: what to call before the JSON is complete.
+        shown: the inputs as they are in the file already.
     """
 
     name: str
@@ -72,6 +74,11 @@ class Call:
     save: bool
     inputs: dict[str, Any] = field(default_factory=dict)
     deferred: list[Callable[[], None]] = field(default_factory=list)
+    shown: str = ""
+
+
+class Encoded(str):
+    """A record that is JSON text already."""
 
 
 class Recording:
@@ -196,7 +203,7 @@ class Recording:
     def end(self, call: Call, output: Any, found: Api | None = None) -> None:
         """Complete the record of a call with what it returned."""
         with self._lock:
-            record = call.inputs
+            record: Any = call.inputs
             try:
                 if self.settings.outputs and self._values:
                     record["output"] = self.describer(call).outputs(output, f"{call.name}.output")
@@ -207,6 +214,10 @@ class Recording:
                 record["output"] = [None]
                 self.complain(f"{call.name}.output: {_reason(error)}")
             if self.settings.forward:
+                if len(call.shown) > 2 and "output" in record:
+                    with contextlib.suppress(TypeError, ValueError):  # told when it is written
+                        output = encode(record["output"])
+                        record = Encoded(f'{call.shown[:-1]}, "output": {output}}}')
                 self.put(call.name, record, call.order, call.deferred)
             self.selection.ended(call.name)
 
@@ -314,7 +325,8 @@ class Recording:
     def _show(self, call: Call) -> None:
         """Have the inputs on disk while the call runs: it may be the one that ends the process."""
         if not call.deferred:
-            self._dump.begin(call.name, encode(call.inputs))
+            call.shown = encode(call.inputs)
+            self._dump.begin(call.name, call.shown)
 
     def saves(self, name: str) -> bool:
         """Whether the tensors of a record get files."""
@@ -369,7 +381,8 @@ class Recording:
     def _put_now(self, name: str, record: Any, order: float) -> None:
         try:
             with self._lock:
-                self._dump.end(name, encode(record), order)
+                text = record if isinstance(record, Encoded) else encode(record)
+                self._dump.end(name, text, order)
         except (OSError, TypeError, ValueError) as error:
             self.complain(f"{name}: {_reason(error)}")
 
