@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,16 +14,17 @@ import click
 
 from ait_llm.cli.params import absolute_path
 from ait_llm.cli.progress import ProgressLine
+from ait_llm.cli.shards_compare import compare_shards
+from ait_llm.cli.stamps import free_table_stamp
 from ait_llm.compare.api.difference_report import analyze_differences
 from ait_llm.compare.api.outcome import Outcome, PairOutcome
 from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.run import FORMATS, compare_api_dumps
 from ait_llm.compare.api.settings import ApiOptions, read_compare_file, read_data_mapping
-from ait_llm.compare.api.sides import is_api_dump
+from ait_llm.compare.api.sides import is_api_dump, share_no_ranks
 from ait_llm.compare.work import default_jobs
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import UsageError
-from ait_llm.report.writing import STAMP_FORMAT
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger(__name__)
@@ -90,6 +90,13 @@ _OPTIONS = (
         help="API level: find the first call that differs over all ranks; json files, no tables.",
     ),
     click.option(
+        "--layout",
+        callback=absolute_path,
+        metavar="FILE.yaml",
+        help="API level, runs on different numbers of ranks: lines 'name of a tensor: layout', as "
+        "such a comparison writes them.  [default: found out]",
+    ),
+    click.option(
         "--table-style",
         type=click.Choice(["manual", "release"]),
         default="manual",
@@ -105,8 +112,8 @@ class ApiRequest:
 
     Attributes:
         input_file: the manual's ``compare.json``.
-            stack, compare_only, fuzzy, highlight, diff_analyze: as the options are called.
-        data_mapping: a yaml file.
+        stack, compare_only, fuzzy, highlight, diff_analyze: as the options are called.
+        data_mapping, layout: yaml files.
         table_style: ``manual`` or ``release``.
     """
 
@@ -117,6 +124,7 @@ class ApiRequest:
     highlight: bool
     data_mapping: Path | None
     diff_analyze: bool
+    layout: Path | None
     table_style: Any
 
 
@@ -168,6 +176,8 @@ def compare_api(
     """Compare, print what came of it, and return the exit code."""
     if request.fuzzy and request.data_mapping is not None:
         raise UsageError("-dm says which rows belong together; leave out -f")
+    if request.layout is not None or share_no_ranks(mine, golden):
+        return compare_shards(request, golden, mine, output, formats, as_json, allow_skip)
     options = _options(request, default_jobs() if jobs is None else jobs)
     if request.diff_analyze:
         return _first_difference(golden, mine, output, options, as_json, allow_skip)
@@ -183,7 +193,7 @@ def compare_api(
                 progress.show(f"{done} rows")
 
         outcome = compare_api_dumps(
-            mine, golden, output, _free_stamp(output), options, formats=formats, on_row=count
+            mine, golden, output, free_table_stamp(output), options, formats=formats, on_row=count
         )
     code = outcome.exit_code(allow_skip=allow_skip)
     if as_json:
@@ -195,7 +205,7 @@ def compare_api(
 def _first_difference(
     golden: Path, mine: Path, output: Path, options: ApiOptions, as_json: bool, allow_skip: bool
 ) -> int:
-    found = analyze_differences(mine, golden, output, _free_stamp(output), options)
+    found = analyze_differences(mine, golden, output, free_table_stamp(output), options)
     lines = [
         f"rank {each.rank}: the first difference is in {each.name}: {each.why}"
         for each in found.first
@@ -222,16 +232,6 @@ def split_formats(formats: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, .
         return tuple(FORMATS), ()
     tables = tuple(name for name in formats if name in FORMATS)
     return tables, tuple(name for name in formats if name not in FORMATS)
-
-
-def _free_stamp(folder: Path) -> str:
-    """The time now, or the next second that no table in the folder has yet."""
-    now = time.time()
-    while True:
-        stamp = time.strftime(STAMP_FORMAT, time.localtime(now))
-        if not any(folder.glob(f"*_{stamp}.*")):
-            return stamp
-        now += 1
 
 
 def _options(request: ApiRequest, jobs: int) -> ApiOptions:

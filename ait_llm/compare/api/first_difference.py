@@ -43,7 +43,7 @@ def call_of(record: str, rows: Sequence[Row], mode: str) -> Call:
         record,
         record_differs(rows, mode) and not record.startswith(_LEFT_OUT),
         record_differs(rows, mode, output=False),
-        _communication(record, rows),
+        communication_of(record, rows),
     )
 
 
@@ -117,7 +117,8 @@ def _is_far(row: Row, place: int) -> bool:
     return abs(away) > _LIMIT * max(abs(high), abs(low))
 
 
-def _communication(record: str, rows: Sequence[Row]) -> Communication | None:
+def communication_of(record: str, rows: Sequence[Row]) -> Communication | None:
+    """What a record says to other ranks, by my side of its rows; None for computation."""
     if not record.startswith("Distributed."):
         return None
     function = function_of(record)

@@ -118,10 +118,10 @@ def pair_items(mine: list[Item], golden: list[Item]) -> tuple[list[Pair], list[P
     """
     theirs: defaultdict[str, deque[Item]] = defaultdict(deque)
     for item in golden:
-        theirs[_within(item)].append(item)
+        theirs[within_record(item)].append(item)
     rows: list[Pair] = []
     for item in mine:
-        candidates = theirs.get(_within(item))
+        candidates = theirs.get(within_record(item))
         if candidates and _kind(candidates[0]) == _kind(item):
             rows.append((item, candidates.popleft()))
         else:
@@ -174,7 +174,7 @@ def _keyed(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
         yield name, record
 
 
-def _within(item: Item) -> str:
+def within_record(item: Item) -> str:
     """Name of a row within its record; keyword arguments alike with and without a file."""
     name = item.name
     if name.startswith(item.record):

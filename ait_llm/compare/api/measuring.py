@@ -119,12 +119,12 @@ def _real_data(pair: ApiPair, mine: Item | None, golden: Item | None) -> RealDat
     if golden.data_name == NO_FILE:
         return without_metrics(UNSUPPORTED, NO_BENCH_FILE)
     try:
-        return compare_files(_file(pair.mine, mine), _file(pair.golden, golden))
+        return compare_files(value_file(pair.mine, mine), value_file(pair.golden, golden))
     except FormatError as error:
         return without_metrics(UNSUPPORTED, str(error))
 
 
-def _file(side: ApiSide, item: Item) -> Path:
+def value_file(side: ApiSide, item: Item) -> Path:
     """The file of an item; a name that leads out of the folder of the data is refused."""
     folder = side.place.data_folder
     if "/" in item.data_name or "\\" in item.data_name or item.data_name in ("", ".", ".."):

@@ -101,15 +101,24 @@ def compare_arrays(
     if np.squeeze(mine).ndim == 0:
         found: tuple[Cell, ...] = (UNSUPPORTED, UNSUPPORTED, largest, relative)
         return RealData((*found, UNSUPPORTED, UNSUPPORTED), (SCALAR, *messages))
-    cosine, reason = _cosine(sums)
+    cells, reason = metric_cells(sums)
     if reason:
         messages.insert(0, reason)
-    ratios = (
+    return RealData(cells, tuple(messages))
+
+
+def metric_cells(sums: Ratios) -> tuple[tuple[Cell, ...], str]:
+    """The six metric cells of totals, and why one of them has no value."""
+    cosine, reason = _cosine(sums)
+    found = (
+        cosine,
+        math.sqrt(sums.squares),
+        round(sums.max_absolute, 12),
+        round(sums.max_relative, 12),
         round(sums.thousandth / sums.count, 12),
         round(sums.five_thousandths / sums.count, 12),
     )
-    cells = (cosine, math.sqrt(sums.squares), largest, relative, *ratios)
-    return RealData(cells, tuple(messages))
+    return found, reason
 
 
 def _cosine(sums: Ratios) -> tuple[Cell, str]:

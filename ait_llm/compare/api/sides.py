@@ -114,8 +114,35 @@ def pair_sides(mine: Path, golden: Path) -> ApiPairs:
                 "give two files of one kind"
             )
         suffix = "" if single and not mine.is_dir() else _suffix(my_place, len(ours) > 1)
-        pairs.append(ApiPair(side, other, _mode(side, other), suffix))
+        pairs.append(ApiPair(side, other, common_mode(side, other), suffix))
     return ApiPairs(tuple(pairs), tuple(problems))
+
+
+def sides_of(path: Path) -> dict[int, list[ApiSide]]:
+    """The files of a dump by step, in the order of their ranks; single points are left out.
+
+    Raises:
+        FormatError: it is no API-level dump.
+    """
+    found: dict[int, list[ApiSide]] = {}
+    for place in _places(path):
+        side = _side(place)
+        if not side.is_debug:
+            found.setdefault(place.step, []).append(side)
+    return found
+
+
+def share_no_ranks(mine: Path, golden: Path) -> bool:
+    """True if one side ran on a multiple of the other's ranks, so that these hold parts of tensors.
+
+    Raises:
+        FormatError: a path is no API-level dump.
+    """
+    ours, theirs = ({len(each) for each in sides_of(path).values()} for path in (mine, golden))
+    if len(ours) != 1 or len(theirs) != 1:
+        return False
+    few, many = sorted((*ours, *theirs))
+    return few < many and many % few == 0
 
 
 def _places(path: Path) -> list[ApiPlace]:
@@ -165,7 +192,13 @@ def _suffix(place: ApiPlace, several: bool) -> str:
     return f"_proc{place.pid}" if several and place.pid else ""
 
 
-def _mode(mine: ApiSide, golden: ApiSide) -> Mode:
+def common_mode(mine: ApiSide, golden: ApiSide) -> Mode:
+    """What two files both offer.
+
+    Raises:
+        UsageError: they cannot be compared with each other.
+        FormatError: one has no values at all.
+    """
     modes = [_mode_of(side) for side in (mine, golden)]
     if modes[0] == modes[1]:
         return modes[0]
