@@ -76,7 +76,7 @@ def find_origins(
         deep: recompute every operation of every run, also where nothing failed. It finds errors
             that stay within the tolerances, such as sums in 16 bits.
     """
-    by_run = _by_run(comparisons, runs)
+    by_run = comparisons_by_run(comparisons, runs)
     collected = _Collected(comparisons, matches or {})
     searches: dict[tuple[int, int], list[Search]] = {}
     for place in sorted(by_run, key=lambda at: (runs[at].device, runs[at].pid, runs[at].step)):
@@ -153,8 +153,10 @@ def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> lis
     return applied
 
 
-def _by_run(comparisons: Sequence[Comparison], runs: Sequence[Run]) -> dict[int, list[int]]:
-    """Indices of the comparisons of each run, by position of the run."""
+def comparisons_by_run(
+    comparisons: Sequence[Comparison], runs: Sequence[Run]
+) -> dict[int, list[int]]:
+    """Indices of the comparisons of each run of mine, by position of the run."""
     places = {
         (run.device, run.pid, *operation_key(operation)): place
         for place, run in enumerate(runs)

@@ -123,6 +123,15 @@ class AtbTensor:
         array = self.numpy()
         return None if array.dtype.kind == "c" else measure(array)
 
+    @property
+    def recorded_statistics(self) -> Statistics | None:
+        """Statistics in the header; None if the capture computed none.
+
+        Raises:
+            FormatError: the file is damaged.
+        """
+        return self.header.statistics
+
     def numpy(self, *, mmap: bool | None = None) -> Array:
         """The values as stored; see ``formats.read_tensor``.
 

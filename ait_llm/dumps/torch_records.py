@@ -119,6 +119,11 @@ class TorchTensor:
         array = self.numpy()
         return None if array.dtype.kind == "c" else measure(array)
 
+    @property
+    def recorded_statistics(self) -> Statistics | None:
+        """Statistics that the capture computed; None if it did not."""
+        return None if self.recorded is None else self.recorded[2]
+
     def numpy(self, *, mmap: bool | None = None) -> Array:
         """The values.
 

@@ -50,6 +50,20 @@ def digest(tensor: Tensor) -> bytes | None:
     return blake2b(data, digest_size=16, key=f"{flat.dtype} {size}".encode()).digest()
 
 
+def recorded_digest(tensor: Tensor) -> bytes | None:
+    """The digest of the statistics that a capture recorded beside a tensor's values.
+
+    It is that of the same tensor in a capture without values, so one knows the other again where a
+    dump holds the values of some tensors only.
+    """
+    try:
+        if getattr(tensor, "recorded_statistics", None) is None:
+            return None
+        return _of_statistics(tensor)
+    except (AitError, OSError, ValueError):
+        return None
+
+
 def _of_statistics(tensor: Tensor) -> bytes | None:
     statistics = tensor.statistics
     if statistics is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.errors import AitError
-from ait_llm.match.digests import digest
+from ait_llm.match.digests import digest, recorded_digest
 from ait_llm.match.model import Run
 from ait_llm.topology import Node
 
@@ -123,6 +123,8 @@ class _Tracer:
         self._at: dict[tuple[int, Role, int], Value] = {}
         self._named: dict[str, Value] = {}
         self._printed: dict[bytes, Value] = {}
+        # Of tensors with values, by their statistics, for those of which nothing else is there.
+        self._recorded: dict[bytes, Value] = {}
 
     def trace(self) -> Flow:
         has_members = {parent for parent in self._parents if parent is not None}
@@ -146,7 +148,7 @@ class _Tracer:
             mark = None
             if value is None:
                 mark = digest(tensor)
-                value = self._printed.get(mark) if mark else None
+                value = self._known(tensor, mark)
             if value is None:
                 value = self._new()
             self._record(value, op, tensor, name, mark)
@@ -158,7 +160,7 @@ class _Tracer:
             value = self._named.get(name) if name and is_graph else None
             mark = digest(tensor) if not name or self._is_boundary(op) else None
             if value is None and mark:
-                value = self._printed.get(mark)
+                value = self._known(tensor, mark)
                 # A leaf that returns what it received passes a value on, as dropout does; whatever
                 # else has the same numbers was computed a second time.
                 if value is not None and not is_graph and not self._passes_on(op, value):
@@ -205,6 +207,18 @@ class _Tracer:
             self._named[name] = value
         if mark:
             self._printed[mark] = value
+            if tensor.has_data and (recorded := recorded_digest(tensor)) is not None:
+                self._recorded[recorded] = value
+
+    def _known(self, tensor: Tensor, mark: bytes | None) -> Value | None:
+        """The value with these numbers; by statistics if one of the two has nothing else."""
+        if mark is None:
+            return None
+        value = self._printed.get(mark)
+        if value is None and (recorded := recorded_digest(tensor)) is not None:
+            others = self._printed if tensor.has_data else self._recorded
+            value = others.get(recorded)
+        return value
 
     def _name(self, op: int, tensor: Tensor) -> str:
         """Name in the topology, empty without one."""

@@ -96,7 +96,7 @@ def pair_runs(scenario: Scenario, steps: Mapping[int, int] | None = None) -> Pai
     if {golden.kind, mine.kind} <= COMPILED:
         compiled, left = pair_compiled(golden.dump, mine.dump, steps)
         return Pairing(tuple(RunPair(*each) for each in compiled), (*problems, *left))
-    processes, left = _pair_processes(golden.dump, mine.dump)
+    processes, left = pair_processes(golden.dump, mine.dump)
     problems += left
     for first, second, reason in processes:
         chosen, unpaired = _pair_passes(
@@ -137,7 +137,7 @@ def _captures(side: SideName, given: Input) -> list[Problem]:
     ]
 
 
-def _pair_processes(
+def pair_processes(
     golden: Dump, mine: Dump
 ) -> tuple[list[tuple[Process, Process, str]], list[Problem]]:
     """Pair by rank, else by device, else by order; reasons only where there was a choice."""
