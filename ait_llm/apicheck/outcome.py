@@ -30,8 +30,8 @@ class UncheckableError(Exception):
     """
 
     def __init__(self, reason: str, *, by_rule: bool = False) -> None:
-        super().__init__(reason)
         self.reason = f"{LEFT_OUT} {reason}" if by_rule else reason
+        super().__init__(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,9 @@ class Outcome:
         """0: all well; 1: an API errs; 3: something could not be checked."""
         if any(result.worst == ERROR for result in self.results):
             return 1
-        missing = self.stopped or any(each.problems for each in self.checked)
+        if self.stopped:
+            return 3
+        missing = any(each.problems for each in self.checked)
         missing = missing or any(result.is_missing for result in self.results)
         return 3 if missing and not allow_skip else 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,7 @@ def run_call(
     """
     import torch
 
-    placed = _Placed(api, side, is_backward=gradients is not None)
+    placed = _Placed(api, side, (*args, *kwargs.values()), is_backward=gradients is not None)
     on_side = [placed.value(arg) for arg in args]
     named = {key: placed.value(value) for key, value in kwargs.items()}
     with torch.set_grad_enabled(gradients is not None):
@@ -154,9 +154,9 @@ def in_one_line(error: BaseException) -> str:
 class _Placed:
     """Arguments as one side gets them."""
 
-    def __init__(self, api: str, side: Side, *, is_backward: bool) -> None:
+    def __init__(self, api: str, side: Side, given: Sequence[Any], *, is_backward: bool) -> None:
         self._side = side
-        self._raised = {} if api in _NOT_RAISED else side.raised
+        self._raised = {} if api in _NOT_RAISED else _shared(side.raised, given)
         self._cpu_type = _CPU_TYPES.get(api) if side.raised else None
         self._reduced = side.reduced and api in _REDUCED
         self._is_backward = is_backward
@@ -196,6 +196,33 @@ class _Placed:
         leaf = moved.requires_grad_()
         self.leaves.append(leaf)
         return leaf.clone()  # what a function may write to is no leaf
+
+
+def _shared(
+    raised: Mapping[torch.dtype, torch.dtype], given: Sequence[Any]
+) -> Mapping[torch.dtype, torch.dtype]:
+    """One wider type for floats of several types, as functions that take no mixture need it."""
+    import torch
+
+    wide = {raised.get(dtype, dtype) for dtype in _types(given) if dtype.is_floating_point}
+    if len(wide) < 2 or not raised:
+        return raised
+    return {
+        dtype: torch.float64 if dtype.is_floating_point else higher
+        for dtype, higher in raised.items()
+    }
+
+
+def _types(values: Iterable[Any]) -> Iterator[torch.dtype]:
+    import torch
+
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value.dtype
+        elif isinstance(value, (list, tuple)):
+            yield from _types(value)
+        elif isinstance(value, dict):
+            yield from _types(value.values())
 
 
 def shortened(values: Tensor) -> Tensor:
