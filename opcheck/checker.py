@@ -58,27 +58,33 @@ class Checker:
 
     def check(self, target: Target) -> list[Checked]:
         """Check one operator; whatever is wrong with it becomes its verdict."""
-        base = self._base(target)
-        golden = golden_of(target.type)
-        if target.missing or target.operation is None:
-            return [replace(base, reason=target.missing or "its tensors are not in the dump")]
-        if target.is_graph:
-            reason = "it is a graph whose operators were not captured; dump with -child true"
-            return [replace(base, reason=reason)]
-        if golden is None:
-            return [replace(base, reason=f"there is no golden {target.type}")]
-        base = replace(base, stamp=stamp_of(target.operation))
-        try:
-            inputs, judged = self._read_and_check(target, target.operation, golden, base)
-        except AitError as error:
-            return [replace(base, verdict=failure_verdict(error), reason=str(error))]
-        except REFUSALS as error:
-            reason = f"the golden {target.type} refuses its inputs ({first_line(error)})"
-            return [replace(base, verdict=Verdict.ERROR, reason=reason)]
+        inputs, judged = self.examine(target)
         for item in judged:
             if item.checked.verdict is Verdict.FAIL and self.on_failure is not None:
                 self.on_failure(target, inputs, item)
         return [item.checked for item in judged]
+
+    def examine(self, target: Target) -> tuple[list[torch.Tensor | None], list[Judged]]:
+        """The same with its tensors: the inputs, and each output with its verdict."""
+        base = self._base(target)
+        golden = golden_of(target.type)
+        if target.missing or target.operation is None:
+            reason = target.missing or "its tensors are not in the dump"
+            return [], [Judged(replace(base, reason=reason))]
+        if target.is_graph:
+            reason = "it is a graph whose operators were not captured; dump with -child true"
+            return [], [Judged(replace(base, reason=reason))]
+        if golden is None:
+            return [], [Judged(replace(base, reason=f"there is no golden {target.type}"))]
+        base = replace(base, stamp=stamp_of(target.operation))
+        try:
+            return self._read_and_check(target, target.operation, golden, base)
+        except AitError as error:
+            failed = replace(base, verdict=failure_verdict(error), reason=str(error))
+        except REFUSALS as error:
+            reason = f"the golden {target.type} refuses its inputs ({first_line(error)})"
+            failed = replace(base, verdict=Verdict.ERROR, reason=reason)
+        return [], [Judged(failed)]
 
     def _base(self, target: Target) -> Checked:
         operation = target.operation

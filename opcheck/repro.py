@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ait_llm.formats import from_torch
 from ait_llm.opcheck.element_errors import LEVELS
@@ -92,6 +92,12 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor], facts: object) 
     Raises:
         UsageError: the file cannot be written.
     """
+    with replacing(path, binary=True) as file:
+        write_tensors(file, tensors, facts)
+
+
+def write_tensors(file: IO[bytes], tensors: Mapping[str, Tensor], facts: object) -> None:
+    """Write the content of a safetensors file; the same input gives the same bytes."""
     header: dict[str, object] = {"__metadata__": {"facts": json.dumps(facts)}}
     blocks, end = [], 0
     for name, tensor in tensors.items():
@@ -105,7 +111,6 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor], facts: object) 
         blocks.append(array)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with replacing(path, binary=True) as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in blocks:
-            file.write(array.tobytes())
+    file.write(len(text).to_bytes(8, "little") + text)
+    for array in blocks:
+        file.write(array.tobytes())

@@ -43,11 +43,15 @@ def read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The tensors of a safetensors file and the facts in its metadata."""
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
+    if 8 + size > len(data):
+        raise SystemExit(f"{path.name}: it is cut off; copy it again")
     header = json.loads(data[8 : 8 + size])
     facts = json.loads(header.pop("__metadata__")["facts"])
     tensors = {}
     for name, entry in header.items():
         begin, end = (8 + size + place for place in entry["data_offsets"])
+        if not 8 + size <= begin <= end <= len(data):
+            raise SystemExit(f"{path.name}: the values of {name} are cut off; copy it again")
         values = np.frombuffer(data[begin:end], np.uint8).copy()
         tensors[name] = torch.from_numpy(values).view(DTYPES[entry["dtype"]]).view(entry["shape"])
     return tensors, facts

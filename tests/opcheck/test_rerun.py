@@ -16,6 +16,7 @@ from torch import Tensor
 
 import ait_llm.hostatb as torch_atb
 from ait_llm.core.comparison import Verdict
+from ait_llm.opcheck.atb_call import fill
 from ait_llm.opcheck.outcome import Checked
 from ait_llm.opcheck.pipeline import opcheck
 from ait_llm.opcheck.rerun import AtbBackend, choose_backend
@@ -115,8 +116,8 @@ def test_parameters_of_every_printed_kind_reach_the_back_end() -> None:
         "normParam": {"epsilon": 0.5, "quantType": 0, "modelType": 0, "rstd": False},
         "unknown": 1,
     }
-    backend = choose_backend(0)
-    made = backend._param("RmsNorm", params)  # type: ignore[attr-defined]
+    made = torch_atb.RmsNormParam()
+    fill(made, params)
     assert made.layer_type is torch_atb.RmsNormParam.RmsNormType.RMS_NORM_NORM
     assert made.norm_param.epsilon == 0.5
 
