@@ -23,6 +23,7 @@ from ait_llm.errors import AitError
 from ait_llm.match.model import Match, Run
 
 _REASONS = 3  # told per step
+_COMMUNICATION = "Distributed."  # as API-level dumps name it
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,27 @@ class _Collected:
 
     def findings(self) -> Findings:
         """All of it."""
-        ordered = sorted(self._origins, key=lambda each: each[0])
-        origins = tuple(origin for _, origin in ordered)
+        ordered = [origin for _, origin in sorted(self._origins, key=lambda each: each[0])]
+        origins = tuple(_communication_last(ordered))
         return Findings(origins, self._shares, self._failures, tuple(self.problems))
+
+
+def _communication_last(origins: Sequence[Origin]) -> list[Origin]:
+    """What a collective returns may be wrong because of what another rank brought to it."""
+    computed = [each for each in origins if not each.op.startswith(_COMMUNICATION)]
+    if not computed:
+        return list(origins)
+    found = [*computed]
+    for each in origins:
+        others = [other for other in computed if other.step == each.step]
+        if each in computed:
+            continue
+        if others:
+            name = f"{others[0].op} of process {others[0].device}_{others[0].pid}"
+            evidence = f"{each.evidence}; what {name} brought may be the cause"
+            each = replace(each, certain=False, evidence=evidence)
+        found.append(each)
+    return found
 
 
 def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> list[Comparison]:

@@ -82,7 +82,7 @@ def infer(
 
 
 def _is_confirmed(choice: Choice, few: int) -> bool:
-    """Small integers agree by chance with one of many layouts: all must agree, or one side whole."""
+    """True if the values decide; small integers agree by chance, so all of them must."""
     if few > 1 and all(piece.whole[0].dtype.kind in "bui" for piece in choice.pieces):
         return all(distance(piece) == 0 for piece in choice.pieces)
     return choice.is_confirmed
