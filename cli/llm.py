@@ -17,6 +17,7 @@ _COMMANDS = {
     "dump": "ait_llm.cli.dump:dump",
     "merge-result": "ait_llm.cli.merge_result:merge_result",
     "opcheck": "ait_llm.cli.opcheck:opcheck",
+    "replay": "ait_llm.cli.replay:replay",
     "show": "ait_llm.cli.show:show",
 }
 

@@ -207,6 +207,11 @@ class GoldenOp:
     accepts: Accepts | None = None
     kernel: Kernel = _float32_kernel
 
+    @property
+    def recovers(self) -> bool:
+        """True if ``recover`` may add parameters."""
+        return self.recover is not _as_given
+
 
 golden_ops: Registry[GoldenOp] = Registry("operator")
 

@@ -1,0 +1,281 @@
+"""Computes the forward passes of one process with golden operators."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ait_llm.core import DType, OpId
+from ait_llm.dumps.io_table import IoRow
+from ait_llm.dumps.model import Tensor
+from ait_llm.errors import AitError
+from ait_llm.opcheck.cases import (
+    IDEMPOTENT,
+    REFUSALS,
+    evaluate,
+    first_line,
+    golden_of,
+    is_filled,
+    values_of,
+)
+from ait_llm.replay.files import Files
+from ait_llm.replay.memory import Memories
+from ait_llm.replay.outcome import Mode, Outcome, Skipped, Start
+from ait_llm.replay.parameters import Parameters
+from ait_llm.replay.program import Key, Program, Unit
+from ait_llm.replay.values import Value, Values, dumped
+
+if TYPE_CHECKING:
+    import torch
+
+    from ait_llm.opcheck.golden import GoldenOp, Result
+
+# Their results are drawn; those of the dump are as good as any.
+_RANDOM = frozenset({"MultinomialOperation", "ToppsampleOperation", "TopkToppSamplingOperation"})
+_NOT_SAVED = "was not captured"
+
+
+class NotComputedError(AitError):
+    """An operator cannot be computed; the message says why, as a clause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A collective operator that waits for the other ranks.
+
+    Attributes:
+        golden: the operator.
+        unit: the call of this rank.
+        params: its parameters.
+        inputs: its inputs.
+    """
+
+    golden: GoldenOp
+    unit: Unit
+    params: Mapping[str, Any]
+    inputs: Sequence[torch.Tensor | None]
+
+
+Steps = Generator[Together, "Result | str", None]
+"""Yields collective calls and gets their results, or why there is none."""
+
+
+class Execution:
+    """One process.
+
+    Args:
+        mode: where operators get their inputs from.
+        until: in hybrid mode the last operation that gets golden inputs.
+        outcome: where results are counted.
+        tables: shapes of operators that were not captured, by execution count and id.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        until: OpId | None,
+        outcome: Outcome,
+        tables: Mapping[tuple[int, OpId], IoRow],
+    ) -> None:
+        self._mode = mode
+        self._until = until
+        self._outcome = outcome
+        self._tables = tables
+        self._memories = Memories()
+        self._parameters = Parameters()
+        self._from_dump = mode == "local"
+        self.reached = False  # the operation after which dumped values are used
+
+    def run(self, program: Program, files: Files) -> Steps:
+        """Compute one forward pass and write it.
+
+        Raises:
+            FormatError: a tensor cannot be written.
+        """
+        values = Values(program)
+        if not self._from_dump:
+            self._continue(program, values)
+        for unit in program.operators:
+            self._switch(unit)
+            self._outcome.operators += 1
+            try:
+                yield from self._compute(program, unit, values, files)
+            except NotComputedError as error:
+                self._take(program, unit, values, files, str(error))
+            values.read(unit.inputs)
+        files.finish()
+        self._memories.take(program, values)
+
+    def _switch(self, unit: Unit) -> None:
+        """In hybrid mode, from the operation after the last golden one on take dumped values."""
+        if self._until is None or self._from_dump:
+            return
+        inside = unit.op_id.is_within(self._until)
+        if self.reached and not inside:
+            self._from_dump = True
+        self.reached = self.reached or inside
+
+    def _continue(self, program: Program, values: Values) -> None:
+        """Give a pass the caches that earlier passes left."""
+        for key in self._memories.give(program, values):
+            reason = "it does not hold what the pass before left there; something changed it since"
+            self._outcome.started.append(Start(key[0], "", program.run.step, reason))
+
+    def _compute(self, program: Program, unit: Unit, values: Values, files: Files) -> Steps:
+        golden = golden_of(unit.type)
+        if golden is None:
+            raise NotComputedError(f"there is no golden {unit.type}")
+        if unit.type in _RANDOM:
+            raise NotComputedError(f"{unit.type} draws its result")
+        try:
+            given = [
+                self._input(program, unit, index, key, values)
+                for index, key in enumerate(unit.inputs)
+            ]
+            inputs = [None if each is None else each.tensor for each in given]
+            params = self._parameters.of(unit, golden, inputs)
+            if params.get("rankSize", 0) > 1 and golden.compute_ranks is not None:
+                answer = yield Together(golden, unit, params, inputs)
+                if isinstance(answer, str):
+                    raise NotComputedError(answer)
+                result = answer
+            else:
+                result = evaluate(golden, inputs, params)
+            outputs = self._outputs(unit, result)
+        except NotComputedError:
+            raise
+        except AitError as error:
+            raise NotComputedError(str(error)) from error
+        except REFUSALS as error:
+            reason = f"the golden {unit.type} refuses its inputs ({first_line(error)})"
+            raise NotComputedError(reason) from error
+        files.inputs(unit, given)
+        self._keep(unit, result, outputs, values)
+        files.outputs(unit, outputs, self._updated(unit, result))
+        self._outcome.computed += 1
+
+    def _input(
+        self, program: Program, unit: Unit, index: int, key: Key | None, values: Values
+    ) -> Value | None:
+        """One input as the golden operator takes it; None for an absent optional one."""
+        own = unit.captured("in", index)
+        if own is not None and not is_filled(own):
+            return None
+        row = self._tables.get((unit.step, unit.op_id))
+        listed = row.inputs[index] if row is not None and index < len(row.inputs) else None
+        if listed is not None and (listed.dtype is DType.UNDEFINED or 0 in listed.shape):
+            return None
+        if key is None and own is None:
+            return None
+        found = self._find(program, unit, index, key, own, values)
+        shape = own.shape if own is not None else listed.shape if listed is not None else None
+        if shape is not None and tuple(found.tensor.shape) != shape and found.origin == "golden":
+            if found.tensor.numel() != _count(shape):
+                raise NotComputedError(
+                    f"its intensor{index} has shape {list(shape)}, and {list(found.tensor.shape)} "
+                    "was computed"
+                )
+            found = Value(found.tensor.reshape(shape), found.origin, found.source)
+        return found
+
+    def _find(
+        self,
+        program: Program,
+        unit: Unit,
+        index: int,
+        key: Key | None,
+        own: Tensor | None,
+        values: Values,
+    ) -> Value:
+        computed = None if key is None else values.computed.get(key)
+        if computed is not None and not self._from_dump:
+            return Value(computed, "golden")
+        read = self._read(program, unit, index, key, own)
+        if read is None and computed is not None:
+            return Value(computed, "golden")
+        if read is None:
+            name = f"its intensor{index}" if key is None else self._missing(program, unit, key)
+            raise NotComputedError(f"{name} {_NOT_SAVED}")
+        if not self._from_dump and key is not None and program.kinds.get(key) == "internal":
+            reason = "what computes it was not captured"
+            self._outcome.started.append(Start(key[0], unit.name, program.run.step, reason))
+        return read
+
+    def _read(
+        self, program: Program, unit: Unit, index: int, key: Key | None, own: Tensor | None
+    ) -> Value | None:
+        """An input from the dump."""
+        if key is not None:
+            found = dumped(program, key, own if unit.inputs_are_old else None)
+            if found is not None:
+                return found
+        # A cache that was saved only after it was written: writing the same again changes nothing.
+        changed = index in unit.overwritten and not unit.inputs_are_old
+        if own is None or not own.has_data or (changed and unit.type not in IDEMPOTENT):
+            return None
+        return Value(values_of(own), "dump", own)
+
+    def _missing(self, program: Program, unit: Unit, key: Key) -> str:
+        """The name of a value that is nowhere; of the graph's own ones it is noted."""
+        kind = program.kinds.get(key)
+        if kind is not None:
+            self._outcome.missing.setdefault(key[0], unit.name)
+        return f"{'' if kind in (None, 'unknown', 'internal') else kind + ' '}{key[0]}"
+
+    def _outputs(self, unit: Unit, result: Result) -> list[torch.Tensor]:
+        """The outputs with the dumped run's elements where the operator leaves them undefined."""
+        import torch
+
+        outputs = list(result.outputs)
+        for index, undefined in result.undefined.items():
+            own = unit.captured("out", index)
+            if own is not None and own.has_data:
+                golden = outputs[index]
+                mine = values_of(own).reshape(golden.shape).to(golden.dtype)
+                outputs[index] = torch.where(undefined.broadcast_to(golden.shape), mine, golden)
+        return outputs
+
+    def _updated(self, unit: Unit, result: Result) -> dict[int, torch.Tensor]:
+        """Inputs that were overwritten, by index."""
+        return {i: tensor for i, tensor in result.updated_inputs.items() if i < len(unit.inputs)}
+
+    def _keep(
+        self, unit: Unit, result: Result, outputs: Sequence[torch.Tensor], values: Values
+    ) -> None:
+        places = {id(tensor): index for index, tensor in enumerate(result.outputs)}
+        for index, tensor in enumerate(outputs):
+            key = unit.outputs[index] if index < len(unit.outputs) else None
+            if key is not None:
+                values.keep(key, tensor)
+        for index, tensor in self._updated(unit, result).items():
+            before = unit.inputs[index]
+            if before is None:
+                continue
+            place = places.get(id(tensor))
+            after = unit.after[index] if index < len(unit.after) else before
+            if after == before and place is not None and place < len(unit.outputs):
+                after = unit.outputs[place]
+            values.update(before, after or before, tensor)
+
+    def _take(
+        self, program: Program, unit: Unit, values: Values, files: Files, reason: str
+    ) -> None:
+        """Let what follows use the dumped outputs of an operator that is not computed."""
+        taken = True
+        keys = [key for key in unit.outputs if key is not None]
+        for key in keys:
+            values.computed.pop(key, None)
+            taken = taken and any(tensor.has_data for tensor in program.captured.get(key, ()))
+        files.skipped(unit, len(keys), reason)
+        run = program.run
+        self._outcome.skipped.append(
+            Skipped(unit.name, str(unit.op_id), unit.step, run.device, run.pid, reason, taken)
+        )
+
+
+def _count(shape: Sequence[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count

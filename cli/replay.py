@@ -1,0 +1,120 @@
+"""``ait llm replay``: the captured graph computed again with golden operators."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ait_llm.cli.params import (
+    ListOption,
+    WordsCommand,
+    absolute_path,
+    allow_skip_option,
+    comma_list,
+    json_option,
+    log_level_option,
+)
+from ait_llm.cli.replay_text import as_dict, summary_lines
+from ait_llm.errors import UsageError
+from ait_llm.match.model import Run
+from ait_llm.replay import MODES
+from ait_llm.replay import replay as replay_dump
+
+LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
+
+
+def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:
+    """``0,2-4`` as numbers.
+
+    Raises:
+        UsageError: something else.
+    """
+    if value is None:
+        return None
+    found: list[int] = []
+    for item in comma_list(value):
+        first, dash, last = (part.strip() for part in item.partition("-"))
+        if not (first.isdecimal() and (last.isdecimal() if dash else True)):
+            raise UsageError(f"--steps {value!r}: {item!r} is no step; write it like 0,2-4")
+        low, high = int(first), int(last or first)
+        if high < low or high - low > 100_000:
+            raise UsageError(f"--steps {value!r}: {item!r} ends before it starts, or is too long")
+        found += range(low, high + 1)
+    return found
+
+
+@click.command(cls=WordsCommand)
+@click.option(
+    "--dump",
+    "path",
+    required=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="A dump of ait llm dump --type model layer tensor, or a folder in it.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="./replay",
+    show_default=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Directory for the golden dump, which becomes ait_dump in it.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="end-to-end: from the inputs and weights of the graph alone; local: each operator from "
+    "its dumped inputs; hybrid: end-to-end up to --until, local after it.  [default: end-to-end, "
+    "with --until hybrid]",
+)
+@click.option(
+    "--until",
+    metavar="OP",
+    help="Id of the last operation that gets golden inputs: 2_0_1, or 2 for all within it.",
+)
+@click.option(
+    "--steps",
+    cls=ListOption,
+    callback=_steps,
+    metavar="STEP,...",
+    help="Only these forward passes: 0,2-4. Pass 0 is the prefill.  [default: all]",
+)
+@allow_skip_option
+@json_option
+@log_level_option(LEVELS)
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    /,
+    path: Path,
+    output: Path,
+    mode: str | None,
+    until: str | None,
+    steps: list[int] | None,
+    allow_skip: bool,
+    as_json: bool,
+    log_level: str,
+) -> None:
+    """Compute a captured graph again with golden operators, on the CPU.
+
+    \b
+    ait llm replay --dump out/ait_dump -o golden
+    ait llm compare -gp golden/ait_dump -mp out/ait_dump
+
+    Nothing but the inputs and weights of the graph is used, so every tensor of the result is what
+    a right run would have made; no PyTorch model is needed. Exits with 3 if an operator could not
+    be computed, or something that the graph starts from was not captured.
+    """
+
+    def tell(run: Run) -> None:
+        click.echo(f"replaying step {run.step} of process {run.pid}", err=True)
+
+    chosen = next((each for each in MODES if each == mode), None)
+    outcome = replay_dump(path, output, mode=chosen, until=until, steps=steps, on_pass=tell)
+    click.echo("\n".join(summary_lines(outcome)), err=as_json)
+    if as_json:
+        click.echo(json.dumps(as_dict(outcome, allow_skip)))
+    ctx.exit(outcome.exit_code(allow_skip=allow_skip))
