@@ -25,6 +25,7 @@ from ait_llm.compare.api.sides import is_api_dump, share_no_ranks
 from ait_llm.compare.work import default_jobs
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import UsageError
+from ait_llm.metrics import load_custom
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger(__name__)
@@ -170,6 +171,7 @@ def compare_api(
     formats: Sequence[str],
     *,
     jobs: int | None,
+    custom: Sequence[str] = (),
     as_json: bool,
     allow_skip: bool,
 ) -> int:
@@ -178,7 +180,7 @@ def compare_api(
         raise UsageError("-dm says which rows belong together; leave out -f")
     if request.layout is not None or share_no_ranks(mine, golden):
         return compare_shards(request, golden, mine, output, formats, as_json, allow_skip)
-    options = _options(request, default_jobs() if jobs is None else jobs)
+    options = _options(request, default_jobs() if jobs is None else jobs, custom)
     if request.diff_analyze:
         return _first_difference(golden, mine, output, options, as_json, allow_skip)
     with ProgressLine() as progress:
@@ -234,7 +236,7 @@ def split_formats(formats: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, .
     return tables, tuple(name for name in formats if name not in FORMATS)
 
 
-def _options(request: ApiRequest, jobs: int) -> ApiOptions:
+def _options(request: ApiRequest, jobs: int, custom: Sequence[str]) -> ApiOptions:
     given = read_compare_file(request.input_file) if request.input_file is not None else None
     table = read_data_mapping(request.data_mapping) if request.data_mapping is not None else {}
     stack_path = given.stack if given is not None else None
@@ -247,6 +249,7 @@ def _options(request: ApiRequest, jobs: int) -> ApiOptions:
         highlight=request.highlight,
         advise=not request.compare_only,
         log=given.log if given is not None else False,
+        custom=tuple(map(load_custom, custom)),
         jobs=jobs,
     )
 

@@ -205,6 +205,7 @@ def compare(
                 output,
                 tables,
                 jobs=settings["jobs"],
+                custom=settings["custom"],
                 as_json=as_json and not formats,
                 allow_skip=allow_skip,
             )

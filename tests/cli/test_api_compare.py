@@ -162,3 +162,54 @@ def test_a_malformed_dump_is_one_sentence_with_its_place(tmp_path: Path) -> None
     assert str(mine) in result.output
     assert "line 1" in result.output
     assert not list((tmp_path / "out").glob("compare_result*"))
+
+
+def with_metric(tmp_path: Path, text: str, *words: object) -> Result:
+    """Compare real data with a metric of the user's own."""
+    path = tmp_path / "own.py"
+    path.write_text(f"import numpy as np\n\n\n{text}", encoding="utf-8")
+    root = sample("zoo_tensor")
+    sides = ("-gp", root / "golden" / "step0", "-mp", root / "target" / "step0")
+    return run("compare", *sides, "-o", tmp_path / "out", "-alg", f"{path}:largest", *words)
+
+
+def test_a_metric_of_the_users_own_has_a_column_after_the_built_in_ones(tmp_path: Path) -> None:
+    text = "def largest(g: np.ndarray, m: np.ndarray):\n    return float(abs(m - g).max()), ''"
+    result = with_metric(tmp_path, text)
+    assert result.exit_code == 1, result.output
+    found = rows(tmp_path / "out")
+    names = list(found[0])
+    assert names[names.index("largest") - 1] == "Five Thousandths Err Ratio"
+    measured = [row for row in found if row["largest"] != "unsupported"]
+    same = [
+        row
+        for row in measured
+        if float(row["largest"]) == pytest.approx(float(row["MaxAbsErr"]), rel=1e-4, abs=1e-6)
+    ]
+    assert len(same) > 80
+    assert {row["largest"] for row in found if row["Cosine"] == "N/A"} == {"unsupported"}
+
+
+def test_a_metric_that_fails_on_a_tensor_is_told_in_its_row(tmp_path: Path) -> None:
+    text = (
+        "def largest(golden: np.ndarray, mine: np.ndarray):\n    return 1 / (golden.size % 2), ''"
+    )
+    assert with_metric(tmp_path, text).exit_code == 1
+    told = [
+        row for row in rows(tmp_path / "out") if "largest: ZeroDivisionError" in row["Err_message"]
+    ]
+    assert told
+    assert {row["largest"] for row in told} == {"unsupported"}
+
+
+def test_a_metric_may_not_be_called_as_a_column(tmp_path: Path) -> None:
+    text = "def largest(g: np.ndarray, m: np.ndarray):\n    return 1.0, ''\n"
+    path = tmp_path / "own.py"
+    path.write_text(
+        f"import numpy as np\n\n\n{text.replace('largest', 'Cosine')}", encoding="utf-8"
+    )
+    golden, mine = dumps(tmp_path)
+    both = ("-gp", golden, "-mp", mine, "-o", tmp_path / "out")
+    result = run("compare", *both, "-alg", f"{path}:Cosine")
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert "there is a column 'Cosine' already" in result.output

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ait_llm.errors import UsageError
+
 Mode = Literal["tensor", "statistics", "md5"]
 # What the product manual describes, or what release 26.2 of msprobe writes.
 Style = Literal["manual", "release"]
@@ -55,7 +57,14 @@ def columns_of(mode: Mode, style: Style, *, stack: bool, custom: tuple[str, ...]
         style: whose table.
         stack: with the column of call stacks.
         custom: columns of the user's own metrics, after the built-in ones.
+
+    Raises:
+        UsageError: one of them is called as another column.
     """
+    fixed = {*COMMON, *METRICS, *STATISTICS, CONSISTENT, RESULT, ACCURACY, MESSAGE, STACK}
+    taken = [name for name in custom if name in fixed | {DATA_NAME} or custom.count(name) > 1]
+    if taken:
+        raise UsageError(f"there is a column {taken[0]!r} already; rename the function of -alg")
     found = [*COMMON]
     if mode == "tensor":
         found += [*METRICS, *custom, *STATISTICS]

@@ -6,6 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from ait_llm.compare.api.colours import colour
@@ -34,6 +35,7 @@ from ait_llm.compare.api.sides import ApiPair, ApiSide
 from ait_llm.dumps.api_json import UnfinishedError
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import contained_file
+from ait_llm.metrics.custom import CustomMetric
 
 _AHEAD = 64  # records that are measured while earlier ones are written
 
@@ -90,28 +92,42 @@ def _measured(
         return
     with ThreadPoolExecutor(options.jobs) as pool:
         try:
-            yield _in_order(pool, pair, groups)
+            yield _in_order(pool, pair, groups, options.custom)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def _in_order(
-    pool: ThreadPoolExecutor, pair: ApiPair, groups: Iterator[list[Pair]]
+    pool: ThreadPoolExecutor,
+    pair: ApiPair,
+    groups: Iterator[list[Pair]],
+    custom: tuple[CustomMetric, ...],
 ) -> Iterator[list[Row]]:
     pending: deque[Future[list[Row]]] = deque()
     for group in groups:
-        pending.append(pool.submit(_measure, pair, group))
+        pending.append(pool.submit(_measure, pair, group, custom))
         if len(pending) > _AHEAD:
             yield pending.popleft().result()
     while pending:
         yield pending.popleft().result()
 
 
-def _measure(pair: ApiPair, group: list[Pair]) -> list[Row]:
-    return [make_row(each, pair.mode, _real_data(pair, *each)) for each in group]
+def _measure(pair: ApiPair, group: list[Pair], custom: tuple[CustomMetric, ...]) -> list[Row]:
+    return [make_row(each, pair.mode, _real_data(pair, *each, custom)) for each in group]
 
 
-def _real_data(pair: ApiPair, mine: Item | None, golden: Item | None) -> RealData:
+def _real_data(
+    pair: ApiPair, mine: Item | None, golden: Item | None, custom: tuple[CustomMetric, ...]
+) -> RealData:
+    found = _found(pair, mine, golden, custom)
+    if len(found.custom) < len(custom):
+        return replace(found, custom=(UNSUPPORTED,) * len(custom))
+    return found
+
+
+def _found(
+    pair: ApiPair, mine: Item | None, golden: Item | None, custom: tuple[CustomMetric, ...]
+) -> RealData:
     if mine is None or golden is None:
         return without_metrics(UNSUPPORTED, UNMATCHED)
     if mine.data_name == NO_FILE:
@@ -119,7 +135,8 @@ def _real_data(pair: ApiPair, mine: Item | None, golden: Item | None) -> RealDat
     if golden.data_name == NO_FILE:
         return without_metrics(UNSUPPORTED, NO_BENCH_FILE)
     try:
-        return compare_files(value_file(pair.mine, mine), value_file(pair.golden, golden))
+        files = value_file(pair.mine, mine), value_file(pair.golden, golden)
+        return compare_files(*files, custom)
     except FormatError as error:
         return without_metrics(UNSUPPORTED, str(error))
 

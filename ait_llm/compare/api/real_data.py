@@ -8,8 +8,8 @@ b is 0, the machine epsilon of that type is added to both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from ait_llm.compare.api.statistics_rules import NAN, Cell
 from ait_llm.compare.values import Values, open_file
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.metrics.custom import CustomMetric
 from ait_llm.metrics.ratios import Ratios, measure_ratios
 
 UNSUPPORTED = "unsupported"
@@ -50,10 +51,12 @@ class RealData:
     Attributes:
         cells: Cosine, EucDist, MaxAbsErr, MaxRelativeErr and the two ratios.
         messages: what the user must know about them.
+        custom: results of the user's own metrics.
     """
 
     cells: tuple[Cell, ...]
     messages: tuple[str, ...] = ()
+    custom: tuple[Cell, ...] = ()
 
 
 def without_metrics(cell: str, message: str) -> RealData:
@@ -61,27 +64,50 @@ def without_metrics(cell: str, message: str) -> RealData:
     return RealData((cell,) * _COUNT, (message,))
 
 
-def compare_files(mine: Path, golden: Path) -> RealData:
+def compare_files(mine: Path, golden: Path, custom: Sequence[CustomMetric] = ()) -> RealData:
     """Metrics of the tensors in two files; what cannot be read becomes a message."""
     try:
         with open_file(mine) as my_values:
             try:
                 with open_file(golden) as golden_values:
-                    return compare_values(my_values, golden_values)
+                    return compare_values(my_values, golden_values, custom)
             except AitError:
                 return without_metrics(UNSUPPORTED, NOT_READ.format(golden.name))
     except AitError:
         return without_metrics(UNSUPPORTED, NOT_READ.format(mine.name))
 
 
-def compare_values(mine: Values, golden: Values) -> RealData:
-    """Metrics of two opened tensors; what was looked at of a mapped file leaves memory."""
+def compare_values(mine: Values, golden: Values, custom: Sequence[CustomMetric] = ()) -> RealData:
+    """Metrics of two opened tensors; what was looked at of a mapped file leaves memory.
+
+    Metrics of the user's own get the whole tensors at once.
+    """
 
     def release(golden_piece: Array, my_piece: Array) -> None:
         golden.release(golden_piece)
         mine.release(my_piece)
 
-    return compare_arrays(mine.array, golden.array, release)
+    found = compare_arrays(mine.array, golden.array, release)
+    return with_custom(found, mine.array, golden.array, custom) if custom else found
+
+
+def with_custom(
+    found: RealData, mine: Array, golden: Array, custom: Sequence[CustomMetric]
+) -> RealData:
+    """Add the user's own metrics where the built-in ones have values; an exception is told."""
+    if found.cells[2] in (UNSUPPORTED, SHAPE_UNMATCHED, NOT_AVAILABLE):
+        return replace(found, custom=(UNSUPPORTED,) * len(custom))
+    cells: list[Cell] = []
+    messages = list(found.messages)
+    for metric in custom:
+        try:
+            value, message = metric(golden, mine)
+        except Exception as error:  # noqa: BLE001  code of the user; its failure is a result
+            value, message = UNSUPPORTED, f"{metric.name}: {type(error).__name__}: {error}"
+        cells.append(value)
+        if message:
+            messages.append(message)
+    return RealData(found.cells, tuple(messages), tuple(cells))
 
 
 def compare_arrays(

@@ -114,7 +114,7 @@ def make_row(pair: Pair, mode: Mode, measured: RealData | None) -> Row:
     mine, golden = pair
     if mode == "tensor":
         assert measured is not None
-        return Row(mine, golden, measured.cells, measured.messages)
+        return Row(mine, golden, measured.cells, measured.messages, measured.custom)
     if mode == "statistics":
         return Row(mine, golden, tuple(difference_cells(mine, golden)))
     return Row(mine, golden)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.compare.api.columns import Mode
-from ait_llm.dumps.api_json import UnfinishedError, read_members
+from ait_llm.dumps.api_json import UnfinishedError
 from ait_llm.dumps.api_place import ApiPlace, find_api_places
 from ait_llm.dumps.api_records import ApiFile
 from ait_llm.errors import FormatError, UsageError
@@ -34,15 +34,13 @@ class ApiSide:
         return self.place.path.name == "debug.json"
 
     def records(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Name and content of each record, in the order of the file.
+        """Name and content of each record, in the order of the file; the last of one name counts.
 
         Raises:
             FormatError: the file is malformed.
             UnfinishedError: it breaks off.
         """
-        for member in read_members(self.place.path, ("data",)):
-            if member.parent != "data":
-                continue
+        for member in self.file.records():
             if self.is_debug and not isinstance(member.value, dict):
                 yield member.key, {"": member.value}
             elif isinstance(member.value, dict):
