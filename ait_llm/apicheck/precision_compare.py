@@ -31,6 +31,8 @@ _RATIO_COLUMNS = {
     "balance": ("误差均衡性比值", "误差均衡性判定结果"),
 }
 _BENCHMARK, _BINARY = "标杆比对法", "二进制一致法"
+# Ratio of the error balance from which its column says so; the verdict does not depend on it.
+_BALANCE = 2.0
 _UNEQUAL = METRIC_COLUMNS["unequal"]
 _COLUMNS = (
     "API Name",
@@ -156,12 +158,12 @@ def _compare_ratios(name: str, dtype: str, mine: Row, trusted: Row) -> RowResult
         if pair[0] is None or pair[1] is None:
             continue
         ratio = _ratio(pair[0], pair[1], limits_of(dtype).floor)
-        limit = limits.get(metric, math.inf)  # the balance is only told
+        limit = limits.get(metric, _BALANCE)
         is_over = math.isnan(ratio) or ratio > limit
         judged += metric in limits
         values[ratio_column] = f"{ratio:.14f}"
         values[status_column] = ERROR if is_over else PASS
-        if is_over:
+        if is_over and metric in limits:
             reasons.append(f"{metric} is {ratio:.3g} times the trusted device's, over {limit:g}")
     if not judged:
         # too few metrics: a shape or type was wrong, or a dropout was judged by its zeros
