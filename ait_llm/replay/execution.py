@@ -123,16 +123,13 @@ class Execution:
             self._outcome.started.append(Start(key[0], "", program.run.step, reason))
 
     def _compute(self, program: Program, unit: Unit, values: Values, files: Files) -> Steps:
-        golden = golden_of(unit.type)
-        if golden is None:
-            raise NotComputedError(f"there is no golden {unit.type}")
-        if unit.type in _RANDOM:
-            raise NotComputedError(f"{unit.type} draws its result")
         try:
             given = [
                 self._input(program, unit, index, key, values)
                 for index, key in enumerate(unit.inputs)
             ]
+            files.inputs(unit, given)
+            golden = self._golden(unit)
             inputs = [None if each is None else each.tensor for each in given]
             params = self._parameters.of(unit, golden, inputs)
             if params.get("rankSize", 0) > 1 and golden.compute_ranks is not None:
@@ -150,10 +147,16 @@ class Execution:
         except REFUSALS as error:
             reason = f"the golden {unit.type} refuses its inputs ({first_line(error)})"
             raise NotComputedError(reason) from error
-        files.inputs(unit, given)
-        self._keep(unit, result, outputs, values)
-        files.outputs(unit, outputs, self._updated(unit, result))
+        files.outputs(unit, outputs, self._keep(unit, result, outputs, values))
         self._outcome.computed += 1
+
+    def _golden(self, unit: Unit) -> GoldenOp:
+        golden = golden_of(unit.type)
+        if golden is None:
+            raise NotComputedError(f"there is no golden {unit.type}")
+        if unit.type in _RANDOM:
+            raise NotComputedError(f"{unit.type} draws its result")
+        return golden
 
     def _input(
         self, program: Program, unit: Unit, index: int, key: Key | None, values: Values
@@ -170,11 +173,15 @@ class Execution:
             return None
         found = self._find(program, unit, index, key, own, values)
         shape = own.shape if own is not None else listed.shape if listed is not None else None
-        if shape is not None and tuple(found.tensor.shape) != shape and found.origin == "golden":
+        if (
+            shape is not None
+            and (own is None or found.source is not own)
+            and tuple(found.tensor.shape) != shape
+        ):
             if found.tensor.numel() != _count(shape):
                 raise NotComputedError(
-                    f"its intensor{index} has shape {list(shape)}, and {list(found.tensor.shape)} "
-                    "was computed"
+                    f"its intensor{index} has shape {list(shape)}, and the value that it holds "
+                    f"{list(found.tensor.shape)}"
                 )
             found = Value(found.tensor.reshape(shape), found.origin, found.source)
         return found
@@ -207,7 +214,7 @@ class Execution:
     ) -> Value | None:
         """An input from the dump."""
         if key is not None:
-            found = dumped(program, key, own if unit.inputs_are_old else None)
+            found = dumped(program, key, own)
             if found is not None:
                 return found
         # A cache that was saved only after it was written: writing the same again changes nothing.
@@ -236,27 +243,30 @@ class Execution:
                 outputs[index] = torch.where(undefined.broadcast_to(golden.shape), mine, golden)
         return outputs
 
-    def _updated(self, unit: Unit, result: Result) -> dict[int, torch.Tensor]:
-        """Inputs that were overwritten, by index."""
-        return {i: tensor for i, tensor in result.updated_inputs.items() if i < len(unit.inputs)}
-
     def _keep(
         self, unit: Unit, result: Result, outputs: Sequence[torch.Tensor], values: Values
-    ) -> None:
-        places = {id(tensor): index for index, tensor in enumerate(result.outputs)}
-        for index, tensor in enumerate(outputs):
-            key = unit.outputs[index] if index < len(unit.outputs) else None
+    ) -> dict[int, tuple[Key, torch.Tensor]]:
+        """Remember what an operator made.
+
+        Returns:
+            What it left in inputs that it overwrites, by index, and which values these are.
+        """
+        for key, tensor in zip(unit.outputs, outputs, strict=False):
             if key is not None:
                 values.keep(key, tensor)
-        for index, tensor in self._updated(unit, result).items():
-            before = unit.inputs[index]
+        formal = {id(tensor): index for index, tensor in enumerate(result.outputs)}
+        updated = {}
+        for index, tensor in result.updated_inputs.items():
+            before = unit.inputs[index] if index < len(unit.inputs) else None
             if before is None:
                 continue
-            place = places.get(id(tensor))
-            after = unit.after[index] if index < len(unit.after) else before
-            if after == before and place is not None and place < len(unit.outputs):
-                after = unit.outputs[place]
-            values.update(before, after or before, tensor)
+            after = unit.after[index] or before
+            place = formal.get(id(tensor), len(unit.outputs))
+            if after == before and place < len(unit.outputs):  # numbers gave it another name
+                after = unit.outputs[place] or before
+            values.update(before, after, tensor)
+            updated[index] = (after, tensor)
+        return updated
 
     def _take(
         self, program: Program, unit: Unit, values: Values, files: Files, reason: str

@@ -53,7 +53,10 @@ class Files:
                 self._put(unit, "in", index, phase, key, value)
 
     def outputs(
-        self, unit: Unit, outputs: Sequence[torch.Tensor], updated: Mapping[int, torch.Tensor]
+        self,
+        unit: Unit,
+        outputs: Sequence[torch.Tensor],
+        updated: Mapping[int, tuple[Key, torch.Tensor]],
     ) -> None:
         """Write what an operator makes, inputs that it overwrites included.
 
@@ -64,10 +67,7 @@ class Files:
             key = unit.outputs[index] if index < len(unit.outputs) else None
             if key is not None:
                 self._put(unit, "out", index, "after", key, Value(tensor, "golden"))
-        for index, tensor in updated.items():
-            key = unit.after[index] if index < len(unit.after) else unit.inputs[index]
-            if key is None:
-                continue
+        for index, (key, tensor) in updated.items():
             if key == unit.inputs[index]:  # it has no other name
                 self._homes.pop((key, "golden"), None)
             self._put(unit, "in", index, "after", key, Value(tensor, "golden"))

@@ -91,7 +91,7 @@ def dumped(program: Program, key: Key, own: Tensor | None = None) -> Value | Non
     Args:
         program: the pass.
         key: the value.
-        own: the tensor of the operator that reads it, which is taken if it has data.
+        own: the tensor of the operator that reads it, which is taken if it holds that value.
 
     Raises:
         FormatError: a file is damaged.
