@@ -163,12 +163,17 @@ class Search:
 
     def _upstream(self, far: Upstream, near: Upstream, failed: int) -> Finding | None:
         """Look among operations whose outputs pass, where the error grew most first."""
-        left = [op for op in far.operations if op not in near.operations]
-        left.sort(key=lambda op: growth(self.values, op), reverse=True)
+        left = [op for op in far.operations if op not in near.operations and self._has_values(op)]
+        # Where nothing tells them apart, as in captures of statistics, the nearest ones first.
+        left.sort(key=lambda op: (growth(self.values, op), op), reverse=True)
         chosen = left if self._deep else left[:_BUDGET]
         results = {op: self.introduced(op) for op in chosen}
         guilty = _guilty(results)
         return None if guilty is None else self._recomputed(guilty, results, [], failed)
+
+    def _has_values(self, op: int) -> bool:
+        """True if the outputs of an operation were saved, not only their statistics."""
+        return all(tensor.has_data for tensor in self.values.run.operations[op].outputs)
 
     def _in_caches(self, way: Upstream, failed: int) -> Finding | None:
         """Look in earlier runs for what wrote a wrong value into a cache that is read here."""
