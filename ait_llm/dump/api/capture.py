@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ait_llm.dump.api.calls import Call, first_tensor
 from ait_llm.dump.api.collectives import PREFIX, WorkWatch, results
 from ait_llm.dump.api.compiled import EagerWatch
 from ait_llm.dump.api.dispatcher import DispatcherMode
-from ait_llm.dump.api.interception import Api, Interception
-from ait_llm.dump.api.recording import Call, Recording, first_tensor
+from ait_llm.dump.api.interception import Interception
+from ait_llm.dump.api.names import Api
+from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.api.threads import Modes, ThreadWatch
 
 if TYPE_CHECKING:

@@ -6,14 +6,50 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ait_llm.dump.api.interception import Attribute
+from ait_llm.dump.api.replacing import Attribute
 
 PREFIX = "Distributed"
+# Inputs that a collective only receives into, and outputs that say nothing: written as null.
+MASKED_INPUTS: Mapping[str, tuple[int | str, ...]] = {
+    "recv": (0,),
+    "irecv": (0, "tensor"),
+    "gather": (1,),
+    **dict.fromkeys(
+        (
+            "all_gather",
+            "scatter",
+            "reduce_scatter",
+            "_reduce_scatter_base",
+            "_all_gather_base",
+            "all_to_all_single",
+            "all_to_all",
+            "all_gather_into_tensor",
+            "reduce_scatter_tensor",
+        ),
+        (0,),
+    ),
+}
+MASKED_OUTPUTS: Mapping[str, tuple[int, ...]] = {
+    "Distributed.isend": (0,),
+    "NPU.npu_fusion_attention": (4, 5),
+}
 
 
 def results(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a collective is recorded to return: its arguments, received into and all."""
     return (*args, *kwargs.values())
+
+
+def without(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], masked: tuple[int | str, ...]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments without those that a collective only receives into."""
+    if not masked:
+        return args, kwargs
+    return (
+        tuple(None if index in masked else value for index, value in enumerate(args)),
+        {key: None if key in masked else value for key, value in kwargs.items()},
+    )
 
 
 class WorkWatch:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ait_llm.dump.api.interception import BodySwap
+from ait_llm.dump.api.replacing import BodySwap
 
 _log = logging.getLogger(__name__)
 

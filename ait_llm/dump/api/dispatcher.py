@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ait_llm.dump.api.interception import Api, Receiver, api
+from ait_llm.dump.api.names import Api, Receiver, api
 
 _SECTIONS = (("torch", "Torch"), ("functional", "Functional"), ("tensor", "Tensor"))
 

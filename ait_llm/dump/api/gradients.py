@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import register_multi_grad_hook
 
 from ait_llm.dump.api.capture import backward_of, local
-from ait_llm.dump.api.recording import ParameterRecord, Recording
+from ait_llm.dump.api.parameters import ParameterRecord
+from ait_llm.dump.api.recording import Recording
 
 if TYPE_CHECKING:
     from ait_llm.dump.api.modules import ModuleWatch

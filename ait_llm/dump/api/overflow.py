@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ait_llm.dump.api.call_stacks import Stack, call_stack
-from ait_llm.dump.api.interception import Api
-from ait_llm.dump.api.recording import Call, Recording
+from ait_llm.dump.api.calls import Call
+from ait_llm.dump.api.names import Api
+from ait_llm.dump.api.recording import Recording
 
 # Memory that nobody has written yet holds anything.
 _UNINITIALISED = frozenset(

@@ -13,7 +13,7 @@ from torch.optim.optimizer import (
 )
 
 from ait_llm.dump.api.capture import local
-from ait_llm.dump.api.interception import BodySwap
+from ait_llm.dump.api.replacing import BodySwap
 
 OPTIMIZER = "optimizer"
 CLIP_GRAD = "clip_grad"

@@ -15,12 +15,14 @@ from torch import nn
 
 from ait_llm.dump.api import folders
 from ait_llm.dump.api.capture import Capture
-from ait_llm.dump.api.interception import Interception, Receiver, fingerprint
+from ait_llm.dump.api.interception import Interception, fingerprint
 from ait_llm.dump.api.modules import ModuleWatch
+from ait_llm.dump.api.names import Receiver
 from ait_llm.dump.api.overflow import OverflowRecording
 from ait_llm.dump.api.phases import PhaseWatch
 from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.api.settings import ApiSettings
+from ait_llm.dump.api.tokens import TokenWatch, token_window
 from ait_llm.dump.api.variables import save_variable
 from ait_llm.errors import UsageError
 from ait_llm.formats.api_list import combined_apis
@@ -101,7 +103,7 @@ class ApiSession:
                 raise UsageError(
                     f"level {self.settings.level} records modules: give the model, start(model)"
                 )
-            tokens = _tokens(token_range, chosen)
+            tokens = token_window(token_range, chosen)
             if self.is_open or self.settings.level == "debug" or not self.wants_this():
                 return False
             recording = self._opened()
@@ -278,48 +280,6 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-
-
-def _tokens(token_range: Sequence[int] | None, models: list[nn.Module]) -> tuple[int, int] | None:
-    if token_range is None:
-        return None
-    if not models:
-        raise UsageError("token_range counts forward passes of the model: give it too")
-    first, last = token_range if len(token_range) == 2 else (1, 0)
-    if not 0 <= first <= last:
-        raise UsageError(f"token_range: first and last forward pass, not {list(token_range)}")
-    return first, last
-
-
-class TokenWatch:
-    """Lets a recording rest outside a range of forward passes.
-
-    Args:
-        recording: that rests.
-        tokens: numbers of the first and the last forward pass.
-    """
-
-    def __init__(self, recording: Recording, tokens: tuple[int, int]) -> None:
-        self.recording = recording
-        self._tokens = tokens
-        self._passed = -1
-        self._handles: list[Any] = []
-
-    def install(self, models: Sequence[nn.Module]) -> None:
-        """Count forward passes of the first model from now on."""
-        self.recording.paused = True
-        self._handles = [models[0].register_forward_pre_hook(self._count, prepend=True)]
-
-    def remove(self) -> None:
-        """End it; the recording goes on."""
-        for handle in self._handles:
-            handle.remove()
-        self.recording.paused = False
-
-    def _count(self, *_: Any) -> None:
-        self._passed += 1
-        first, last = self._tokens
-        self.recording.paused = not first <= self._passed <= last
 
 
 def _as_list(models: Models) -> list[nn.Module]:

@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as hooks
 
+from ait_llm.dump.api.call_mode import CallMode, enter, is_entered, leave
 from ait_llm.dump.api.dispatcher import DispatcherMode, pull, push
-from ait_llm.dump.api.interception import CallMode, enter, is_entered, leave
 
 
 class Modes:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ait_llm.dump.api.recording import Call, Recording
+from ait_llm.dump.api.calls import Call
+from ait_llm.dump.api.recording import Recording
 from ait_llm.errors import UsageError
 
 _MAX_DEPTH = 400

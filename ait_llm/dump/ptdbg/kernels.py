@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ait_llm.core.optional import import_optional
-from ait_llm.dump.api.interception import Api
-from ait_llm.dump.api.recording import first_tensor
+from ait_llm.dump.api.calls import first_tensor
+from ait_llm.dump.api.names import Api
 from ait_llm.dump.ptdbg.recording import AnyFunction, Numbers
 from ait_llm.dump.ptdbg.settings import ScopeWatch, Switch, SwitchError, check_characters
 from ait_llm.errors import FormatError, MissingDependencyError, UsageError

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ait_llm.dump.api.interception import Api
+from ait_llm.dump.api.names import Api
 from ait_llm.dump.ptdbg.files import DumpFiles, is_filtered, scalar_line, tensor_line, values_of
 from ait_llm.dump.ptdbg.kernels import KernelDump
 from ait_llm.dump.ptdbg.recording import AnyFunction, Numbers, items_of

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ait_llm.dump.api.interception import Api
+from ait_llm.dump.api.names import Api
 from ait_llm.dump.ptdbg.files import (
     DumpFiles,
     is_filtered,

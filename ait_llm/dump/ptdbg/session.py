@@ -14,7 +14,8 @@ from torch import nn
 
 from ait_llm.dump.api.capture import Capture
 from ait_llm.dump.api.folders import rank as distributed_rank
-from ait_llm.dump.api.interception import Interception, Receiver
+from ait_llm.dump.api.interception import Interception
+from ait_llm.dump.api.names import Receiver
 from ait_llm.dump.ptdbg.files import DumpFiles
 from ait_llm.dump.ptdbg.kernels import KernelDump, KernelRecording, checked_config
 from ait_llm.dump.ptdbg.overflow import OverflowRecording

@@ -1,0 +1,47 @@
+"""A call that is being recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that is being recorded.
+
+    Attributes:
+        name: of the record, ``Torch.relu.0.forward``.
+        order: place among the records.
+        parent: the record of the module it runs in.
+        inputs: JSON of what it got.
+        save: whether its tensors get files.
+        deferred: what to call before the JSON is complete.
+        shown: the inputs as they are in the file already.
+    """
+
+    name: str
+    order: float
+    parent: str | None
+    save: bool
+    inputs: dict[str, Any] = field(default_factory=dict)
+    deferred: list[Callable[[], None]] = field(default_factory=list)
+    shown: str = ""
+
+
+def first_tensor(value: Any) -> Tensor | None:
+    """The first tensor in what a call returned."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return None
+    for item in value:
+        found = first_tensor(item)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,219 @@
+"""The files of one folder: records, call stacks, modules, data and complaints."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+
+from ait_llm.dump.api.call_stacks import CallStacks, call_stack
+from ait_llm.dump.api.calls import Call
+from ait_llm.dump.api.complaints import Complaints, reason_of
+from ait_llm.dump.api.growing_json import GrowingJson, encode
+from ait_llm.dump.api.selection import Selection
+from ait_llm.dump.api.settings import ApiSettings
+from ait_llm.dump.api.tensor_files import FOLDER, TensorFiles
+from ait_llm.dump.api.tensors import TensorEntries, unseen
+from ait_llm.dump.api.values import Describer
+from ait_llm.dump.pytorch.statistics import KnownStatistics, share_model_threads
+from ait_llm.dump.pytorch.writer import BackgroundWriter, make_folder
+
+
+class Encoded(str):
+    """A record that is JSON text already."""
+
+
+class RecordFolder:
+    """Writes ``dump.json``, ``stack.json``, ``construct.json`` and the data of one folder.
+
+    Args:
+        folder: ``{dump_path}/step{N}/{rank}``.
+        settings: of the capture.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, settings: ApiSettings) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.selection = Selection(settings)
+        self.active = True
+        self.paused = False
+        self.process = os.getpid()
+        self._counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        self._last: dict[str, int] = {}
+        self._order = itertools.count()
+        self._lock = threading.RLock()
+        self._complaints = Complaints(folder)
+        self._writer: BackgroundWriter | None = None
+        make_folder(folder)
+        writer = self._background() if settings.asynchronous else None
+        self._files = TensorFiles(folder, writer)
+        self._known = KnownStatistics()
+        share_model_threads()
+        self.entries = TensorEntries(
+            self._files,
+            settings.summary,
+            settings.slices,
+            self._known,
+            exact=settings.exact,
+            complain=self.complain,
+        )
+        self._values = settings.task != "structure"
+        debug = settings.level == "debug"
+        self._name = "debug.json" if debug else "dump.json"
+        self._dump = GrowingJson(folder / self._name, self._head())
+        self._stacks: CallStacks | None = None
+        self._construct: GrowingJson | None = None
+        self._parents: set[str] = set()
+        if settings.extra_info and not debug:
+            self._stacks = CallStacks(folder / "stack.json")
+            self._construct = GrowingJson(folder / "construct.json")
+
+    def _head(self) -> dict[str, Any]:
+        task = self.settings.task
+        data = task in ("tensor", "overflow_check") or self.settings.tensor_names
+        return {
+            "task": task,
+            "level": self.settings.level,
+            "framework": "pytorch",
+            "dump_data_dir": str(self.folder / FOLDER) if data else None,
+        }
+
+    def _background(self) -> BackgroundWriter:
+        if self._writer is None:
+            self._writer = BackgroundWriter()
+        return self._writer
+
+    def describer(self, call: Call) -> Describer:
+        """What makes the JSON of this call's values."""
+        entries = self.entries
+
+        def tensor(value: Tensor, name: str) -> dict[str, Any]:
+            try:
+                return entries.tensor(value, name, call.save, call.deferred)
+            except Exception as error:  # noqa: BLE001 - exotic tensors; the others must not suffer
+                self.complain(f"{name}: {reason_of(error)}")
+                return unseen(value)
+
+        def array(value: Any, name: str) -> dict[str, Any]:
+            return entries.array(value, name, call.save)
+
+        return Describer(tensor, array)
+
+    def saves(self, name: str) -> bool:
+        """Whether the tensors of a record get files."""
+        return self.settings.data or self.selection.saves(name)
+
+    def _place(self, call: Call, frame: FrameType | None) -> None:
+        """Note where a call came from, and which module it runs in."""
+        if self._stacks is not None:
+            self._stacks.add(call.name, call_stack(frame))
+        if self.settings.modules:
+            self.belongs(call.name, call.parent)
+
+    def belongs(self, name: str, parent: str | None) -> None:
+        """Note which module a call runs in."""
+        if self._construct is None or name in self._parents:
+            return
+        if parent is not None and "." not in parent:
+            self.belongs(parent, None)  # a phase of the training step
+        self._parents.add(name)
+        self._construct.end(name, encode(parent), len(self._construct))
+
+    # Records of any kind
+
+    def put(
+        self,
+        name: str,
+        record: Any,
+        order: float,
+        deferred: list[Callable[[], None]],
+    ) -> None:
+        """Write a complete record, at once or as soon as a device has its numbers."""
+        if deferred or (self._writer is not None and self.settings.asynchronous):
+            self._background().call(self._put_later, name, record, order, deferred)
+        else:
+            self._put_now(name, record, order)
+
+    def _put_later(
+        self,
+        name: str,
+        record: Any,
+        order: float,
+        deferred: list[Callable[[], None]],
+    ) -> None:
+        try:
+            for fill in deferred:
+                fill()
+        except RuntimeError as error:  # the device failed
+            self.complain(f"{name}: {reason_of(error)}")
+        with self._lock:
+            self._put_now(name, record, order)
+
+    def _put_now(self, name: str, record: Any, order: float) -> None:
+        try:
+            with self._lock:
+                text = record if isinstance(record, Encoded) else encode(record)
+                self._dump.end(name, text, order)
+        except (OSError, TypeError, ValueError) as error:
+            self.complain(f"{name}: {reason_of(error)}")
+
+    def next_order(self) -> int:
+        """The place of a record that begins now."""
+        return next(self._order)
+
+    def count(self, key: str) -> int:
+        """How often this was asked for the same key before, in this step."""
+        return next(self._counts[key])
+
+    def complain(self, text: str) -> None:
+        """Note in ``dump_error_info.log`` what could not be recorded, each kind once."""
+        self._complaints.add(text)
+
+    def flush(self) -> None:
+        """Wait until everything recorded so far is in the files."""
+        if self._writer is not None:
+            self._writer.drain()
+        with self._lock:
+            try:
+                if self._stacks is not None:
+                    self._stacks.write()
+            except OSError as error:
+                self.complain(f"stack.json: {reason_of(error)}")
+
+    def close(self) -> None:
+        """Finish all files; what comes later is not recorded."""
+        if not self.active:
+            return
+        self.flush()
+        with self._lock:
+            self.active = False
+            if self._writer is not None:
+                self._writer.close()
+            for file in (self._dump, self._construct):
+                if file is None:
+                    continue
+                try:
+                    file.finish()
+                except OSError as error:
+                    self.complain(f"{file.path.name}: {reason_of(error)}")
+
+    def move_to(self, folder: Path) -> None:
+        """Give the closed folder the name of the rank, which was unknown when it was made."""
+        if folder.exists():
+            return
+        self.folder.rename(folder)
+        self.folder = folder
+        dump_file = folder / self._name
+        text = dump_file.read_text(encoding="utf-8")
+        _, brace, rest = text.partition('"data": {')
+        dump_file.write_text(encode(self._head())[:-1] + f", {brace}{rest}", encoding="utf-8")
