@@ -266,6 +266,8 @@ def _lines(outcome: Outcome, code: int) -> list[str]:
     lines += [f"  missing: {problem}" for problem in outcome.problems]
     lines += [f"  {path}" for pair in outcome.pairs for path in pair.files]
     lines += [f"  {path}" for path in outcome.files]
+    if code == 1 and any(pair.mode == "tensor" for pair in outcome.pairs):
+        lines.append("  next: --format html shows where the error starts and what each call adds")
     return lines
 
 

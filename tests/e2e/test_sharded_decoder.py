@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +20,7 @@ from click.testing import CliRunner, Result
 from ait_llm.cli.main import ait
 
 PROGRAM = Path(__file__).with_name("programs") / "sharded_decoder.py"
+PAGE = (Path(__file__).parents[2] / "docs" / "api-compare.md").read_text(encoding="utf-8")
 LAYER = "Module.layers.1"
 
 
@@ -100,6 +103,24 @@ def test_a_fault_is_named_with_its_rank(
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["Result"] == "FAIL"]
     assert (rows[0]["NPU Name"], rows[0]["Rank"]) == (suspect, str(rank))
+
+
+def test_the_page_shows_what_is_printed(
+    runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = next(
+        block for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) if "step2" in block
+    )
+    command, _, expected = shown.partition("\n")
+    for side, run in zip(("golden", "mine"), runs, strict=True):
+        (tmp_path / side).symlink_to(run)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(ait, shlex.split(command.removeprefix("$ ait ")))
+    normal = [
+        re.sub(r"_\d{14}\b", "", re.sub(r"/\S*/report/", "report/", text)).splitlines()
+        for text in (done.stdout, expected)
+    ]
+    assert normal[0] == normal[1]
 
 
 def test_layouts_can_be_given_back_and_a_wrong_one_fails(
