@@ -74,13 +74,19 @@ def convert(
             jobs=jobs,
             on_file=count,
         )
-    click.echo(f"{result.tensors} tensors in {len(result.files)} files below {output}")
+    files = _counted(len(result.files), "file")
+    click.echo(f"{_counted(result.tensors, 'tensor')} in {files} below {output}")
     _tell("widened", result.widened)
     _tell("not converted", result.problems)
     if result.others:
-        click.echo(f"  {result.others} files hold no tensors")
+        others = _counted(result.others, "file")
+        click.echo(f"  {others} without tensors")
     incomplete = bool(result.problems) or not result.files
     ctx.exit(3 if incomplete and not allow_skip else 0)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _tell(what: str, texts: list[str]) -> None:
