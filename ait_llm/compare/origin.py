@@ -16,13 +16,16 @@ from dataclasses import dataclass, field, replace
 from ait_llm.compare.introduced import Introduced, Unknown
 from ait_llm.compare.origin_growth import sudden_growth
 from ait_llm.compare.origin_inherited import inherited_error
+from ait_llm.compare.origin_kind import diagnosis_of
 from ait_llm.compare.origin_search import Finding, Search
 from ait_llm.compare.origin_values import RunValues, operation_key, record_key
 from ait_llm.core.comparison import Comparison, Origin, Verdict
+from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
 from ait_llm.match.model import Match, Run
 
 _REASONS = 3  # told per step
+_DIAGNOSED = 8  # origins whose kind of bug is looked for; more repeat one of them
 _COMMUNICATION = "Distributed."  # as API-level dumps name it
 
 
@@ -128,7 +131,10 @@ class _Collected:
             return
         known.add(key)
         place = (origin.device, origin.pid, found.step, found.op)
-        self._origins.append((place, _with_shares(found, self._shares)))
+        origin = _with_shares(found, self._shares)
+        if found.guilty is not None and len(self._origins) < _DIAGNOSED:
+            origin = _with_kind(origin, found.guilty)
+        self._origins.append((place, origin))
         if not failed and origin.index is not None:
             self._failures[origin.index] = f"{origin.op}: {origin.evidence}"
 
@@ -238,3 +244,9 @@ def _with_shares(found: Finding, shares: Mapping[int, Shares]) -> Origin:
     if share is None:
         return origin
     return replace(origin, inherited=share.inherited, introduced=share.introduced)
+
+
+def _with_kind(origin: Origin, guilty: Operation) -> Origin:
+    """The origin with the kind of its bug."""
+    diagnosis = diagnosis_of(guilty)
+    return replace(origin, kind=diagnosis.kind.value, kind_evidence=diagnosis.evidence)

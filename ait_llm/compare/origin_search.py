@@ -21,6 +21,7 @@ from ait_llm.compare.origin_words import (
     without_failure,
 )
 from ait_llm.core.comparison import Comparison, Origin
+from ait_llm.dumps.model import Operation
 
 # Operations that are recomputed per failing run unless the user wants all.
 _BUDGET = 16
@@ -39,6 +40,7 @@ class Finding:
         op: index of the operation in the run.
         own: the operation itself was seen to go wrong; else a former run may have caused it.
         defined_otherwise: it computes rightly, but not what golden does.
+        guilty: the operation, where recomputing it shows an error of its own.
     """
 
     origin: Origin
@@ -46,6 +48,7 @@ class Finding:
     op: int
     own: bool
     defined_otherwise: bool = False
+    guilty: Operation | None = None
 
 
 class Search:
@@ -303,6 +306,7 @@ class Search:
             self.values.run.step,
             op,
             own or measured is None or isinstance(measured, Unknown),
+            guilty=operation if own else None,
         )
 
 

@@ -195,6 +195,9 @@ class Origin:
         candidates: other operations that cannot be told apart, in execution order.
         inherited, introduced: relative errors, as in :class:`Comparison`.
         parts: operators that it was fused from, in order; empty for others.
+        kind: what kind of bug its own error looks like (``constant scale``, ``wrong epsilon``),
+            ``rounding only`` or ``unknown``; empty where that was not looked for.
+        kind_evidence: why, in one clause with its numbers.
     """
 
     op: str
@@ -211,6 +214,8 @@ class Origin:
     inherited: float | None = None
     introduced: float | None = None
     parts: tuple[str, ...] = ()
+    kind: str = ""
+    kind_evidence: str = ""
 
 
 @dataclass(frozen=True, slots=True)

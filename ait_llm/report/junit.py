@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 from ait_llm.core.comparison import Comparison, Report, TensorRecord, Verdict
 from ait_llm.report.files import replacing
 from ait_llm.report.operations import called_operations
-from ait_llm.report.wording import index_text, missing_text, short, why_not
+from ait_llm.report.wording import index_text, kind_text, missing_text, short, why_not
 from ait_llm.report.writing import writers
 
 # What XML 1.0 has no way to write, not even as a reference.
@@ -40,18 +40,18 @@ def write_junit(report: Report, path: Path) -> Sequence[Path]:
         )
         for layer, members in groupby(operations, key=lambda operation: operation.layer):
             cases = [
-                (operation.record.op, report.comparisons[index])
+                (operation.record.op, index, report.comparisons[index])
                 for operation in members
                 for index in operation.indices
             ]
-            found = Counter(item.verdict for _, item in cases)
+            found = Counter(item.verdict for *_, item in cases)
             file.write(
                 f'  <testsuite name={_quoted(layer)} tests="{len(cases)}" '
                 f'failures="{found[Verdict.FAIL]}" errors="{found[Verdict.ERROR]}" '
                 f'skipped="{found[Verdict.SKIPPED]}">\n'
             )
-            for op, item in cases:
-                file.write(_case(report, op, item))
+            for op, index, item in cases:
+                file.write(_case(report, op, index, item))
             file.write("  </testsuite>\n")
         texts = [f"{problem.side}: {problem.text}" for problem in decisive]
         if report.partial:
@@ -71,7 +71,7 @@ def write_junit(report: Report, path: Path) -> Sequence[Path]:
     return (path,)
 
 
-def _case(report: Report, op: str, item: Comparison) -> str:
+def _case(report: Report, op: str, index: int, item: Comparison) -> str:
     record = item.record
     name = f"{record.name or record.op} token {record.step}"
     if record.call:
@@ -84,13 +84,15 @@ def _case(report: Report, op: str, item: Comparison) -> str:
     element = _ELEMENTS.get(item.verdict)
     if element is None:
         return start + "/>\n"
-    details = f">{_text(_details(report, item))}</{element}>" if element != "skipped" else "/>"
+    details = (
+        f">{_text(_details(report, index, item))}</{element}>" if element != "skipped" else "/>"
+    )
     return (
         f"{start}>\n      <{element} message={_quoted(why_not(item))}{details}\n    </testcase>\n"
     )
 
 
-def _details(report: Report, item: Comparison) -> str:
+def _details(report: Report, index: int, item: Comparison) -> str:
     """The numbers of one comparison, one a line."""
     lines = [f"{side}: {record.path}" for side, record in _sides(item)]
     lines += [
@@ -104,6 +106,9 @@ def _details(report: Report, item: Comparison) -> str:
         lines.append(
             f"largest error at {index_text(item.worst)}: golden {short(golden)}, mine {short(mine)}"
         )
+    for origin in report.origins:
+        if origin.index == index and origin.kind:
+            lines.append(f"the error starts here; kind of bug: {kind_text(origin)}")
     if missing := missing_text(item.missing, report.metrics):
         lines.append(missing)
     return "\n".join(lines)

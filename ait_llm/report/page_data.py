@@ -105,6 +105,8 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
                 "evidence": item.evidence,
                 "certain": item.certain,
                 "candidates": list(item.candidates),
+                "kind": item.kind,
+                "kind_evidence": item.kind_evidence,
             }
             for item in report.origins
         ],

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ait_llm.core.comparison import Comparison, Origin, Report, Side, Verdict
+from ait_llm.report.ledger_table import ledger_sentence
 from ait_llm.report.operations import (
     called_operations,
     error_of,
@@ -20,6 +21,7 @@ from ait_llm.report.wording import (
     dtype_text,
     headline,
     index_text,
+    kind_text,
     printable,
     shape_text,
     short,
@@ -98,6 +100,8 @@ def _rows(report: Report) -> Iterator[Row]:
         yield from _single(report, report.comparisons[0])
     else:
         yield from _origins(report)
+        if sentence := ledger_sentence(report):
+            yield "ledger", sentence
         yield from _worst(report)
     yield from _not_compared(report)
     yield "golden", _side(report.golden)
@@ -178,6 +182,8 @@ def _origins(report: Report) -> Iterator[Row]:
         yield "", f"golden counterpart: {first.golden_op}"
     if first.evidence:
         yield "", first.evidence
+    if first.kind:
+        yield "", f"kind of bug: {kind_text(first)}"
     if first.index is not None and first.index < len(report.comparisons):
         item = report.comparisons[first.index]
         record = item.record  # of a graph around the operation where only that was compared

@@ -7,7 +7,7 @@ import os.path
 from collections.abc import Iterable, Mapping
 
 from ait_llm.core import DType
-from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
+from ait_llm.core.comparison import Comparison, Origin, TensorRecord, Verdict
 
 HEADLINE = (
     "relative_euclidean_distance",
@@ -24,6 +24,11 @@ def headline(metrics: Iterable[str]) -> str:
     """The metric that curves and rankings use; the judge's own if none of them was asked for."""
     given = set(metrics)
     return next((name for name in HEADLINE if name in given), HEADLINE[0])
+
+
+def kind_text(origin: Origin) -> str:
+    """What kind of bug an origin has and why, in one clause."""
+    return f"{origin.kind} ({origin.kind_evidence})" if origin.kind_evidence else origin.kind
 
 
 def printable(text: str) -> str:

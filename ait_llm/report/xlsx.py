@@ -15,6 +15,7 @@ from ait_llm.report.operations import not_compared
 from ait_llm.report.wording import (
     dtype_text,
     index_text,
+    kind_text,
     missing_text,
     path_text,
     shape_text,
@@ -167,6 +168,8 @@ def _summary(report: Report) -> Iterator[tuple[object, object]]:
     for origin in report.origins:
         where = f"{origin.op} {origin.op_id}".strip()
         yield "error started at", f"{where}, token {origin.step}: {origin.evidence}"
+        if origin.kind:
+            yield "kind of bug", kind_text(origin)
     for problem in report.problems:
         yield f"{'missing' if problem.decides else 'note'} ({problem.side})", problem.text
     for name, value in report.options.items():

@@ -82,6 +82,7 @@ function drawDetails() {
     h("div", {}, badge(operation.verdict), " ", h("b", {}, operation.op), " ", operation.origin && originBadge()),
     h("p", { class: "muted" }, facts.filter(Boolean).join(" \u00b7 ")),
     operation.origin && h("p", { class: "reason" }, operation.origin.evidence, operation.origin.certain ? "" : ` It may also have started at ${operation.origin.candidates.join(", ")}.`),
+    operation.origin && operation.origin.kind && h("p", { class: "reason kind" }, `Kind of bug: ${operation.origin.kind}`, operation.origin.kind_evidence ? `: ${operation.origin.kind_evidence}` : ""),
     twins.length > 1 && h("div", { class: "steps", role: "group", "aria-label": "executions" }, twins.slice(0, 400).map((twin) => h("button", {
       type: "button", "aria-pressed": String(twin === operation), title: VERDICTS[twin.verdict],
       onclick: () => change({ operation: twin, row: twin.rows.find((row) => row.role !== "in") || twin.rows[0] }),
