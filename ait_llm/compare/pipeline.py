@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ait_llm.compare.ledger import error_ledger, plan_ledger, with_shares
 from ait_llm.compare.origin import Findings, apply_findings, find_origins
 from ait_llm.compare.pair import Settings
 from ait_llm.compare.progress import ProgressCallback
@@ -17,6 +18,7 @@ from ait_llm.compare.resume import EarlierReport
 from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
 from ait_llm.compare.work import MAX_JOBS, Item, default_jobs, measure_all, without_full_collections
 from ait_llm.core.comparison import Comparison, Problem, Report, Side
+from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.errors import AitError, UsageError
 from ait_llm.match.by_fusion.executions import KINDS as COMPILED
 from ait_llm.match.choose import match_runs
@@ -49,6 +51,7 @@ def compare(
     custom: Sequence[str | CustomMetric] = (),
     tolerance: Tolerance | str | float | None = None,
     deep: bool = False,
+    ledger: bool | None = False,
     jobs: int | None = None,
     resume: Path | str | None = None,
     stop: threading.Event | None = None,
@@ -76,6 +79,8 @@ def compare(
         custom: the user's own metrics, ``path.py:function`` or loaded ones.
         tolerance: limits of the verdict: see ``metrics.parse_tolerance``.
         deep: compute every operation once more from its own inputs, also where nothing failed.
+        ledger: keep the error ledger, see ``Report.ledger``; None leaves it to the data, see
+            ``LedgerPlan.is_wanted``.
         jobs: threads; one for each processor when None.
         resume: an earlier jsonl report of the same comparison, whose pairs are taken over where
             neither file has changed.
@@ -139,6 +144,9 @@ def compare(
     with without_full_collections():
         items, problems = _match(pairing, match_options, on_matches)
         total = len(items)
+        every: dict[int, Match] = {}
+        if ledger is not False:
+            every = {place: item for place, item in enumerate(items) if isinstance(item, Match)}
         for side in (scenario.golden, scenario.mine):
             if side.dump is not None:
                 side.dump.forget()  # memory for the results
@@ -163,6 +171,14 @@ def compare(
         with without_full_collections():
             findings = _origins(comparisons, runs, matches, deep)
     completed = apply_findings(comparisons, findings)
+    rows: tuple[LedgerRow, ...] = ()
+    if len(places) == total and ledger is not False:
+        plan = plan_ledger([pair.mine for pair in pairing.pairs], every)
+        if plan.is_wanted(ledger):
+            rows = error_ledger(plan, jobs=jobs or default_jobs(), stop=settings.stop)
+            completed = with_shares(completed, [r for r in rows if r.index not in findings.shares])
+        elif why := plan.too_large():
+            problems.append(Problem("mine", why, decides=False))
     if on_comparison is not None:
         for place, before, after in zip(places, comparisons, completed, strict=True):
             if after is not before:
@@ -182,6 +198,7 @@ def compare(
         metrics=_columns(report.metrics, completed),
         partial=len(places) < total,
         finished=_now(),
+        ledger=rows,
     )
 
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from ait_llm.core.dtype import DType
+from ait_llm.core.error_ledger import LedgerRow
 
 
 class Verdict(Enum):
@@ -249,6 +250,7 @@ class Report:
         options: the settings that the result depends on.
         partial: True if it was interrupted before everything was compared.
         started, finished: local time, ISO 8601 with offset.
+        ledger: what each operator of mine added to the error; empty where it was not kept.
     """
 
     golden: Side
@@ -262,6 +264,7 @@ class Report:
     partial: bool = False
     started: str = ""
     finished: str = ""
+    ledger: Sequence[LedgerRow] = ()
 
     def with_verdict(self, verdict: Verdict) -> Iterator[Comparison]:
         """The comparisons with that verdict."""

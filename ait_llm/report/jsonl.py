@@ -41,6 +41,8 @@ def _end(report: Report) -> Iterator[str]:
         yield line(records.problem(problem))
     for origin in report.origins:
         yield line(records.origin(origin))
+    for row in report.ledger:
+        yield line(records.ledger_row(row))
     yield line(records.total(report))
 
 
@@ -141,7 +143,7 @@ def read_jsonl(path: Path | str) -> Report:
     """
     path = Path(path)
     found: dict[int, Comparison] = {}
-    problems, origins = [], []
+    problems, origins, ledger = [], [], []
     report: Report | None = None
     end: records.Object | None = None
     for number, data in _objects(path):
@@ -156,6 +158,8 @@ def read_jsonl(path: Path | str) -> Report:
                 problems.append(records.read_problem(data))
             elif kind == "origin":
                 origins.append(records.read_origin(data))
+            elif kind == "ledger":
+                ledger.append(records.read_ledger_row(data))
             elif kind == "total":
                 end = data
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -169,6 +173,7 @@ def read_jsonl(path: Path | str) -> Report:
         comparisons=tuple(found[index] for index in sorted(found)),
         problems=tuple(problems),
         origins=tuple(origins),
+        ledger=tuple(ledger),
         partial=True,
     )
     if end is None:

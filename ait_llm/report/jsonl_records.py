@@ -25,6 +25,7 @@ from ait_llm.core.comparison import (
     TensorRecord,
     Verdict,
 )
+from ait_llm.core.error_ledger import LedgerRow
 
 SCHEMA = "ait-llm.compare"
 VERSION = 1
@@ -36,6 +37,9 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _TUPLES = {  # fields that are tuples in memory and arrays in JSON
     "shape", "worst", "worst_values", "first_bad", "histogram", "candidates", "processes", "steps",
     "stamp", "parts",
+}  # fmt: skip
+_SINGLE = {  # fields that are one number
+    "max", "min", "mean", "norm", "inherited", "introduced", "total", "excess", "confidence",
 }  # fmt: skip
 _NUMBERS = {"values", "tolerance", "needed"}  # fields that map names to numbers
 
@@ -95,6 +99,11 @@ def origin(item: Origin) -> Object:
     return {"type": "origin", **_object(item)}
 
 
+def ledger_row(item: LedgerRow) -> Object:
+    """One row of the error ledger."""
+    return {"type": "ledger", **_object(item)}
+
+
 def total(report: Report) -> Object:
     """The last line of a finished report."""
     return {
@@ -131,6 +140,12 @@ def read_comparison(data: Object) -> Comparison:
 def read_origin(data: Object) -> Origin:
     """The inverse of :func:`origin`."""
     result: Origin = _read(Origin, data)
+    return result
+
+
+def read_ledger_row(data: Object) -> LedgerRow:
+    """The inverse of :func:`ledger_row`."""
+    result: LedgerRow = _read(LedgerRow, data)
     return result
 
 
@@ -202,7 +217,7 @@ def _field(name: str, value: Json) -> Any:  # the value in memory
         return tuple(map(_number_of, value))
     if name in _NUMBERS:
         return {str(key): _number_of(item) for key, item in value.items()}
-    if name in ("max", "min", "mean", "norm", "inherited", "introduced", "confidence"):
+    if name in _SINGLE:
         return _number_of(value)
     return value
 

@@ -17,7 +17,9 @@ from ait_llm.core.comparison import (
     TensorRecord,
     Verdict,
 )
+from ait_llm.core.error_ledger import ranked
 from ait_llm.report.jsonl_records import number, plain
+from ait_llm.report.ledger_table import layer_of_row, ledger_layers
 from ait_llm.report.operations import (
     WORST_FIRST,
     CalledOperation,
@@ -27,6 +29,7 @@ from ait_llm.report.operations import (
 from ait_llm.report.wording import dtype_text, headline, path_text, shape_text, why_not
 
 VERDICTS = (Verdict.PASS, Verdict.FAIL, Verdict.SKIPPED, Verdict.ERROR)
+MAX_LEDGER = 50_000
 MAX_ROWS = 200_000  # a browser holds about this many; more are left out, PASS first
 
 Json = Any  # one JSON value
@@ -110,6 +113,7 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
             }
             for item in report.origins
         ],
+        "ledger": _ledger(report, texts, places),
         "not_compared": [
             [reason, count, example.verdict.value, example.record.title]
             for reason, count, example in not_compared(report)
@@ -118,6 +122,30 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
     }
     data["texts"] = texts.values
     return data
+
+
+def _ledger(report: Report, texts: _Texts, places: Mapping[int, int]) -> list[Json]:
+    """The error ledger, the worst first, as far as there is room."""
+    if not report.ledger:
+        return []
+    layers = ledger_layers(report)
+    return [
+        [
+            texts.text(row.op),
+            texts.text(row.op_id),
+            row.step,
+            texts.text(row.output),
+            texts.text(layer_of_row(row, layers)),
+            _round(row.introduced),
+            _round(row.inherited),
+            _round(row.total),
+            _round(row.excess),
+            None if row.index is None else places.get(row.index),
+            texts.text(row.reason),
+            row.order,
+        ]
+        for row in ranked(report.ledger)[:MAX_LEDGER]
+    ]
 
 
 def plain_side(path: str, kind: str) -> Json:

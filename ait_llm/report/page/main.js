@@ -57,7 +57,7 @@ function connect() {
   by("tree-failed").addEventListener("change", (event) => change({ onlyFailed: event.target.checked }));
   by("theme").addEventListener("click", () => paint(isDark() ? "light" : "dark"));
   let resizing = 0;
-  window.addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => { drawCurve(); drawHeat(); }, 150); });
+  window.addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => { drawCurve(); drawHeat(); drawLedger(); }, 150); });
 }
 function paint(theme) {
   document.documentElement.dataset.theme = theme;

@@ -1,0 +1,93 @@
+// The error ledger: how the error grows along the model, and who introduced which part of it.
+
+const LISTED = 12, MAX_COLUMNS = 1500;
+const ledger = source.ledger.map((raw) => ({
+  op: texts[raw[0]], id: texts[raw[1]], step: raw[2], output: texts[raw[3]], layer: texts[raw[4]], introduced: toNumber(raw[5]),
+  inherited: toNumber(raw[6]), total: toNumber(raw[7]), excess: toNumber(raw[8]), row: raw[9] === null ? null : rows[raw[9]],
+  reason: texts[raw[10]], order: raw[11],
+}));
+const isBeyond = (entry) => !(entry.excess <= 1);
+const inView = (entry) => (state.step === null || entry.step === state.step) && (state.layer === null || entry.layer === state.layer);
+
+// Columns in execution order: layers, or the operators of the chosen layer.
+function ledgerColumns(entries) {
+  const kind = by("ledger-by").value;
+  const columns = new Map();
+  for (const entry of [...entries].sort((a, b) => a.order - b.order)) {
+    const name = kind === "layer" ? entry.layer : entry.op;
+    const key = `${name}\n${entry.step}`;
+    if (!columns.has(key)) columns.set(key, { name, step: entry.step, total: null, squares: 0, worst: entry, first: entry });
+    const column = columns.get(key);
+    if (entry.total !== null) column.total = entry.total;
+    if (entry.introduced !== null) column.squares += entry.introduced ** 2;
+    if (entry.excess > column.worst.excess) column.worst = entry;
+  }
+  return [...columns.values()].slice(0, MAX_COLUMNS);
+}
+
+function drawWaterfall(entries) {
+  const columns = ledgerColumns(entries);
+  if (!columns.length) return fill("waterfall", h("p", { class: "muted" }, "No operator of this selection was computed again."));
+  const introduced = columns.map((column) => Math.sqrt(column.squares));
+  const scale = errorScale([0, ...introduced, ...columns.map((column) => column.total).filter((total) => total !== null)]);
+  const [left, right, top, bottom] = [74, 16, 14, 78];
+  const room = Math.max(280, by("waterfall").clientWidth - 28);
+  const width = Math.max(room, left + right + columns.length * 7);
+  const height = 300, pitch = (width - left - right) / columns.length;
+  const x = (place) => left + place * pitch, y = (error) => top + (1 - scale.share(error)) * (height - top - bottom);
+  const parts = scale.ticks.flatMap(([value, text]) => [
+    s("line", { class: "axis", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
+    s("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, text)]);
+  const every = Math.max(1, Math.ceil(26 / pitch));
+  let before = 0;
+  columns.forEach((column, place) => {
+    if (column.first.inherited === 0) before = 0; // what it gets is right: another pass begins
+    const after = column.total === null ? before : column.total;
+    const ends = [y(before), y(after)];
+    const failed = isBeyond(column.worst);
+    const text = `${column.name}, token ${column.step}\nerror ${short(before)} comes in, ${short(after)} goes out\nits operators introduce ${short(introduced[place])}, at most ${short(column.worst.excess)} times what is allowed (${column.worst.op})`;
+    parts.push(s("g", { class: "hit fall-group", onclick: () => column.worst.row && select(column.worst.row) },
+      s("rect", { class: `fall ${failed ? "fall-fail" : after < before ? "fall-down" : ""}`, x: x(place) + pitch * 0.12, width: Math.max(1, pitch * 0.76), y: Math.min(...ends), height: Math.max(2, Math.abs(ends[0] - ends[1])) }),
+      s("circle", { class: failed ? "own own-fail" : "own", cx: x(place) + pitch / 2, cy: y(introduced[place]), r: Math.min(4.5, Math.max(1.5, pitch / 4)) }),
+      s("title", {}, text)));
+    if (place + 1 < columns.length) parts.push(s("line", { class: "axis", x1: x(place) + pitch * 0.88, x2: x(place + 1) + pitch * 0.12, y1: ends[1], y2: ends[1] }));
+    if (place % every === 0) parts.push(s("text", { transform: `translate(${x(place) + pitch / 2 + 3},${height - bottom + 12}) rotate(-38)`, "text-anchor": "end" }, ellipsis(column.name, 15), s("title", {}, column.name)));
+    before = after;
+  });
+  const key = (shape, text) => h("span", {}, s("svg", { width: 14, height: 10, "aria-hidden": "true" }, shape), text);
+  fill("waterfall", s("svg", {
+    id: "waterfall-svg", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": `Error that comes in and goes out of ${plural(columns.length, "column")}; ${plural(columns.filter((column) => isBeyond(column.worst)).length, "column")} with an operator beyond its contract`,
+  }, parts), h("div", { class: "legend" },
+    key(s("rect", { class: "fall", x: 1, y: 1, width: 12, height: 8 }), "from the error that comes in to the one that goes out"),
+    key(s("rect", { class: "fall fall-down", x: 1, y: 1, width: 12, height: 8 }), "smaller than before"),
+    key(s("circle", { class: "own", cx: 7, cy: 5, r: 4 }), "introduced by its own operators"),
+    key(s("rect", { class: "fall fall-fail", x: 1, y: 1, width: 12, height: 8 }), "an operator beyond its contract")));
+}
+
+function drawRanking(entries) {
+  const cell = (value) => h("td", { class: "n" }, value === null ? "" : short(value));
+  fill("ranking", h("table", { class: "small" },
+    h("thead", {}, h("tr", {}, ["", "operator", "token", "introduced", "inherited", "total", "of what is allowed"].map((name, place) => h("th", { class: place > 1 && "n" }, name)))),
+    h("tbody", {}, entries.slice(0, LISTED).map((entry) => h("tr", {},
+      h("td", {}, badge(isBeyond(entry) ? FAIL : PASS)),
+      h("td", {}, entry.row ? h("button", { type: "button", class: "link", title: entry.reason, onclick: () => select(entry.row) }, `${entry.op} ${entry.output}`) : `${entry.op} ${entry.output}`),
+      h("td", { class: "n" }, entry.step), cell(entry.introduced), cell(entry.inherited), cell(entry.total),
+      h("td", { class: `n ${isBeyond(entry) ? "bad" : ""}` }, entry.excess === Infinity ? "not finite, or nothing is" : `${entry.excess < 10 ? entry.excess.toFixed(2) : short(entry.excess)} times`))))),
+    entries.length > LISTED && h("p", { class: "muted" }, `and ${plural(entries.length - LISTED, "output")} with less; the table ait_cmp_ledger has all`));
+}
+
+function drawLedger() {
+  if (!ledger.length) return;
+  const entries = ledger.filter(inView);
+  drawWaterfall(entries);
+  drawRanking(entries);
+}
+if (ledger.length) {
+  by("ledger").hidden = false;
+  by("ledger-by").value = LAYERS.length > 2 ? "layer" : "operation";
+  by("ledger-by").addEventListener("change", drawLedger);
+  views.push((changes) => {
+    if ("step" in changes || "layer" in changes || "redraw" in changes) drawLedger();
+  });
+}
