@@ -15,6 +15,7 @@ _COMMANDS = {
     "convert": "ait_llm.cli.convert:convert",
     "doctor": "ait_llm.cli.doctor:doctor",
     "dump": "ait_llm.cli.dump:dump",
+    "errcheck": "ait_llm.cli.errcheck:errcheck",
     "merge-result": "ait_llm.cli.merge_result:merge_result",
     "opcheck": "ait_llm.cli.opcheck:opcheck",
     "replay": "ait_llm.cli.replay:replay",

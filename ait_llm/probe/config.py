@@ -65,6 +65,10 @@ class ProbeConfig:
         min_free_bytes: free space that the capture leaves on the disk.
         dedupe: store identical tensors once.
         hand_over: directory in which the probe lists the topology files that it wrote.
+        overflow_check: the library looks for infinities after each kernel and reports them.
+        overflow_stop: an operation that overflows fails.
+        odd_only: with types tensor and stats, write data only of tensors with NaN, infinite or
+            saturated elements, and of small tensors of whole numbers; statistics of all others.
 
     Raises:
         UsageError: a combination that cannot be captured.
@@ -87,6 +91,9 @@ class ProbeConfig:
     min_free_bytes: int = DEFAULT_MIN_FREE_BYTES
     dedupe: bool = False
     hand_over: Path | None = None
+    overflow_check: bool = False
+    overflow_stop: bool = False
+    odd_only: bool = False
 
     def __post_init__(self) -> None:
         if not self.types:
@@ -118,6 +125,7 @@ CONTRACT_VARIABLES = frozenset(
     {
         "AIT_PROBE_DEDUPE",
         "AIT_PROBE_MIN_FREE_BYTES",
+        "AIT_PROBE_ODD_ONLY",
         "AIT_PROBE_QUEUE_BYTES",
         "AIT_PROBE_START_TIME",
         "ATB_AIT_LOG_LEVEL",
@@ -158,6 +166,7 @@ def probe_environment(config: ProbeConfig) -> dict[str, str]:
         "AIT_PROBE_QUEUE_BYTES": str(config.queue_bytes),
         "AIT_PROBE_MIN_FREE_BYTES": str(config.min_free_bytes),
         "AIT_PROBE_DEDUPE": _flag(config.dedupe),
+        "AIT_PROBE_ODD_ONLY": _flag(config.odd_only),
         "AIT_PROBE_START_TIME": config.start_time,
     }
     if config.operation_ids:
@@ -167,6 +176,9 @@ def probe_environment(config: ProbeConfig) -> dict[str, str]:
         variables["ATB_SAVE_TENSOR_RUNNER"] = names
     if config.device is not None:
         variables["ATB_DEVICE_ID"] = str(config.device)
+    if config.overflow_check:
+        variables["ATB_CHECK_TYPE"] = "1"
+        variables["ATB_EXIT"] = _flag(config.overflow_stop)
     if config.hand_over is not None:
         variables["ATB_DUMP_SUB_PROC_INFO_SAVE_PATH"] = str(config.hand_over)
     return variables

@@ -96,6 +96,8 @@ void ReadSelection(Settings &settings)
     const std::string tiling = Get("ATB_SAVE_TILING");
     settings.tiling = !tiling.empty() && tiling != "0";
     settings.dedupe = Get("AIT_PROBE_DEDUPE") == "1";
+    // What is odd is known from the statistics.
+    settings.oddOnly = settings.stats && Get("AIT_PROBE_ODD_ONLY") == "1";
 }
 
 } // namespace
@@ -110,7 +112,7 @@ const std::vector<const char *> &SettingNames()
         "ATB_DEVICE_ID",        "ATB_DUMP_SUB_PROC_INFO_SAVE_PATH",
         "ATB_AIT_LOG_LEVEL",    "ATB_CHECK_TYPE",        "ATB_EXIT",
         "AIT_PROBE_QUEUE_BYTES", "AIT_PROBE_MIN_FREE_BYTES", "AIT_PROBE_DEDUPE",
-        "AIT_PROBE_START_TIME"};
+        "AIT_PROBE_ODD_ONLY",   "AIT_PROBE_START_TIME"};
     return *names;
 }
 

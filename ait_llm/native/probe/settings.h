@@ -35,6 +35,7 @@ struct Settings {
     bool tensorData = false; // otherwise only the description of each tensor
     bool tiling = false;
     bool dedupe = false;
+    bool oddOnly = false; // data only of tensors that the search for overflows has to look at
 
     // Overflow check.
     bool overflowCheck = false;

@@ -206,6 +206,26 @@ double Statistics::L2Norm() const
     return Finite() == 0 ? std::nan("") : std::sqrt(squares);
 }
 
+bool Statistics::WholeNumbers() const
+{
+    return Supported() && dtype_ != FLOAT16 && dtype_ != BFLOAT16 && dtype_ != FLOAT32 &&
+           dtype_ != FLOAT64;
+}
+
+bool Statistics::Odd() const
+{
+    double end = 0;
+    switch (dtype_) {
+        case FLOAT16: end = 65504.0; break;
+        case BFLOAT16: end = BrainToFloat(0x7F7F); break;
+        case FLOAT32: end = std::numeric_limits<float>::max(); break;
+        case FLOAT64: end = std::numeric_limits<double>::max(); break;
+        default: return false;
+    }
+    // comparing with NaN, where no element is finite, is false
+    return nan_ + inf_ > 0 || Max() >= end || Min() <= -end;
+}
+
 std::string NumberText(double value)
 {
     if (std::isnan(value)) {

@@ -23,6 +23,9 @@ public:
     uint64_t Finite() const { return count_ - nan_ - inf_; }
     uint64_t NanCount() const { return nan_; }
     uint64_t InfCount() const { return inf_; }
+    // NaN, an infinity, or the largest finite value of a type for which that means an overflow.
+    bool Odd() const;
+    bool WholeNumbers() const; // an integer type
     double Min() const; // NaN where no element is finite, like the three below
     double Max() const;
     double Mean() const;

@@ -19,6 +19,15 @@ int64_t DTypeCode(const TensorDesc &desc)
     return desc.dtype.empty() ? -1 : strtoll(desc.dtype.c_str(), nullptr, 10);
 }
 
+// Lengths, slots and block tables tell tokens from padding; they are small.
+constexpr uint64_t SMALL_INDEX = 1 << 18;
+
+bool Wanted(const Settings &settings, const TensorHead &head, const Statistics &stats)
+{
+    return !settings.oddOnly || !stats.Supported() || stats.Odd() ||
+           (stats.WholeNumbers() && head.size <= SMALL_INDEX);
+}
+
 TensorResult Failed(int error, const std::string &reason)
 {
     TensorResult result;
@@ -210,7 +219,7 @@ TensorResult TensorStore::Save(const TensorHead &head, const void *data, Statist
     if (head.given < head.size && (settings_.tensorData || settings_.stats)) {
         return Failed(EFAULT, "the host gave no data");
     }
-    if (!settings_.tensorData || head.size == 0) {
+    if (!settings_.tensorData || head.size == 0 || !Wanted(settings_, head, stats)) {
         return SaveDescription(head, stats);
     }
     const std::string path = FilePath(head);
@@ -314,6 +323,10 @@ int TensorStore::Job::WriteHeader()
 
 TensorResult TensorStore::Job::Finish()
 {
+    if (error_ == 0 && storesData_ && !Wanted(store_.settings_, head_, stats_)) {
+        file_.Discard();
+        return store_.SaveDescription(head_, stats_);
+    }
     if (error_ == 0 && !storesData_) {
         return store_.SaveDescription(head_, stats_);
     }

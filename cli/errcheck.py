@@ -1,0 +1,170 @@
+"""``ait llm errcheck``: find where NaN, Inf and saturated values are born."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from ait_llm.cli.errcheck_text import describe_result, next_step
+from ait_llm.cli.params import (
+    ListOption,
+    ManyOption,
+    WordsCommand,
+    absolute_path,
+    allow_skip_option,
+    comma_list,
+    json_option,
+    log_level_option,
+)
+from ait_llm.core import StepRange
+from ait_llm.errcheck.capture import TORCH_TYPES, Settings, check_program
+from ait_llm.errcheck.check import check_dump
+from ait_llm.errcheck.files import write_files
+from ait_llm.errcheck.result import ErrcheckResult
+from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.probe import split_command
+from ait_llm.probe.config import LOG_LEVELS
+
+_FOUND = 1
+_OF_A_RUN = ("types", "stop", "values", "steps", "keep")
+
+
+def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRange:
+    return StepRange.parse(",".join(comma_list(value)))
+
+
+def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value))
+
+
+@click.command(cls=WordsCommand)
+@click.option(
+    "--exec",
+    "command",
+    metavar="COMMAND",
+    help='Command that runs the model, such as "bash run.sh". It is started without a shell: put '
+    "redirections and pipes into a script.",
+)
+@click.option(
+    "--dump",
+    "dump",
+    callback=absolute_path,
+    metavar="DIR",
+    help="Check this dump, of any kind that ait llm show lists, instead of running a program.",
+)
+@click.option(
+    "--type",
+    "types",
+    cls=ManyOption,
+    type=click.Choice(["overflow", *TORCH_TYPES]),
+    default=("overflow",),
+    callback=_types,
+    help="What to look for: 'overflow' is NaN, Inf and saturated values. 'torch' looks for them in "
+    "the modules of a PyTorch program instead of in ATB operations, 'torch-op' in its aten "
+    "operators.  [default: overflow]",
+)
+@click.option("--exit", "stop", is_flag=True, help="Stop the operation that overflows (ATB).")
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    default="./",
+    show_default=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Directory for the result files. None is written if nothing overflows.",
+)
+@click.option(
+    "--values",
+    is_flag=True,
+    help="Capture all values while the program runs, which takes as much disk as a dump. Without, "
+    "statistics are taken, on ATB with the values of tensors that are not clean. PyTorch programs "
+    "need it to tell the first element, and padding from tokens.",
+)
+@click.option(
+    "-er",
+    "--execute-range",
+    "steps",
+    cls=ListOption,
+    default="all",
+    show_default=True,
+    callback=_steps,
+    metavar="FIRST,LAST,...",
+    help="Tokens to check, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7.",
+)
+@click.option("--keep", is_flag=True, help="Keep the capture as ait_dump in the output directory.")
+@log_level_option([*LOG_LEVELS, "warn"])
+@allow_skip_option
+@json_option
+@click.pass_context
+def errcheck(
+    ctx: click.Context,
+    /,
+    command: str | None,
+    dump: Path | None,
+    types: tuple[str, ...],
+    output: Path,
+    allow_skip: bool,
+    as_json: bool,
+    stop: bool,
+    values: bool,
+    steps: StepRange,
+    keep: bool,
+    log_level: str,
+) -> None:
+    """Find where NaN, Inf and saturated values are born, and how far they go.
+
+    \b
+    ait llm errcheck --exec "bash run.sh" -o out
+    ait llm errcheck --exec "python generate.py" --type torch
+    ait llm errcheck --dump out
+
+    The exit code is 1 if something was found and 3 if something could not be checked. A program's
+    own failure is passed on: its code, or 128 plus the signal that ended it.
+    """
+    if (command is None) == (dump is None):
+        raise UsageError("give either --exec with a command or --dump with a folder")
+    if dump is not None:
+        _refuse(ctx)
+        result = check_dump(dump)
+    else:
+        assert command is not None
+        settings = Settings(
+            output=output,
+            types=tuple(name for name in types if name in TORCH_TYPES),
+            stop=stop,
+            values=values,
+            steps=steps,
+            keep=keep,
+            log_level=log_level,
+        )
+        result = check_program(split_command(command), settings, os.environ)
+    files = write_files(result, output)
+    text = describe_result(result, files, next_step(result, command))
+    click.echo(text, err=command is not None or as_json)
+    if as_json:
+        # On a line of its own even if the program left its last line open.
+        lead = "\n" if command is not None else ""
+        listed = {"found": result.found, "complete": result.complete}
+        files_listed = {"files": [str(path) for path in files]}
+        click.echo(lead + json.dumps({**listed, **result.as_dict(), **files_listed}))
+    ctx.exit(_exit_code(result, allow_skip))
+
+
+def _exit_code(result: ErrcheckResult, allow_skip: bool) -> int:
+    if result.exit_code:
+        return result.exit_code
+    if result.found:
+        return _FOUND
+    return 0 if result.complete or allow_skip else IncompleteError.exit_code
+
+
+def _refuse(ctx: click.Context) -> None:
+    """Options of a run have nothing to say about a dump."""
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(param.name or "")
+        if param.name in _OF_A_RUN and source is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"{param.opts[0]} is for --exec; a dump is what it is")
