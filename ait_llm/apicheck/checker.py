@@ -66,7 +66,7 @@ class Prepared:
     """A call with what its records say, or the reason why it is not checked."""
 
     call: Call
-    function: Callable[..., Any] | None = None
+    functions: Sequence[Callable[..., Any]] = ()
     forward: Sequence[ApiValue] = ()
     backward: Sequence[ApiValue] | None = None
     problem: str = ""
@@ -104,9 +104,9 @@ class Checker:
         """Read the records of a call; for one thread only, in the order of the file."""
         try:
             self._selection.check(call)
-            function = self._functions.find(call.forward.parsed)
+            functions = self._functions.find(call.forward.parsed)
             backward = call.backward.values if call.backward is not None else None
-            return Prepared(call, function, call.forward.values, backward)
+            return Prepared(call, functions, call.forward.values, backward)
         except UncheckableError as error:
             return Prepared(call, problem=error.reason)
         except FormatError as error:
@@ -115,16 +115,16 @@ class Checker:
     def check(self, prepared: Prepared, device: Side) -> ApiResult:
         """Run a call on both sides and judge what came out."""
         name = prepared.call.name
-        if prepared.function is None:
+        if not prepared.functions:
             return ApiResult(name, SKIP, message=prepared.problem)
         try:
-            return self._checked(prepared, prepared.function, device)
+            return self._checked(prepared, device)
         except UncheckableError as error:
             return ApiResult(name, SKIP, message=error.reason)
         except Exception as error:  # noqa: BLE001  # kernels raise what they like; it goes to the table
             return ApiResult(name, SKIP, message=in_one_line(error))
 
-    def _checked(self, prepared: Prepared, function: Callable[..., Any], device: Side) -> ApiResult:
+    def _checked(self, prepared: Prepared, device: Side) -> ApiResult:
         call = prepared.call
         api = call.forward.type
         source = TensorSource(call.root)
@@ -135,18 +135,20 @@ class Checker:
             left_out = _no_backward(api, kwargs)
             gradients = None if left_out else gradients_of(prepared.backward, source)
 
-        def run(where: str, side: Side) -> Run:
+        def run(where: str, side: Side, function: Callable[..., Any]) -> Run:
             try:
                 with _same_random_numbers(dropped):
                     return run_call(function, api, args, kwargs, side, gradients)
             except Exception as error:  # kernels raise what they like; it goes to the table
                 raise UncheckableError(f"{where} fails: {in_one_line(error)}") from error
 
-        golden = run("the golden run", self._golden)
-        mine = run(f"the run on {device.device}", device)
+        function, golden = _first_that_runs(
+            prepared.functions, lambda each: run("the golden run", self._golden, each)
+        )
+        mine = run(f"the run on {device.device}", device, function)
         peer = Run(None)
         if self._benchmark is not None and not dropped:
-            peer = run("the benchmark's run", self._benchmark)
+            peer = run("the benchmark's run", self._benchmark, function)
         outputs = self._judge.outputs(api, golden.output, mine.output, peer.output, dropped=dropped)
         found: list[OutputResult] = []
         problem = left_out or mine.problem or golden.problem
@@ -172,6 +174,24 @@ class Checker:
             }
             save_error_data(self._error_data, call.name, tensors)
         return result
+
+
+def _first_that_runs(
+    functions: Sequence[Callable[..., Any]], run: Callable[[Callable[..., Any]], Run]
+) -> tuple[Callable[..., Any], Run]:
+    """The function that takes the recorded arguments, of those with the recorded name.
+
+    Raises:
+        UncheckableError: none does; the reason is that of the first.
+    """
+    first: UncheckableError | None = None
+    for function in functions:
+        try:
+            return function, run(function)
+        except UncheckableError as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _no_backward(api: str, kwargs: Mapping[str, Any]) -> str:

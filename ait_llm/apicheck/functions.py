@@ -40,13 +40,12 @@ _RANDOM = frozenset(
         *("fractional_max_pool3d", "fractional_max_pool3d_with_indices"),
     }
 )
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 # Functions that drop elements among other things: place and name of the rate, and what it is when
 # nothing is dropped.
 _DROPPING = {
     "scaled_dot_product_attention": (4, "dropout_p", 0.0),
-    "lstm": (5, "dropout", 0.0),
-    "gru": (5, "dropout", 0.0),
-    "multi_head_attention_forward": (9, "dropout_p", 0.0),
+    "multi_head_attention_forward": (10, "dropout_p", 0.0),
     "npu_fusion_attention": (8, "keep_prob", 1.0),
     "npu_fusion_attention_v2": (8, "keep_prob", 1.0),
 }
@@ -72,10 +71,12 @@ class Functions:
 
     def __init__(self, extra: Path | None = None) -> None:
         self._apis, self._modules = combined_apis(extra)
-        self._known: dict[str, Callable[..., Any]] = {}
+        self._known: dict[str, list[Callable[..., Any]]] = {}
 
-    def find(self, name: ApiName) -> Callable[..., Any]:
-        """The function behind a record.
+    def find(self, name: ApiName) -> list[Callable[..., Any]]:
+        """The function behind a record, and others that records call by the same name.
+
+        Of ``torch.linalg.norm`` a record has the last part only: ``Torch.norm``.
 
         Raises:
             UncheckableError: it is left out by rule, not listed, or not installed here.
@@ -86,22 +87,23 @@ class Functions:
             self._known[name.api] = self._look_up(name)
         return self._known[name.api]
 
-    def _look_up(self, name: ApiName) -> Callable[..., Any]:
+    def _look_up(self, name: ApiName) -> list[Callable[..., Any]]:
         module, _, own = name.api.rpartition(".")
         if own in self._modules.get(module, ()):
-            return _required(_imported(module), own, name)
+            return [_required(_imported(module), own, name)]
         prefix, _, rest = name.api.partition(".")
         if prefix == "Aten":
-            return self._operator(rest, name)
+            return [self._operator(rest, name)]
         for section, known in PREFIXES.items():
             if known == prefix:
                 listed = self._apis.get(section, [])
                 dotted = [each for each in listed if each.rpartition(".")[2] == rest]
-                # a plain name before `linalg.norm`, which records call by their last part too
-                for found in (rest, *dotted):
-                    if found in listed and (function := _attribute(_owner(section), found)):
-                        return function
-                if rest in listed or dotted:
+                names = [each for each in dict.fromkeys((rest, *dotted)) if each in listed]
+                owner = _owner(section) if names else None
+                functions = [_attribute(owner, each) for each in names]
+                if found := [function for function in functions if function is not None]:
+                    return found
+                if names:
                     raise UncheckableError(f"the installed {_home(section)} has no {rest!r}")
         raise UncheckableError(
             f"{name.api} is not in the list of recorded functions; name it with --api-list"
@@ -154,9 +156,21 @@ def drops(api: str, args: list[Any], kwargs: dict[str, Any]) -> bool:
     if api in _DROPPING:
         place, keyword, neutral = _DROPPING[api]
         rate = kwargs.get(keyword, args[place] if len(args) > place else neutral)
-        if isinstance(rate, (int, float)) and rate != neutral:
+        is_off = kwargs.get("training") is False
+        if isinstance(rate, (int, float)) and rate != neutral and not is_off:
             raise UncheckableError(f"it drops elements at random ({keyword} is {rate:g})")
+    if api in _RECURRENT and _drops_between_layers(args):
+        raise UncheckableError("it drops elements at random between its layers")
     return False
+
+
+def _drops_between_layers(args: list[Any]) -> bool:
+    """Of a recurrent network: its flag of biases, layers, dropout and training stand in a row."""
+    first = next((index for index, value in enumerate(args) if isinstance(value, bool)), None)
+    if first is None or len(args) < first + 4:
+        return False
+    layers, rate, training = args[first + 1 : first + 4]
+    return bool(training) and rate != 0 and layers > 1
 
 
 def _check_rules(name: ApiName) -> None:

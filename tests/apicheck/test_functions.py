@@ -14,7 +14,7 @@ from ait_llm.errors import UsageError
 
 
 def find(name: str, extra: Path | None = None) -> object:
-    return Functions(extra).find(ApiName(name, 0, "forward"))
+    return Functions(extra).find(ApiName(name, 0, "forward"))[0]
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,14 @@ def test_a_listed_name_is_found_where_its_prefix_says(name: str, function: objec
 
 def test_operators_of_old_torch_are_found_under_their_present_names() -> None:
     apis = Functions()
-    divided = apis.find(ApiName("Tensor.__div__", 0, "forward"))(torch.tensor(3.0), 2)
-    assert float(divided) == 1.5
-    assert apis.find(ApiName("Tensor.__nonzero__", 0, "forward"))(torch.tensor(True)) is True
+    (divide,) = apis.find(ApiName("Tensor.__div__", 0, "forward"))
+    (as_flag,) = apis.find(ApiName("Tensor.__nonzero__", 0, "forward"))
+    assert float(divide(torch.tensor(3.0), 2)) == 1.5
+    assert as_flag(torch.tensor(True)) is True
+
+
+def test_functions_of_the_same_name_are_all_found_the_plain_one_first() -> None:
+    assert Functions().find(ApiName("Torch.norm", 0, "forward")) == [torch.norm, torch.linalg.norm]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +110,9 @@ def test_a_dropout_drops_unless_it_is_told_not_to() -> None:
         ("scaled_dot_product_attention", [None, None, None, None, 0.1], {}),
         ("scaled_dot_product_attention", [None, None, None], {"dropout_p": 0.1}),
         ("npu_fusion_attention", [], {"keep_prob": 0.9}),
+        ("multi_head_attention_forward", [None] * 10 + [0.1], {}),
+        ("lstm", [None, [], [], True, 2, 0.1, True, False, True], {}),
+        ("gru", [None, None, None, [], True, 2, 0.1, True, False], {}),  # packed
     ],
 )
 def test_other_random_functions_cannot_be_checked(
@@ -113,3 +121,6 @@ def test_other_random_functions_cannot_be_checked(
     with pytest.raises(UncheckableError, match="random"):
         drops(api, args, kwargs)
     assert not drops("scaled_dot_product_attention", [None, None, None], {"dropout_p": 0.0})
+    assert not drops("multi_head_attention_forward", [None] * 10 + [0.1], {"training": False})
+    assert not drops("lstm", [None, [], [], True, 1, 0.1, True, False, True], {})  # one layer
+    assert not drops("lstm", [None, [], [], True, 2, 0.1, False, False, True], {})

@@ -101,6 +101,24 @@ def test_msprobe_compares_our_tables_of_two_devices_as_we_do(
     assert {name for name, forward, _, _ in ours.results if forward == "error"}
 
 
+@pytest.mark.parametrize("task", ["tensor", "statistics"])
+def test_every_call_of_a_training_step_that_msprobe_captured_passes(
+    task: str, tmp_path: Path
+) -> None:
+    settings = {"task": task, "dump_path": str(tmp_path / "dump"), "rank": [], "step": []}
+    more = {"list": [], "scope": [], "data_mode": ["all"], "summary_mode": "statistics"}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**settings, "level": "mix", "risk_level": "ALL", task: more}))
+    program = Path(__file__).parents[1] / "support" / "api_program.py"
+    command = [PEER, str(program), "msprobe", str(config)]
+    subprocess.run(command, check=True, capture_output=True)
+    outcome = check_apis([tmp_path / "dump"], tmp_path, CheckOptions(device="cpu"))
+    assert outcome.exit_code() == 0
+    results = list(outcome.results)
+    assert {each.forward for each in results} == {"pass"}
+    assert sum(len(each.gradients) for each in results) > 50
+
+
 def _rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         return list(csv.DictReader(file))

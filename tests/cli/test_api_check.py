@@ -79,6 +79,15 @@ def test_every_call_of_a_real_capture_passes_on_a_right_device(name: str, tmp_pa
     assert "of limited value" in found["Tensor.float.0"]["Message"]
 
 
+@pytest.mark.device
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("standard", ["default", "benchmark"])
+def test_every_call_of_a_real_capture_passes_on_a_gpu(standard: str, tmp_path: Path) -> None:
+    words = ("-o", tmp_path, "--device", "cuda:0", "--standard", standard)
+    result = run("api-check", "-api_info", sample("L1_tensor") / "golden", *words)
+    assert result.exit_code == 0, result.output
+
+
 @pytest.mark.parametrize("name", ["zoo_tensor", "zoo_stat"])
 def test_a_real_capture_of_all_kinds_of_values_is_checked(name: str, tmp_path: Path) -> None:
     result = check(sample(name) / "golden", tmp_path)
@@ -174,6 +183,7 @@ def many_calls(root: Path, *, values: bool = True) -> Path:
     calls.add("Functional.dropout.0", torch.ones(300), 0.5)
     calls.add("Torch.split.0", torch.arange(6.0), 4)
     calls.add("Torch.linalg.norm.0", torch.ones(3))
+    calls.add("Torch.solve.0", torch.eye(2), torch.ones(2, 1))  # of torch.linalg
     calls.add("Tensor.numpy.0", torch.ones(3))
     calls.add("Tensor.stride.0", torch.ones(3, 2))
     return calls.write()
