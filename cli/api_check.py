@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ait_llm.apicheck import CheckOptions, Outcome, check_apis, compare_precision, standards
+from ait_llm.apicheck import (
+    ApiResult,
+    CheckOptions,
+    Outcome,
+    check_apis,
+    compare_precision,
+    standards,
+)
 from ait_llm.apicheck.config import read_check_file
 from ait_llm.cli.params import (
     ManyOption,
@@ -215,13 +223,9 @@ def _lines(outcome: Outcome) -> list[str]:
             lines.append(printable(f"  {status:<7} {each.name}: {each.message}"))
         if len(found) > _LISTED:
             lines.append(f"  {status:<7} and {len(found) - _LISTED} more, see the tables")
-    missing = Counter(each.message for each in results if each.is_missing)
-    for message, count in missing.most_common(_LISTED):
-        name = next(each.name for each in results if each.message == message and each.is_missing)
-        more = f" and {count - 1} more" if count > 1 else ""
-        lines.append(printable(f"  missing {name}{more}: {message}"))
-    if len(missing) > _LISTED:
-        lines.append(f"  missing and {len(missing) - _LISTED} other reasons, see the tables")
+    left_out = [each for each in results if each.worst == "SKIP" and not each.is_missing]
+    lines += _by_reason("missing ", [each for each in results if each.is_missing])
+    lines += _by_reason("", left_out)
     for file in outcome.checked:
         lines += [printable(f"  missing {file.path}: {problem}") for problem in file.problems]
         if file.filtered:
@@ -232,6 +236,20 @@ def _lines(outcome: Outcome) -> list[str]:
     if outcome.stopped:
         first = outcome.checked[0].files[0]
         lines.append(f"  interrupted; next: the same command with -csv_path {first}")
+    return lines
+
+
+def _by_reason(word: str, results: Sequence[ApiResult]) -> list[str]:
+    """One line for each reason: ``missing Tensor.to.0 and 2 more: ...``."""
+    names: dict[str, list[str]] = {}
+    for each in results:
+        names.setdefault(each.message, []).append(each.name)
+    lines = []
+    for message, found in sorted(names.items(), key=lambda item: -len(item[1]))[:_LISTED]:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        lines.append(printable(f"  {word}{found[0]}{more}: {message}"))
+    if len(names) > _LISTED:
+        lines.append(f"  {word}and {len(names) - _LISTED} other reasons, see the tables")
     return lines
 
 

@@ -73,6 +73,7 @@ def test_every_call_of_a_real_capture_passes_on_a_right_device(name: str, tmp_pa
     result = check(sample(name) / "golden", tmp_path)
     assert result.exit_code == 0, result.output
     assert "49 calls on cpu (standard default): 46 pass, 3 SKIP" in result.output
+    assert "\n  Tensor.to.0 and 2 more: left out: a type conversion" in result.output
     found = table(tmp_path)
     skipped = {name for name, row in found.items() if row["Forward Test Success"] == "SKIP"}
     assert skipped == {"Tensor.to.0", "Tensor.to.1", "Tensor.to.2"}
