@@ -11,6 +11,7 @@ from ait_llm.cli.main import GROUP, LazyGroup
 _COMMANDS = {
     "api-check": "ait_llm.cli.api_check:api_check",
     "api-precision-compare": "ait_llm.cli.api_check:api_precision_compare",
+    "bisect": "ait_llm.cli.bisect:bisect_command",
     "compare": "ait_llm.cli.compare:compare",
     "convert": "ait_llm.cli.convert:convert",
     "doctor": "ait_llm.cli.doctor:doctor",

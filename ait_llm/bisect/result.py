@@ -1,0 +1,111 @@
+"""What a bisection found, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ait_llm.bisect.repeating import Unrepeated
+from ait_llm.core.comparison import Origin
+from ait_llm.errors import IncompleteError
+from ait_llm.match.model import SideName
+
+Status = Literal["equal", "found", "undecided", "unrepeatable", "failed", "interrupted"]
+_CODES = {"equal": 0, "found": 1, "interrupted": 130}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run of a program.
+
+    Attributes:
+        number: counted from 1.
+        side: which program.
+        what: what it captures, in a few words.
+        options: the same as options of ``ait llm dump``.
+        planned: bytes that it was expected to write; None for the first of its kind.
+        written: bytes that it wrote; None before it ran.
+        exit_code: how it ended; None before it ran.
+    """
+
+    number: int
+    side: SideName
+    what: str
+    options: str
+    planned: int | None
+    written: int | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BisectResult:
+    """The end of a bisection.
+
+    Attributes:
+        status: ``equal`` (no difference beyond rounding), ``found``, ``undecided``,
+            ``unrepeatable`` (a program differs from itself), ``failed`` (a program failed) or
+            ``interrupted``.
+        folder: where the dumps are.
+        runs: of the programs, in order.
+        origin: the operation that is blamed, also where that is not certain.
+        unrepeated: what differs between two runs of one program.
+        side: the program that failed or does not repeat itself; empty for neither.
+        program_code: exit code of the program that failed.
+        limit: bytes that all runs together were allowed; None if no run could be planned.
+        full: bytes that full dumps of both programs would take; None if not known.
+        compared: how many pairs of tensors the last comparison compared.
+        notes: sentences about what is missing or not certain.
+    """
+
+    status: Status
+    folder: Path
+    runs: Sequence[RunRecord]
+    origin: Origin | None = None
+    unrepeated: Unrepeated | None = None
+    side: str = ""
+    program_code: int = 0
+    limit: int | None = None
+    full: int | None = None
+    compared: int = 0
+    notes: Sequence[str] = ()
+
+    @property
+    def written(self) -> int:
+        """Bytes that all runs wrote."""
+        return sum(run.written or 0 for run in self.runs)
+
+    @property
+    def share(self) -> float | None:
+        """``written`` in proportion to full dumps of both programs; None if not known."""
+        return self.written / self.full if self.full else None
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal, 1 an operation is named, 3 undecided or unrepeatable; a failed program's own."""
+        if self.status == "failed":
+            return self.program_code
+        return _CODES.get(self.status, IncompleteError.exit_code)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result in JSON types."""
+        return {
+            "schema": "ait-llm.bisect",
+            "version": 1,
+            "status": self.status,
+            "exit_code": self.exit_code,
+            "folder": str(self.folder),
+            "origin": None if self.origin is None else asdict(self.origin),
+            "unrepeated": None if self.unrepeated is None else asdict(self.unrepeated),
+            "side": self.side,
+            "runs": [asdict(run) for run in self.runs],
+            "bytes": {
+                "written": self.written,
+                "limit": self.limit,
+                "full_dumps": self.full,
+                "share": self.share,
+            },
+            "compared": self.compared,
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,317 @@
+"""The search: statistics of everything, then values around the first difference."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ait_llm.bisect.budget import Budget
+from ait_llm.bisect.captures import Captured, Kind, Program, Runner, Selection
+from ait_llm.bisect.merging import merge
+from ait_llm.bisect.picture import Looker, Picture, look
+from ait_llm.bisect.planning import Capture, TooLarge, next_capture
+from ait_llm.bisect.repeating import Unrepeated, first_difference
+from ait_llm.bisect.result import BisectResult, RunRecord, Status
+from ait_llm.bisect.sizes import full_bytes
+from ait_llm.compare.introduced import Introduced
+from ait_llm.core import StepRange
+from ait_llm.core.comparison import Origin
+from ait_llm.dumps import open_dump
+from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.match.model import SideName
+
+FIRST_STEPS = StepRange(((0, 1),))
+_DEPTHS = (2, 4, 8, 16, 32)
+_MOST_CAPTURES = 12
+_FINGERPRINT = {
+    "atb": "--type stats layer model",
+    "torch": "--type torch-stats",
+    None: "--type stats layer model, or torch-stats",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """What is asked for.
+
+    Attributes:
+        mine, golden: the two programs.
+        budget: how many bytes all captures may write.
+        folder: a folder that does not exist or is empty; everything is written below it.
+        steps: executions of each operation that are looked at.
+        runs: how often the statistics of mine are captured, to see whether it repeats itself.
+    """
+
+    mine: Program
+    golden: Program
+    budget: Budget
+    folder: Path
+    steps: StepRange = FIRST_STEPS
+    runs: int = 2
+
+
+class _Ended(Exception):
+    """The search is over."""
+
+    def __init__(self, result: BisectResult) -> None:
+        self.result = result
+
+
+def bisect(
+    request: Bisection,
+    runner: Runner,
+    *,
+    on_run: Callable[[RunRecord], None] | None = None,
+    looker: Looker = look,
+) -> BisectResult:
+    """Find the operation at which two programs part, writing few bytes.
+
+    Args:
+        request: the programs and the limits.
+        runner: runs them.
+        on_run: called before each run, and again with its bytes when it has ended.
+        looker: compares what was captured.
+
+    Raises:
+        UsageError: the folder is in use, or a program cannot be started.
+        AitError: a capture is damaged or cannot be compared.
+    """
+    return _Search(request, runner, on_run, looker).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        request: Bisection,
+        runner: Runner,
+        on_run: Callable[[RunRecord], None] | None,
+        looker: Looker,
+    ) -> None:
+        self._request = request
+        self._runner = runner
+        self._tell = on_run if on_run is not None else lambda _record: None
+        self._look = looker
+        self._runs: list[RunRecord] = []
+        self._programs: dict[SideName, Program] = {"mine": request.mine, "golden": request.golden}
+        self._full: dict[SideName, int] = {}
+        self._notes: list[str] = []
+        self._compared = 0
+
+    def run(self) -> BisectResult:
+        """The whole search."""
+        folder = self._request.folder
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"{folder} is in use already; give another one with -o")
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        try:
+            self._fingerprints()
+            return self._narrow()
+        except _Ended as end:
+            return end.result
+
+    # --- statistics of everything ---
+
+    def _fingerprints(self) -> None:
+        request = self._request
+        self._statistics("mine", self._dump("mine"), "statistics of all operations", None)
+        own = self._runs[-1].written or 0
+        self._full["mine"] = full_bytes(open_dump(self._dump("mine")))
+        for again in range(2, request.runs + 1):
+            other = request.folder / f"mine_run_{again}"
+            self._statistics("mine", other, f"the same again, run {again}", own)
+            found = first_difference(open_dump(self._dump("mine")), open_dump(other))
+            if found is not None:
+                self._unrepeatable("mine", found)
+        self._statistics("golden", self._dump("golden"), "statistics of all operations", own)
+        self._full["golden"] = full_bytes(open_dump(self._dump("golden")))
+
+    def _statistics(self, side: SideName, folder: Path, what: str, expected: int | None) -> None:
+        program = self._programs[side]
+        self._check_budget(expected, what)
+        options = f"{_FINGERPRINT[program.kind]} -er {self._request.steps}"
+        captured = self._run(
+            RunRecord(len(self._runs) + 1, side, what, options, expected),
+            lambda: self._runner.statistics(program, folder, self._request.steps),
+        )
+        if captured.kind is None:
+            reason = captured.problems[0] if captured.problems else "nothing was captured"
+            raise IncompleteError(f"no operation of the {_word(side)} program was seen: {reason}")
+        self._programs[side] = replace(program, kind=captured.kind)
+
+    def _check_budget(self, expected: int | None, what: str) -> None:
+        """End the search if a run would exceed the budget, or earlier ones did."""
+        limit = self._limit()
+        written = sum(run.written or 0 for run in self._runs)
+        if limit is None or written + (expected or 0) <= limit:
+            return
+        advice = "look at fewer tokens with -er, or raise --budget"
+        if 0 < len(self._runs) < self._request.runs:
+            advice += "; --runs 1 saves a run"
+        if written > limit:
+            text = f"the statistics took {written:,} bytes of a budget of {limit:,}"
+        else:
+            text = (
+                f"{what} would take about {expected or 0:,} bytes, and {limit - written:,} are left"
+            )
+        self._notes.append(f"{text}; {advice}")
+        self._end("undecided")
+
+    # --- values around the first difference ---
+
+    def _narrow(self) -> BisectResult:
+        depth = 0
+        picture = self._see()
+        for _ in range(_MOST_CAPTURES):
+            origin = self._decided(picture)
+            if origin is not None:
+                return self._result("found", origin)
+            capture = self._next(picture, _DEPTHS[depth])
+            while capture is None and picture.failed and depth + 1 < len(_DEPTHS):
+                depth += 1
+                capture = self._next(picture, _DEPTHS[depth])
+            if capture is None:
+                return self._exhausted(picture)
+            if isinstance(capture, TooLarge):
+                self._notes.append(
+                    f"the values of {', '.join(capture.operations)} would take "
+                    f"{capture.bytes:,} bytes, more than the budget has left; raise --budget"
+                )
+                return self._result("undecided", picture.origin)
+            self._capture(capture)
+            picture = self._see()
+        self._notes.append(f"given up after {_MOST_CAPTURES} captures")
+        return self._result("undecided", picture.origin)
+
+    def _next(self, picture: Picture, depth: int) -> Capture | TooLarge | None:
+        for place in picture.places:
+            capture = next_capture(place, self._left(), depth)
+            if capture is not None:
+                return capture
+        return None
+
+    def _decided(self, picture: Picture) -> Origin | None:
+        """The origin, if values prove it."""
+        origin = picture.origin
+        if origin is None or not origin.certain:
+            return None
+        examined = picture.examined(origin)
+        if isinstance(examined, Introduced):
+            return origin if examined.is_suspect else None
+        # Without a golden operator the comparison of its values with golden's has to do.
+        return origin if examined is not None and picture.is_compared(origin) else None
+
+    def _exhausted(self, picture: Picture) -> BisectResult:
+        """Everything near was captured, and no operation was proved wrong."""
+        if not picture.failed:
+            if picture.places and picture.places[0].is_alike:
+                self._notes.append(
+                    "the two programs are not equal to the bit, and the operations near the first "
+                    "difference compute rightly from their own inputs: they round differently"
+                )
+            return self._result("equal")
+        origin = picture.origin
+        proved = origin is not None and origin.certain and picture.examined(origin) is not None
+        return self._result("found" if proved else "undecided", origin)
+
+    def _capture(self, capture: Capture) -> None:
+        plans: tuple[tuple[SideName, Selection | None, int], ...] = (
+            ("mine", capture.mine, capture.my_bytes),
+            ("golden", capture.golden, capture.golden_bytes),
+        )
+        for side, selection, expected in plans:
+            if selection is None:
+                continue
+            program = self._programs[side]
+            kind: Kind = program.kind or "atb"
+            folder = self._request.folder / f"capture_{len(self._runs) + 1}"
+            count = len(selection.operations)
+            what = f"values of {count} operation{'s' if count > 1 else ''}: {capture.why}"
+            types = "--type tensor stats" if kind == "atb" else "--type torch torch-stats"
+            captured = self._run(
+                RunRecord(
+                    len(self._runs) + 1, side, what, f"{types} {selection.options(kind)}", expected
+                ),
+                lambda program=program, folder=folder, selection=selection: (  # type: ignore[misc]  # mypy cannot type defaults of a lambda
+                    self._runner.values(program, folder, selection)
+                ),
+            )
+            if captured.kind is None:
+                reason = captured.problems[0] if captured.problems else "nothing was captured"
+                raise IncompleteError(f"the {_word(side)} program was not captured: {reason}")
+            different = merge(folder, self._dump(side))
+            shutil.rmtree(folder)
+            if different is not None:
+                self._unrepeatable(side, different)
+
+    def _run(self, record: RunRecord, start: Callable[[], Captured]) -> Captured:
+        self._tell(record)
+        captured = start()
+        record = replace(record, written=captured.bytes, exit_code=captured.exit_code)
+        self._runs.append(record)
+        self._tell(record)
+        if captured.exit_code:
+            self._end("failed", side=record.side, program_code=captured.exit_code)
+        return captured
+
+    def _see(self) -> Picture:
+        picture = self._look(self._dump("golden"), self._dump("mine"))
+        self._compared = picture.report.compared
+        if picture.report.partial:
+            self._end("interrupted")
+        if not picture.report.compared:
+            raise IncompleteError(
+                "the two programs have no tensor in common that could be compared; are they the "
+                "same model?"
+            )
+        return picture
+
+    # --- the end ---
+
+    def _unrepeatable(self, side: SideName, found: Unrepeated) -> None:
+        self._end("unrepeatable", unrepeated=found, side=side)
+
+    def _end(
+        self,
+        status: Status,
+        *,
+        unrepeated: Unrepeated | None = None,
+        side: str = "",
+        program_code: int = 0,
+    ) -> None:
+        result = self._result(status)
+        raise _Ended(replace(result, unrepeated=unrepeated, side=side, program_code=program_code))
+
+    def _result(self, status: Status, origin: Origin | None = None) -> BisectResult:
+        return BisectResult(
+            status,
+            self._request.folder,
+            tuple(self._runs),
+            origin,
+            limit=self._limit(),
+            full=self._full_bytes(),
+            compared=self._compared,
+            notes=tuple(self._notes),
+        )
+
+    def _dump(self, side: SideName) -> Path:
+        return self._request.folder / side
+
+    def _full_bytes(self) -> int | None:
+        """Bytes of full dumps of both; golden is taken to be like mine until it is known."""
+        if "mine" not in self._full:
+            return None
+        return self._full["mine"] + self._full.get("golden", self._full["mine"])
+
+    def _limit(self) -> int | None:
+        return self._request.budget.limit(self._full_bytes())
+
+    def _left(self) -> int | None:
+        limit = self._limit()
+        written = sum(run.written or 0 for run in self._runs)
+        return None if limit is None else max(0, limit - written)
+
+
+def _word(side: SideName) -> str:
+    return "golden" if side == "golden" else "suspicious"

@@ -1,0 +1,206 @@
+"""``ait llm bisect``: two programs in, the operator where they part out, for few bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from ait_llm.bisect import Bisection, BisectResult, Budget, Program, bisect
+from ait_llm.bisect.running import ProgramRunner
+from ait_llm.cli.bisect_text import result_lines, run_line
+from ait_llm.cli.main import INTERRUPTED
+from ait_llm.cli.params import (
+    ListOption,
+    WordsCommand,
+    absolute_path,
+    comma_list,
+    json_option,
+    log_level_option,
+    parse_size,
+)
+from ait_llm.core import StepRange
+from ait_llm.errors import UsageError
+from ait_llm.formats.writing import new_file
+from ait_llm.probe import split_command
+
+LEVELS = ("debug", "info", "warning", "error", "fatal", "critical")
+RESULT = "bisect.json"
+
+
+def _budget(ctx: click.Context, param: click.Parameter, value: str) -> Budget:
+    percent = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip())
+    if percent is None:
+        size = parse_size(ctx, param, value)
+        if size:
+            return Budget(bytes=size)
+    elif 0 < float(percent[1]) <= 100:
+        return Budget(share=float(percent[1]) / 100)
+    raise UsageError(f"--budget {value!r} is nothing; write a size like 200M or a share like 5%")
+
+
+def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRange:
+    return StepRange.parse(",".join(comma_list(value)))
+
+
+@click.command("bisect", cls=WordsCommand)
+@click.option(
+    "--exec",
+    "command",
+    required=True,
+    metavar="COMMAND",
+    help="Command that runs the program under suspicion. It is started without a shell: put "
+    "redirections and pipes into a script.",
+)
+@click.option(
+    "--golden-exec",
+    "golden_command",
+    required=True,
+    metavar="COMMAND",
+    help="Command that runs the trusted program.",
+)
+@click.option(
+    "--budget",
+    default="200M",
+    show_default=True,
+    callback=_budget,
+    metavar="SIZE",
+    help="Bytes that all runs together may write, such as 200MB, or a share of what full dumps "
+    "of both programs would take, such as 5%.",
+)
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["auto", "atb", "torch"]),
+    default="auto",
+    show_default=True,
+    help="What the program under suspicion computes with.",
+)
+@click.option(
+    "--golden-type",
+    "golden_kind",
+    type=click.Choice(["auto", "atb", "torch"]),
+    default="auto",
+    show_default=True,
+    help="What the trusted program computes with.",
+)
+@click.option(
+    "-er",
+    "--execute-range",
+    "steps",
+    cls=ListOption,
+    default="0,1",
+    show_default=True,
+    callback=_steps,
+    metavar="FIRST,LAST,...",
+    help="Tokens to look at, as closed intervals; 'all' is every token.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Runs of the program under suspicion that are compared with each other, to see whether "
+    "it repeats itself; 1 to do without.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="./",
+    show_default=True,
+    callback=absolute_path,
+    metavar="DIR",
+    help="Directory in which a folder ait_bisect_{time} is made.",
+)
+@click.option("--clean", is_flag=True, help="Remove the dumps at the end and keep the result.")
+@log_level_option(LEVELS)
+@json_option
+@click.pass_context
+def bisect_command(
+    ctx: click.Context,
+    /,
+    command: str,
+    golden_command: str,
+    budget: Budget,
+    kind: str,
+    golden_kind: str,
+    steps: StepRange,
+    runs: int,
+    output: Path,
+    clean: bool,
+    log_level: str,
+    as_json: bool,
+) -> None:
+    """Find the operator where two programs part, without a full dump of either.
+
+    \b
+    ait llm bisect --exec "bash mine.sh" --golden-exec "bash golden.sh" --budget 200MB -o out
+
+    Statistics of all operators are captured first, then values around the first difference only,
+    and the operator is computed once more from its own inputs. Exits with 1 if an operator is
+    named, with 0 if the programs do not differ, with 3 if it cannot be told or the program does
+    not repeat itself, and with the code of a program that fails.
+    """
+    request = Bisection(
+        Program("mine", tuple(split_command(command)), _kind(kind)),
+        Program("golden", tuple(split_command(golden_command)), _kind(golden_kind)),
+        budget,
+        _unused(output),
+        steps,
+        runs,
+    )
+    click.echo(f"ait llm bisect: at most {_words(budget)} below {request.folder}", err=True)
+    try:
+        result = bisect(
+            request,
+            ProgramRunner(os.environ),
+            on_run=lambda record: click.echo(run_line(record), err=True),
+        )
+        _keep(result)
+    finally:
+        if clean:
+            _remove_dumps(request.folder)
+    click.echo("\n".join(result_lines(result, cleaned=clean)), err=as_json)
+    if as_json:
+        click.echo(json.dumps(result.as_dict()))
+    ctx.exit(INTERRUPTED if result.status == "interrupted" else result.exit_code)
+
+
+def _kind(name: str) -> Literal["atb", "torch"] | None:
+    return "atb" if name == "atb" else "torch" if name == "torch" else None
+
+
+def _words(budget: Budget) -> str:
+    if budget.bytes is not None:
+        return f"{budget.bytes:,} bytes"
+    assert budget.share is not None
+    return f"{100 * budget.share:g} % of full dumps"
+
+
+def _unused(output: Path) -> Path:
+    """A folder that does not exist, named after the time."""
+    moment = time.time()
+    while True:
+        name = time.strftime("%Y%m%d%H%M%S", time.localtime(moment))
+        folder = output / f"ait_bisect_{name}"
+        if not folder.exists():
+            return folder
+        moment += 1
+
+
+def _keep(result: BisectResult) -> None:
+    with new_file(result.folder / RESULT) as file:
+        file.write(f"{json.dumps(result.as_dict(), indent=2)}\n".encode())
+
+
+def _remove_dumps(folder: Path) -> None:
+    """Everything but the result."""
+    for path in folder.glob("*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,80 @@
+"""What ``ait llm bisect`` says, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ait_llm.bisect import BisectResult, RunRecord
+from ait_llm.cli.numbers import counted, human_bytes
+
+_WORDS = {"mine": "mine", "golden": "golden"}
+
+
+def run_line(record: RunRecord) -> str:
+    """A line of the plan before a run, and of its cost after it."""
+    if record.written is None:
+        size = "size not known yet" if record.planned is None else _about(record.planned)
+        return (
+            f"run {record.number}  {record.side}: {record.what} ({size})\n"
+            f"       {_shortened(record.options)}"
+        )
+    end = "" if not record.exit_code else f"; the program ended with exit code {record.exit_code}"
+    return f"       wrote {human_bytes(record.written)}{end}"
+
+
+def result_lines(result: BisectResult, *, cleaned: bool) -> Iterator[str]:
+    """The verdict, how it was found, and what it cost."""
+    yield f"ait llm bisect: {_verdict(result)}"
+    origin = result.origin
+    if origin is not None:
+        where = f"{origin.op} (step {origin.step})"
+        if origin.op_id and origin.op_type and not origin.op.startswith("root"):
+            where = f"{origin.op} (id {origin.op_id}, token {origin.step})"
+        elif origin.op_type:
+            where = f"{origin.op} ({origin.op_type}, token {origin.step})"
+        yield f"  {'operator' if result.status == 'found' else 'suspect':9} {where}"
+        if origin.evidence:
+            yield f"  evidence  {origin.evidence}"
+        if origin.golden_op:
+            yield f"  golden    {origin.golden_op}"
+        if not origin.certain and origin.candidates:
+            others = ", ".join(origin.candidates[:5])
+            more = len(origin.candidates) - 5
+            yield f"  or at     {others}" + (f" and {more} more" if more > 0 else "")
+    if result.unrepeated is not None:
+        yield f"  where     {result.unrepeated.sentence()}"
+    runs = counted(len(result.runs), "run")
+    share = "" if result.share is None else f", {100 * result.share:.2g} % of "
+    full = "" if result.full is None else f"{human_bytes(result.full)} that full dumps would take"
+    yield f"  wrote     {human_bytes(result.written)} in {runs}{share}{full}"
+    if result.limit is not None:
+        yield f"  budget    {human_bytes(result.limit)}"
+    for note in result.notes:
+        yield f"  note      {note}"
+    if cleaned:
+        yield "  dumps     removed"
+    else:
+        yield f"  dumps     {result.folder}"
+        if result.status in ("found", "undecided", "equal") and result.compared:
+            golden, mine = result.folder / "golden", result.folder / "mine"
+            yield f"  next      ait llm compare -gp {golden} -mp {mine}"
+
+
+def _verdict(result: BisectResult) -> str:
+    side = "golden" if result.side == "golden" else "suspicious"
+    return {
+        "equal": f"no difference beyond rounding in {counted(result.compared, 'pair')} of tensors",
+        "found": "the operator where they part is found",
+        "undecided": "the operator could not be told",
+        "unrepeatable": f"the {side} program does not repeat itself",
+        "failed": f"the {side} program failed with exit code {result.program_code}",
+        "interrupted": "interrupted",
+    }[result.status]
+
+
+def _about(count: int) -> str:
+    return f"about {human_bytes(count)}"
+
+
+def _shortened(text: str, width: int = 160) -> str:
+    return text if len(text) <= width else f"{text[: width - 4]} ..."
