@@ -20,6 +20,7 @@ _COMMANDS = {
     "merge-result": "ait_llm.cli.merge_result:merge_result",
     "opcheck": "ait_llm.cli.opcheck:opcheck",
     "replay": "ait_llm.cli.replay:replay",
+    "repro": "ait_llm.cli.repro:repro",
     "show": "ait_llm.cli.show:show",
 }
 
