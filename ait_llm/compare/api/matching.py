@@ -2,27 +2,30 @@
 
 Three ways, as in msprobe's compare: by name, by a table of the user's own, and fuzzily by name
 without call numbers. By name, both files are read side by side, and only records that the other
-side has not reached yet are kept.
+side has not reached yet are remembered, by their place in the file.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from ait_llm.compare.api.item import Item, items_of
 
 # My row and the golden one; one of them may be missing.
 Pair = tuple[Item | None, Item | None]
 Record = tuple[str, Mapping[str, Any]]
+# A record, and a way to decode it once more.
+Located = tuple[str, Mapping[str, Any], Callable[[], Mapping[str, Any]]]
+AnyRecord = TypeVar("AnyRecord", Record, Located)
 
 _FLOATS = frozenset({"torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
 _CALL = re.compile(r"\.(\d+)\.(forward|backward)(?=\.|$)|\.(forward|backward)\.(\d+)(?=\.|$)")
 
 
-def match_by_name(mine: Iterable[Record], golden: Iterable[Record]) -> Iterator[list[Pair]]:
+def match_by_name(mine: Iterable[Record], golden: Iterable[Located]) -> Iterator[list[Pair]]:
     """Pair records of one name: the rows of each record of mine, then what golden has more.
 
     Backward calls count in the order of their appearance: with recomputation, or on another
@@ -136,32 +139,36 @@ def without_call(name: str) -> str:
 
 
 class _Ahead:
-    """Golden records by key, read no further than they are asked for."""
+    """Golden records by key, read no further than they are asked for.
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    Of those that were passed only the place is kept: they are decoded again when they are needed.
+    """
+
+    def __init__(self, records: Iterable[Located]) -> None:
         self._records = _keyed(records)
-        self._passed: dict[str, Record] = {}
+        self._passed: dict[str, tuple[str, Callable[[], Mapping[str, Any]]]] = {}
 
     def take(self, key: str) -> Record | None:
         """The record of a key, None if there is none."""
         known = self._passed.pop(key, None)
         if known is not None:
-            return known
-        for found, record in self._records:
+            return known[0], known[1]()
+        for found, (name, content, again) in self._records:
             if found == key:
-                return record
-            self._passed[found] = record
+                return name, content
+            self._passed[found] = name, again
         return None
 
     def rest(self) -> Iterator[Record]:
         """What nobody took, in its order."""
-        yield from self._passed.values()
-        self._passed.clear()
-        for _, record in self._records:
-            yield record
+        while self._passed:
+            name, again = self._passed.pop(next(iter(self._passed)))
+            yield name, again()
+        for _, (name, content, _) in self._records:
+            yield name, content
 
 
-def _keyed(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
+def _keyed(records: Iterable[AnyRecord]) -> Iterator[tuple[str, AnyRecord]]:
     """Records with their names, backward calls numbered as they appear."""
     counts: defaultdict[str, int] = defaultdict(int)
     for record in records:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ait_llm.compare.api.colours import colour
 from ait_llm.compare.api.item import NO_FILE, Item
 from ait_llm.compare.api.manual_results import judge_manual
 from ait_llm.compare.api.matching import (
+    Located,
     Pair,
     Record,
     match_by_name,
@@ -32,7 +35,7 @@ from ait_llm.compare.api.release_results import judge_release
 from ait_llm.compare.api.row import Row, make_row
 from ait_llm.compare.api.settings import ApiOptions
 from ait_llm.compare.api.sides import ApiPair, ApiSide
-from ait_llm.dumps.api_json import UnfinishedError
+from ait_llm.dumps.api_json import UnfinishedError, read_value
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import contained_file
 from ait_llm.metrics.custom import CustomMetric
@@ -59,7 +62,7 @@ def rows_of(
     elif options.table:
         groups = match_by_table(mine, golden, options.table)
     else:
-        groups = match_by_name(mine, golden)
+        groups = match_by_name(mine, _located(pair.golden, on_problem))
     with _measured(pair, groups, options) as measured:
         for rows in measured:
             _judge(rows, pair, options)
@@ -73,6 +76,33 @@ def _judge(rows: list[Row], pair: ApiPair, options: ApiOptions) -> None:
         judge_manual(rows, pair.mode, fuzzy=options.fuzzy)
     if options.highlight:
         colour(rows, pair.mode)
+
+
+def _located(side: ApiSide, on_problem: Callable[[str], None]) -> Iterator[Located]:
+    """The same records, each with a way to decode it once more."""
+    path = side.place.path
+    try:
+        for member in side.file.records():
+            again = partial(read_value, path, member.offset, member.length)
+            yield (
+                member.key,
+                _content(side, member.key, member.value),
+                partial(_decoded, side, member.key, again),
+            )
+    except UnfinishedError as error:
+        on_problem(str(error))
+
+
+def _decoded(side: ApiSide, name: str, again: Callable[[], Any]) -> Mapping[str, Any]:
+    return _content(side, name, again())
+
+
+def _content(side: ApiSide, name: str, value: Any) -> Mapping[str, Any]:
+    if isinstance(value, dict):
+        return value
+    if side.is_debug:
+        return {"": value}
+    raise FormatError(side.place.path, f"the record {name!r} is not an object")
 
 
 def _whole(side: ApiSide, on_problem: Callable[[str], None]) -> Iterator[Record]:
