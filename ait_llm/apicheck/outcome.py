@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -123,13 +123,14 @@ class Outcome:
         standard: how they were judged.
         checked: by rank, then step.
         stopped: the user ended it before everything was checked.
+        error_data: folder with the tensors of calls that did not pass; None if there is none.
     """
 
     device: str
     standard: str
     checked: tuple[Checked, ...]
     stopped: bool = False
-    error_data: Path | None = field(default=None)
+    error_data: Path | None = None
 
     @property
     def results(self) -> Iterator[ApiResult]:
