@@ -121,7 +121,7 @@ class Files:
             home = self._homes.get((key, origin))
             if home is not None:
                 desc = _desc_like(own, home[1])
-                self._writer.refer(self._place(unit, role, index, phase, own), home[0], desc)
+                self._writer.refer(self._place(unit, role, index, phase, own), *home, desc)
                 return True
         if role == "in" and own is not None and outside:
             self._share(unit, role, index, phase, own)
@@ -136,7 +136,7 @@ class Files:
         home = self._homes.get((key, value.origin))
         place = self._place(unit, role, index, phase, own)
         if home is not None:
-            self._writer.refer(place, home[0], _desc_like(own, home[1]))
+            self._writer.refer(place, *home, _desc_like(own, home[1]))
             return
         source = value.source
         if source is not None and (own is None or source.shape == own.shape):

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -232,14 +233,24 @@ class ProcessWriter:
         self._dump.bytes += size
         self._totals[1] += size
 
-    def refer(self, place: Path, home: Path, desc: TensorDesc) -> None:
-        """Write a tensor that has the values of another file.
+    def refer(self, place: Path, home: Path, stored: TensorDesc, desc: TensorDesc) -> None:
+        """Store a tensor that has the values of another file: a link, or a reference to it.
+
+        Args:
+            place: the file.
+            home: the file with the values.
+            stored: what that file says of them.
+            desc: what this one is to say.
 
         Raises:
             FormatError: it cannot be written.
         """
-        write_tensor(place, None, desc, {"data": os.path.relpath(home, place.parent)})
         self._dump.tensors += 1
+        if desc == stored:
+            with suppress(OSError):  # a file system without links
+                place.hardlink_to(home)
+                return
+        write_tensor(place, None, desc, {"data": os.path.relpath(home, place.parent)})
 
     def _folder(self, step: int, path: str) -> Path:
         text = f"{step}/{path}"
