@@ -118,9 +118,7 @@ def _of_values(array: Array, dtype: DType, shape: tuple[int, ...]) -> Reading:
     ends = _saturated(array, dtype)
     bad = ~np.isfinite(array) | ends
     place = np.unravel_index(int(bad.reshape(-1).argmax()), bad.shape)
-    # not-a-number compares false, so that NaN is never the lowest
-    lowest_only = bool((array[bad] < 0).all())
-    rest = array[~bad]
+    lowest_only = nan == 0 and bool((array[bad] < 0).all())
     return Reading(
         "values",
         elements,
@@ -129,7 +127,7 @@ def _of_values(array: Array, dtype: DType, shape: tuple[int, ...]) -> Reading:
         int(ends.sum()),
         first=tuple(int(i) for i in place[: len(shape)]),
         lowest_only=lowest_only,
-        mask=lowest_only and bool(np.isin(rest, (0, 1)).all()),
+        mask=lowest_only and bool(((array == 0) | (array == 1) | bad).all()),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from ait_llm.core import DType
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errcheck.reading import Flags, Reading, flags
 from ait_llm.errors import AitError
@@ -20,6 +21,12 @@ from ait_llm.formats.elements import Array
 
 Where = Literal["tokens", "padding", "unknown"]
 _SLOTS = ("ReshapeAndCacheOperation", "ReshapeAndCacheWithStrideOperation")
+_POSITIONS = {
+    "ReshapeAndCacheOperation": ("key", "value", "keyCache", "valueCache", "slots"),
+    "ReshapeAndCacheWithStrideOperation": ("key", "value", "keyCache", "valueCache", "slots"),
+    "PagedAttentionOperation": ("query", "key", "value", "blockTable", "contextLen"),
+    "SelfAttentionOperation": ("query", "key", "value"),
+}
 _MOST = 1 << 22  # elements of a mask or of lengths; what is larger is something else
 _CONSTANTS = ("weight", "bias", "gamma", "beta", "scale")
 
@@ -103,9 +110,10 @@ def unread_places(operation: Operation, tensor: Tensor) -> Flags | None:
     """
     if operation.type != "PagedAttentionOperation" or tensor.role != "in":
         return None
-    if tensor.ir_name not in ("key", "value") or len(tensor.shape) < 2:
+    found = _by_name(operation)
+    caches = [found[name].index for name in ("key", "value") if name in found]
+    if tensor.index not in caches or len(tensor.shape) < 2:
         return None
-    found = {each.ir_name: each for each in operation.inputs}
     table, lengths = _small(found.get("blockTable")), _small(found.get("contextLen"))
     if table is None or lengths is None or table.ndim != 2:
         return None
@@ -151,7 +159,7 @@ def _atb_tokens(operations: Iterable[Operation]) -> Tokens | None:
 def _atb_claims(operation: Operation) -> Iterator[tuple[Flags, str]]:
     if operation.is_graph:
         return
-    found = {each.ir_name: each for each in operation.inputs}
+    found = _by_name(operation)
     if operation.type in _SLOTS:
         slots = _small(found.get("slots"))
         if slots is not None and slots.ndim == 1:
@@ -169,6 +177,19 @@ def _atb_claims(operation: Operation) -> Iterator[tuple[Flags, str]]:
         # packed: the sequences lie one behind the other, what is left over is padding
         if lengths is not None and 0 < lengths.sum() <= count:
             yield np.arange(count) < lengths.sum(), "seqLen"
+
+
+def _by_name(operation: Operation) -> dict[str, Tensor]:
+    """Inputs by the operator's own names; before ATB 9.1 files do not carry them."""
+    inputs = operation.inputs
+    named = {each.ir_name: each for each in inputs if each.ir_name}
+    if named:
+        return named
+    found = dict(zip(_POSITIONS.get(operation.type, ()), inputs, strict=False))
+    if operation.type == "SelfAttentionOperation":  # the mask before it is optional
+        lengths = (each for each in inputs if each.dtype is DType.INT32 and len(each.shape) == 1)
+        found |= {"seqLen": each for each in list(lengths)[:1]}
+    return found
 
 
 def _of_mask(tensor: Tensor) -> Flags | None:
