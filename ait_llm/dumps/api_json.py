@@ -27,7 +27,8 @@ _TOKEN = 64
 # What may be cut in two at the end of a file: words, and numbers behind these characters.
 _TOKENS = ("true", "false", "null", "NaN", "-Infinity", "Infinity")
 _ENDS = (".", "e", "E", "e+", "e-", "E+", "E-")
-_BLANK = re.compile(r"[ \t\r\n]*")
+_BLANKS = " \t\r\n"
+_BLANK = re.compile(f"[{_BLANKS}]*")
 
 
 class UnfinishedError(FormatError):
@@ -126,6 +127,9 @@ class _Window:
 
     def peek(self) -> str:
         """The next character that is not blank."""
+        character = self._text[self._at : self._at + 1]
+        if character and character not in _BLANKS:  # the common case, without the pattern
+            return character
         while True:
             match = _BLANK.match(self._text, self._at)
             assert match is not None
