@@ -52,6 +52,9 @@ def read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         begin, end = (8 + size + place for place in entry["data_offsets"])
         if not 8 + size <= begin <= end <= len(data):
             raise SystemExit(f"{path.name}: the values of {name} are cut off; copy it again")
+        if begin == end:
+            tensors[name] = torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]])
+            continue
         values = np.frombuffer(data[begin:end], np.uint8).copy()
         tensors[name] = torch.from_numpy(values).view(DTYPES[entry["dtype"]]).view(entry["shape"])
     return tensors, facts

@@ -11,9 +11,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from ait_llm.errors import UsageError
@@ -43,16 +43,27 @@ class _Statement:
     uses: frozenset[str]
 
 
+@dataclass(frozen=True, eq=False)
+class _Parsed:
+    """What a module consists of."""
+
+    lines: Sequence[str]
+    docstring: ast.stmt | None
+    statements: Sequence[_Statement]
+    imports: Mapping[str, tuple[ast.Import | ast.ImportFrom, ast.alias]]
+
+    @cached_property
+    def defined(self) -> frozenset[str]:
+        """All names of its own."""
+        return frozenset().union(*(statement.defines for statement in self.statements))
+
+
 @dataclass(eq=False)
 class _Module:
     """One module, and which names of it are wanted."""
 
     name: str
-    lines: list[str]
-    docstring: ast.stmt | None
-    statements: list[_Statement]
-    imports: dict[str, tuple[ast.Import | ast.ImportFrom, ast.alias]]
-    is_package: bool
+    parsed: _Parsed
     wanted: set[str] = field(default_factory=set)
 
 
@@ -92,16 +103,16 @@ class Extraction:
 
     def _module(self, name: str) -> _Module:
         if name not in self._modules:
-            self._modules[name] = _parse(name)
+            self._modules[name] = _Module(name, _parse(name))
         return self._modules[name]
 
     def _resolve(self, module: str, name: str) -> tuple[_Module, str]:
         """The module that defines a name, through the modules that pass it on."""
         found = self._module(module)
-        if any(name in statement.defines for statement in found.statements):
+        if name in found.parsed.defined:
             return found, name
-        if name in found.imports:
-            node, alias = found.imports[name]
+        if name in found.parsed.imports:
+            node, alias = found.parsed.imports[name]
             if isinstance(node, ast.ImportFrom) and _is_ours(node.module):
                 return self._resolve(str(node.module), alias.name)
         raise UsageError(f"{module} has no {name!r} that could be copied into a capsule")
@@ -110,7 +121,7 @@ class Extraction:
         if name in module.wanted:
             return
         module.wanted.add(name)
-        for statement in module.statements:
+        for statement in module.parsed.statements:
             if name in statement.defines:
                 for used in statement.uses:
                     self._use(module, used)
@@ -119,10 +130,10 @@ class Extraction:
                         self.add(str(node.module), alias.name)
 
     def _use(self, module: _Module, name: str) -> None:
-        if any(name in statement.defines for statement in module.statements):
+        if name in module.parsed.defined:
             self._want(module, name)
-        elif name in module.imports:
-            node, alias = module.imports[name]
+        elif name in module.parsed.imports:
+            node, alias = module.parsed.imports[name]
             module.wanted.add(name)
             if isinstance(node, ast.ImportFrom) and _is_ours(node.module):
                 self.add(str(node.module), alias.name)
@@ -138,21 +149,22 @@ class Extraction:
 
     def _text(self, module: _Module) -> str:
         parts = []
-        if module.docstring is not None:
-            parts.append(_cut(module.lines, module.docstring.lineno, module.docstring.end_lineno))
+        parsed = module.parsed
+        if parsed.docstring is not None:
+            parts.append(_cut(parsed.lines, parsed.docstring.lineno, parsed.docstring.end_lineno))
         parts.append("from __future__ import annotations")
-        imports = list(dict.fromkeys(self._import_lines(module)))
+        imports = _merged(self._import_lines(module))
         if imports:
-            parts.append("\n".join(sorted(imports, key=lambda line: (PACKAGE in line, line))))
+            parts.append("\n".join(imports))
         body = []
-        for statement in module.statements:
+        for statement in parsed.statements:
             if statement.defines & module.wanted:
-                body.append(self._renamed(_cut(module.lines, statement.first, statement.last)))
+                body.append(self._renamed(_cut(parsed.lines, statement.first, statement.last)))
         return "\n\n".join(parts) + "\n\n" + "\n\n".join(body) + "\n"
 
     def _import_lines(self, module: _Module) -> Iterator[str]:
-        for name in sorted(module.wanted & set(module.imports)):
-            node, alias = module.imports[name]
+        for name in sorted(module.wanted & set(module.parsed.imports)):
+            node, alias = module.parsed.imports[name]
             renamed = f" as {alias.asname}" if alias.asname else ""
             if isinstance(node, ast.Import):
                 if alias.name in _ABSENT:
@@ -185,12 +197,24 @@ class Extraction:
         return re.sub(rf"(?m)^( +)from ({_OURS}[\w.]*) import ([\w, ]+)$", line, text)
 
 
+def _merged(lines: Iterable[str]) -> list[str]:
+    """Imports in order, those of one module on one line; our own last."""
+    names: dict[str, list[str]] = {}
+    for line in dict.fromkeys(lines):
+        start, _, name = line.partition(" import ") if line.startswith("from") else (line, "", "")
+        names.setdefault(start, []).append(name)
+    order = sorted(names, key=lambda start: (f"from {PACKAGE}" in start, start))
+    return [
+        f"{start} import {', '.join(names[start])}" if names[start] != [""] else start
+        for start in order
+    ]
+
+
 def _is_ours(module: str | None) -> bool:
     return module is not None and (module == _OURS or module.startswith(f"{_OURS}."))
 
 
-@cache
-def _source(name: str) -> tuple[Path, str, bool]:
+def _source(name: str) -> tuple[Path, str]:
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -201,11 +225,12 @@ def _source(name: str) -> tuple[Path, str, bool]:
             "capsule; give --golden as a .py file or an installed module"
         )
     path = Path(spec.origin)
-    return path, path.read_text(encoding="utf-8"), spec.submodule_search_locations is not None
+    return path, path.read_text(encoding="utf-8")
 
 
-def _parse(name: str) -> _Module:
-    path, text, is_package = _source(name)
+@cache
+def _parse(name: str) -> _Parsed:
+    path, text = _source(name)
     tree = ast.parse(text, str(path))
     lines = text.splitlines()
     docstring = None
@@ -228,7 +253,7 @@ def _parse(name: str) -> _Module:
             continue
         defines = frozenset(_defined(node))
         statements.append(_Statement(node, first, last, defines, frozenset(_used(node))))
-    return _Module(name, lines, docstring, statements, imports, is_package)
+    return _Parsed(lines, docstring, statements, imports)
 
 
 def _is_type_checking(node: ast.stmt) -> bool:
@@ -287,14 +312,5 @@ def _inner_imports(node: ast.stmt) -> Iterator[ast.ImportFrom]:
             yield each
 
 
-def _cut(lines: list[str], first: int, last: int | None) -> str:
+def _cut(lines: Sequence[str], first: int, last: int | None) -> str:
     return "\n".join(lines[first - 1 : last])
-
-
-def definitions(wanted: Mapping[str, Iterable[str]]) -> Extraction:
-    """An extraction of some names by module."""
-    extraction = Extraction()
-    for module, names in wanted.items():
-        for name in names:
-            extraction.add(module, name)
-    return extraction

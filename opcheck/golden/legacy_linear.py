@@ -19,9 +19,9 @@ from ait_llm.opcheck.golden.base import (
     Params,
     Result,
     golden_op,
-    golden_ops,
 )
-from ait_llm.opcheck.golden.linear import NAME as LINEAR
+from ait_llm.opcheck.golden.linear import compute as compute_linear
+from ait_llm.opcheck.golden.linear import infer_shape as infer_linear
 from ait_llm.opcheck.golden.products import integer_matmul
 from ait_llm.opcheck.golden.shapes import F16, I8, check_count, check_dtypes, replace
 from ait_llm.opcheck.golden.support import bool_param, enum_param, tensor_at
@@ -52,7 +52,7 @@ def _infer(op: str, descs: Sequence[TensorDesc], params: Params) -> tuple[Tensor
         check_count(op, descs, 2)
         check_dtypes(op, descs, [(I8, I8)])
         descs = [replace(desc, dtype=F16) for desc in descs]
-    found = golden_ops.get(LINEAR).infer_shape(descs, _linear_params(op, params, **changes))
+    found = infer_linear(descs, _linear_params(op, params, **changes))
     return (replace(found[0], dtype=F16),)
 
 
@@ -86,7 +86,7 @@ def _product(
     **changes: object,
 ) -> Tensor:
     given = _linear_params(op, params, **changes)
-    return golden_ops.get(LINEAR).compute(inputs, given, arithmetic).outputs[0]
+    return compute_linear(inputs, given, arithmetic).outputs[0]
 
 
 def _activated(op: str, y: Tensor, params: Params, arithmetic: Arithmetic) -> Result:
