@@ -124,10 +124,7 @@ class Execution:
 
     def _compute(self, program: Program, unit: Unit, values: Values, files: Files) -> Steps:
         try:
-            given = [
-                self._input(program, unit, index, key, values)
-                for index, key in enumerate(unit.inputs)
-            ]
+            given = self._inputs(program, unit, values)
             files.inputs(unit, given)
             golden = self._golden(unit)
             inputs = [None if each is None else each.tensor for each in given]
@@ -149,6 +146,18 @@ class Execution:
             raise NotComputedError(reason) from error
         files.outputs(unit, outputs, self._keep(unit, result, outputs, values))
         self._outcome.computed += 1
+
+    def _inputs(self, program: Program, unit: Unit, values: Values) -> list[Value | None]:
+        given: list[Value | None] = []
+        missing: NotComputedError | None = None
+        for index, key in enumerate(unit.inputs):
+            try:
+                given.append(self._input(program, unit, index, key, values))
+            except NotComputedError as error:  # further ones are to be named as well
+                missing = missing or error
+        if missing is not None:
+            raise missing
+        return given
 
     def _golden(self, unit: Unit) -> GoldenOp:
         golden = golden_of(unit.type)
