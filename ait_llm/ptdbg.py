@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ait_llm.compare.api import functions as _api
+from ait_llm.compare.api.sides import is_api_dump
 from ait_llm.compare.ptdbg import compare_distributed as _compare_distributed
 from ait_llm.compare.ptdbg import compare_pkl, describe_call
 from ait_llm.dump.ptdbg import (
@@ -38,6 +40,7 @@ __all__ = [
     "set_overflow_check_switch",
     "unregister_hook",
 ]
+_API_KEYS = ("npu_json_path", "npu_path")
 _KEYS = ("npu_pkl_path", "bench_pkl_path", "npu_dump_data_dir", "bench_dump_data_dir")
 
 
@@ -50,6 +53,9 @@ def compare(
     fuzzy_match: bool = False,
 ) -> Path:
     """Compare two dumps of one process each; returns the csv file.
+
+    Given ``npu_json_path`` and ``bench_json_path``, as newer scripts do, two ``dump.json`` are
+    compared (:func:`ait_llm.dump.api.compare`).
 
     Args:
         input_param: ``npu_pkl_path`` and ``bench_pkl_path``, the ``.pkl`` files;
@@ -65,6 +71,11 @@ def compare(
         UsageError: a key is missing, or ``stack_mode`` does not agree with the file.
         FormatError: a file is damaged.
     """
+    if any(key in input_param for key in _API_KEYS):
+        if suffix:
+            raise UsageError("compare: suffix names tables of .pkl files, not those of dump.json")
+        found = _api.compare(input_param, output_path, stack_mode, auto_analyze, fuzzy_match)
+        return found.pairs[0].files[0]
     missing = [key for key in _KEYS if not input_param.get(key)]
     if missing:
         raise UsageError(f"compare: input_param lacks {', '.join(missing)}")
@@ -88,7 +99,8 @@ def compare_distributed(
     """Compare every rank of two dumps; returns the csv files.
 
     Args:
-        npu_dump_dir, bench_dump_dir: folders that hold ``rank*`` folders and nothing else.
+        npu_dump_dir, bench_dump_dir: folders that hold ``rank*`` folders and nothing else; or two
+            with the ``dump.json`` of newer captures (:func:`ait_llm.dump.api.compare_distributed`).
         output_path: folder of ``compare_result_rank{N}-rank{M}_{time}.csv``.
         kwargs: ``auto_analyze`` and ``fuzzy_match`` of :func:`compare`; ``suffix`` and
             ``stack_mode`` follow from the folders.
@@ -97,6 +109,9 @@ def compare_distributed(
         UsageError: the folders do not hold the same number of ranks, or something else.
         FormatError: a file is damaged.
     """
+    if is_api_dump(Path(npu_dump_dir)) and is_api_dump(Path(bench_dump_dir)):
+        found = _api.compare_distributed(npu_dump_dir, bench_dump_dir, output_path, **kwargs)
+        return [pair.files[0] for pair in found.pairs]
     outcomes = _compare_distributed(
         Path(npu_dump_dir),
         Path(bench_dump_dir),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ait_llm.core import OpId
 from ait_llm.dumps.api_json import UnfinishedError, read_members
+from ait_llm.dumps.api_ledger import find_ledger
 from ait_llm.dumps.api_names import parse_name
 from ait_llm.dumps.api_place import ApiPlace, find_api_places
 from ait_llm.dumps.api_records import ApiCall, ApiFile
@@ -45,8 +46,9 @@ class ApiDump:
     def processes(self) -> tuple[Process, ...]:
         """By rank (as device), then process id.
 
-        What a file names as saved and the folder does not have is lost; a file that breaks off
-        belongs to a process that was killed.
+        The ledger says what was lost and whether a process finished, where there is one. What a
+        file names as saved and the folder does not have is lost; a file that breaks off belongs to
+        a process that was killed.
 
         Raises:
             FormatError: a file cannot be read.
@@ -54,17 +56,7 @@ class ApiDump:
         found: dict[tuple[int, int], list[ApiFile]] = {}
         for file in self._files:
             found.setdefault((file.place.rank, file.place.pid), []).append(file)
-        return tuple(
-            Process(
-                device=rank,
-                pid=pid,
-                steps=tuple(sorted({file.place.step for file in files})),
-                ledger=None,
-                losses=tuple(loss for file in files for loss in _missing(file)),
-                remarks=tuple(remark for file in files for remark in _broken_off(file)),
-            )
-            for (rank, pid), files in found.items()
-        )
+        return tuple(_process(rank, pid, files) for (rank, pid), files in found.items())
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -122,6 +114,33 @@ def _calls(file: ApiFile) -> Iterator[ApiCall]:
             )
     except UnfinishedError:
         return
+
+
+def _process(rank: int, pid: int, files: list[ApiFile]) -> Process:
+    accounts = [find_ledger(file.place) for file in files]
+    losses: list[Loss] = []
+    for file, account in zip(files, accounts, strict=True):
+        if account is not None:
+            losses += account.losses(file.place)
+        told = {loss.op for loss in losses if loss.step == file.place.step}
+        losses += (loss for loss in _missing(file) if told.isdisjoint(_beginnings(loss.op)))
+    ledgers = [account.ledger for account in accounts if account is not None]
+    unsealed = [ledger for ledger in ledgers if ledger.seal is None]
+    return Process(
+        device=rank,
+        pid=pid,
+        steps=tuple(sorted({file.place.step for file in files})),
+        ledger=next(iter(unsealed or ledgers), None),
+        losses=tuple(losses),
+        remarks=tuple(remark for file in files for remark in _broken_off(file)),
+    )
+
+
+def _beginnings(item: str) -> Iterator[str]:
+    """``Torch.relu.0.forward.input.0`` without its last parts: one of them is the record's name."""
+    while item:
+        yield item
+        item = item.rpartition(".")[0]
 
 
 def _missing(file: ApiFile) -> Iterator[Loss]:

@@ -63,7 +63,8 @@ class Seal:
     """The last line of a ledger.
 
     Attributes:
-        end: how the process ended: ``exit``, ``_exit``, ``exec`` or ``signal N``.
+        end: how the process ended: ``exit``, ``_exit``, ``exec`` or ``signal N``; or what it had
+            just completed: ``stop``, ``step``.
         totals: all fields of the line.
     """
 
@@ -86,6 +87,7 @@ class Ledger:
             of the ledger that were lost, an output directory that was removed.
         order: rank of each top-level execution ``(step, id)`` by its first entry.
         torn: True if the last line was cut off and left out.
+        moves: new names of folders that were renamed, by the names that entries have.
     """
 
     path: Path
@@ -97,6 +99,7 @@ class Ledger:
     incidents: tuple[str, ...]
     order: Mapping[tuple[int, int], int]
     torn: bool
+    moves: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def entries(self) -> Iterator[LedgerEntry]:
         """All entries in the order of execution.
@@ -125,6 +128,7 @@ def read_ledger(path: Path) -> Ledger:
     incidents: list[str] = []
     order: dict[tuple[int, int], int] = {}
     torn = False
+    moves: dict[str, str] = {}
     for number, line in _lines(path):
         if line is None:
             torn = True
@@ -146,6 +150,8 @@ def read_ledger(path: Path) -> Ledger:
             seal = None
         elif kind == "seal":
             seal = Seal(_text(path, number, line, "end"), MappingProxyType(line))
+        elif kind == "moved":
+            moves[_text(path, number, line, "from")] = _text(path, number, line, "to")
         else:
             incidents += _incident(path, number, line)
     if header is None:
@@ -162,6 +168,7 @@ def read_ledger(path: Path) -> Ledger:
         tuple(incidents),
         MappingProxyType(order),
         torn,
+        MappingProxyType(moves),
     )
 
 
@@ -196,7 +203,7 @@ def _checked_header(path: Path, number: int, line: dict[str, Any]) -> Mapping[st
 
 def _names_operations(header: Mapping[str, Any]) -> bool:
     """True if entries have the names of modules or nodes in place of ids."""
-    return header.get("producer") in ("torch", "fx")
+    return header.get("producer") in ("torch", "fx", "api")
 
 
 def _entry(path: Path, number: int, line: dict[str, Any], named: bool) -> LedgerEntry:

@@ -23,7 +23,7 @@ from ait_llm.compare.api.outcome import Outcome, PairOutcome
 from ait_llm.compare.api.rank_order import Call
 from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.settings import ApiOptions
-from ait_llm.compare.api.sides import ApiPair, pair_sides
+from ait_llm.compare.api.sides import ApiPair, pair_sides, problems_of
 from ait_llm.dumps.api_order import read_stacks
 from ait_llm.report.files import make_folder, replacing
 
@@ -65,7 +65,7 @@ def analyze_differences(
         if pair.mode == "tensor":
             pair = replace(pair, mode="statistics")
         path = output / f"compare_result{pair.suffix or f'_rank{rank}'}_{stamp}.json"
-        result = PairOutcome(pair.suffix, pair.mode, files=[path])
+        result = PairOutcome(pair.suffix, pair.mode, problems=problems_of(pair), files=[path])
         calls[rank] = list(_write_rank(pair, path, result, options))
         reports[rank] = (path, pair)
         outcome.pairs.append(result)

@@ -13,7 +13,7 @@ from ait_llm.compare.api.measuring import rows_of
 from ait_llm.compare.api.outcome import Outcome, PairOutcome
 from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.settings import ApiOptions
-from ait_llm.compare.api.sides import ApiPair, pair_sides
+from ait_llm.compare.api.sides import ApiPair, pair_sides, problems_of
 from ait_llm.compare.api.tables import TableWriter, csv_table, xlsx_table
 from ait_llm.dumps.api_order import read_stacks
 from ait_llm.errors import FormatError
@@ -65,7 +65,7 @@ def compare_pair(
     on_row: OnRow | None = None,
 ) -> PairOutcome:
     """Compare one file with one file; see :func:`compare_api_dumps`."""
-    result = PairOutcome(pair.suffix, pair.mode)
+    result = PairOutcome(pair.suffix, pair.mode, problems=problems_of(pair))
     stacks = _Stacks(pair, options)
     columns = columns_of(
         pair.mode,

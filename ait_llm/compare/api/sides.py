@@ -9,6 +9,7 @@ from typing import Any
 
 from ait_llm.compare.api.columns import Mode
 from ait_llm.dumps.api_json import UnfinishedError
+from ait_llm.dumps.api_ledger import problem_of
 from ait_llm.dumps.api_place import ApiPlace, find_api_places
 from ait_llm.dumps.api_records import ApiFile
 from ait_llm.errors import FormatError, UsageError
@@ -32,6 +33,15 @@ class ApiSide:
     def is_debug(self) -> bool:
         """True for single points that a program saved by hand."""
         return self.place.path.name == "debug.json"
+
+    @property
+    def problem(self) -> str | None:
+        """What the ledger of the capture says is missing; None if nothing is.
+
+        Raises:
+            FormatError: the ledger is damaged.
+        """
+        return problem_of(self.place)
 
     def records(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Name and content of each record, in the order of the file; the last of one name counts.
@@ -114,6 +124,16 @@ def pair_sides(mine: Path, golden: Path) -> ApiPairs:
         suffix = "" if single and not mine.is_dir() else _suffix(my_place, len(ours) > 1)
         pairs.append(ApiPair(side, other, common_mode(side, other), suffix))
     return ApiPairs(tuple(pairs), tuple(problems))
+
+
+def problems_of(pair: ApiPair) -> list[str]:
+    """What the ledgers of both sides say is missing.
+
+    Raises:
+        FormatError: a ledger is damaged.
+    """
+    sides = (("mine", pair.mine.problem), ("golden", pair.golden.problem))
+    return [f"{name}: {problem}" for name, problem in sides if problem is not None]
 
 
 def sides_of(path: Path) -> dict[int, list[ApiSide]]:

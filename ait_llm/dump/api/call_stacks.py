@@ -21,6 +21,9 @@ _SECONDS = 0.5
 _GROWTH = 1.25
 
 Stack = tuple[tuple[CodeType, int], ...]
+# The same by identity: to hash a code object means to hash all it holds. The stacks that are kept
+# keep their code objects, so that no other one gets the id.
+_Key = tuple[int, ...]
 
 
 def call_stack(frame: FrameType | None) -> Stack:
@@ -43,19 +46,20 @@ class CallStacks:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._names: dict[Stack, list[str]] = {}
-        self._lines: dict[tuple[CodeType, int], str] = {}
+        self._names: dict[_Key, tuple[Stack, list[str]]] = {}
+        self._lines: dict[tuple[int, int], str] = {}
         self._count = 0
-        self._written = 0
+        self._written = -1
         self._time = 0.0
 
     def add(self, name: str, stack: Stack) -> None:
         """Note where a call came from; the file follows at growing distances."""
-        known = self._names.get(stack)
+        key = tuple([part for code, line in stack for part in (id(code), line)])
+        known = self._names.get(key)
         if known is None:
-            self._names[stack] = [name]
+            self._names[key] = stack, [name]
         else:
-            known.append(name)
+            known[1].append(name)
         self._count += 1
         if self._count > self._written * _GROWTH:
             now = time.monotonic()
@@ -68,8 +72,10 @@ class CallStacks:
         Raises:
             OSError: it cannot be written.
         """
+        if self._written == self._count:
+            return
         groups: dict[tuple[str, ...], list[str]] = {}
-        for stack, names in self._names.items():
+        for stack, names in self._names.values():
             lines = tuple(filter(None, (self._line(*frame) for frame in stack))) or _FAILED
             groups.setdefault(lines, []).extend(names)
         document = {
@@ -87,11 +93,11 @@ class CallStacks:
 
     def _line(self, code: CodeType, number: int) -> str:
         """The text of one frame; empty where the source is not to be had."""
-        text = self._lines.get((code, number))
+        text = self._lines.get((id(code), number))
         if text is None:
             source = linecache.getline(code.co_filename, number).strip()
             text = ""
             if source:
                 text = f"File {code.co_filename}, line {number}, in {code.co_name}, \n {source}"
-            self._lines[code, number] = text
+            self._lines[id(code), number] = text
         return text

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ait_llm.dump.pytorch.writer import Outcome
+
 
 @dataclass(slots=True)
 class Call:
@@ -20,6 +22,7 @@ class Call:
         inputs: JSON of what it got.
         save: whether its tensors get files.
         deferred: what to call before the JSON is complete.
+        outcome: what became of its tensors.
         shown: the inputs as they are in the file already.
     """
 
@@ -29,6 +32,7 @@ class Call:
     save: bool
     inputs: dict[str, Any] = field(default_factory=dict)
     deferred: list[Callable[[], None]] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=Outcome)
     shown: str = ""
 
 

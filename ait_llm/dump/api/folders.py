@@ -11,6 +11,8 @@ from typing import Any
 
 _STEP = re.compile(r"step\d+")
 _PROCESS = re.compile(r"proc(\d+)")
+_LEDGER = re.compile(r"(proc|rank\d+)_(\d{1,18})\.jsonl")
+LEDGERS = "ledger"
 # Everything that a capture writes into a rank's folder: what holds more is not ours to remove.
 _OURS = frozenset(
     {
@@ -64,6 +66,25 @@ def remove_earlier(dump_path: Path, name: str) -> None:
                 shutil.rmtree(folder)
         if not any(step.iterdir()):
             step.rmdir()
+    _remove_ledgers(dump_path / LEDGERS, name)
+
+
+def ledger_name(name: str) -> str:
+    """Name of the ledger of this process, whose folders are named ``name``."""
+    device = "proc" if _PROCESS.fullmatch(name) else name
+    return f"{device}_{os.getpid()}.jsonl"
+
+
+def _remove_ledgers(folder: Path, name: str) -> None:
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        found = _LEDGER.fullmatch(path.name)
+        if found is None:
+            continue
+        ended = found[1] == "proc" and not _is_running(int(found[2]))
+        if found[1] == name or ended:
+            path.unlink(missing_ok=True)
 
 
 def _is_running(process: int) -> bool:

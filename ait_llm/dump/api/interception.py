@@ -170,12 +170,35 @@ def _listed(
                 yield owner, name, api(module, name)
 
 
-def fingerprint(
-    apis: Mapping[str, Sequence[str]], modules: Mapping[str, Sequence[str]]
-) -> tuple[int, ...]:
-    """What the listed names stand for now; it changes when a program replaces a function."""
-    found = [id(_attribute(owner, name)) for owner, name, _ in _listed(apis, modules)]
-    return (id(sys.modules.get("torch.distributed")), *found)
+class Fingerprint:
+    """What listed names stand for; it changes when a program replaces a function.
+
+    Args:
+        apis: names by section of our list.
+        modules: names by module.
+    """
+
+    def __init__(
+        self, apis: Mapping[str, Sequence[str]], modules: Mapping[str, Sequence[str]]
+    ) -> None:
+        self._names = {place: apis[section] for section in apis for place in _PLACES[section]}
+        self._names |= modules
+        self._loaded: tuple[int, ...] = ()
+        self._holders: list[tuple[Any, str]] = []
+
+    def take(self) -> tuple[int, ...]:
+        """The fingerprint of this moment."""
+        loaded = tuple([id(sys.modules.get(place.partition(":")[0])) for place in self._names])
+        if loaded != self._loaded:
+            self._loaded = loaded
+            self._holders = []
+            for place, names in self._names.items():
+                owner = _place(place)
+                for name in names if owner is not None else ():
+                    inside, _, last = name.rpartition(".")
+                    holder = _attribute(owner, inside) if inside else owner
+                    self._holders.append((holder, last))
+        return (*loaded, *[id(getattr(holder, name, None)) for holder, name in self._holders])
 
 
 def _place(text: str) -> Any:

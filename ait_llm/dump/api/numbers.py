@@ -11,17 +11,16 @@ Truth values have no mean and no norm. Empty tensors, and those without data, ha
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
-from typing import Any
 
-import ml_dtypes
-import numpy as np
 import torch
 from torch import Tensor
 
 from ait_llm.dump.pytorch.statistics import KnownStatistics, byte_values, host_numbers
 
 Four = tuple[float | int | bool | None, ...]
+Rounding = Callable[[float], float]
 NOTHING: Four = (None, None, None, None)
 
 # Integers beyond this are not all exact in float64.
@@ -69,19 +68,36 @@ def four_numbers(
     return int(high), int(low), mean, norm
 
 
-def _rounding(kind: Any) -> Callable[[float], float]:
+def _rounding(number: struct.Struct, bits: struct.Struct, dropped: int) -> Rounding:
+    """Rounding to the nearest number of a format, ties to even; to itself where that is inf or 0.
+
+    Args:
+        number: the format.
+        bits: the unsigned integer of its size.
+        dropped: of its last bits, which the type does not have.
+    """
+    half, last = (1 << dropped >> 1) - 1, (1 << dropped) - 1
+
     def rounded(value: float) -> float:
-        with np.errstate(over="ignore"):
-            result = float(kind(value))
-        return value if math.isinf(result) or not result else result
+        try:
+            data = number.pack(value)
+        except OverflowError:
+            return value
+        if dropped:
+            (word,) = bits.unpack(data)
+            word += half + (word >> dropped & 1)
+            data = bits.pack(word & ~last)
+        (result,) = number.unpack(data)
+        return value if math.isinf(result) or not result else float(result)
 
     return rounded
 
 
+_FLOAT = struct.Struct("<f"), struct.Struct("<I")
 _ROUNDING = {
-    torch.float32: _rounding(np.float32),
-    torch.float16: _rounding(np.float16),
-    torch.bfloat16: _rounding(ml_dtypes.bfloat16),
+    torch.float32: _rounding(*_FLOAT, 0),
+    torch.float16: _rounding(struct.Struct("<e"), struct.Struct("<H"), 0),
+    torch.bfloat16: _rounding(*_FLOAT, 16),
 }
 
 
@@ -116,9 +132,7 @@ _WIDE = tuple(
 )
 
 
-def _on_device(
-    tensor: Tensor, rounded: Callable[[float], float] | None
-) -> Four | Callable[[], Four]:
+def _on_device(tensor: Tensor, rounded: Rounding | None) -> Four | Callable[[], Four]:
     """Start the reductions where the tensor is; the device is waited for only afterwards."""
     dtype = tensor.dtype
     with torch.no_grad():

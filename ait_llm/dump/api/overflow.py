@@ -112,21 +112,15 @@ class OverflowRecording(Recording):
         """Forget a call."""
         self._forget(call.name)
 
-    def put(
-        self,
-        name: str,
-        record: Any,
-        order: float,
-        deferred: list[Callable[[], None]],
-    ) -> None:
+    def put(self, call: Call, record: Any) -> None:
         """Write the record of a call that overflowed, now with its data; forget any other."""
         try:
-            for fill in deferred:
+            for fill in call.deferred:
                 fill()
             if not self.is_full and overflows(record):
-                self._keep(name, record, order)
+                self._keep(call.name, record, call.order)
         finally:
-            self._forget(name)
+            self._forget(call.name)
 
     def _keep(self, name: str, record: Mapping[str, Any], order: float) -> None:
         self.found.append(name)
@@ -149,7 +143,7 @@ class OverflowRecording(Recording):
             self._stacks.add(name, stack)
         if self.settings.modules:
             self.belongs(name, parent)
-        self._put_now(name, complete, order)
+        self._put_now(call, complete)
         if self.on_overflow is not None:
             self.on_overflow(self)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from ait_llm.dump.api.calls import Call
-from ait_llm.dump.api.complaints import reason_of
 from ait_llm.dump.api.recording import Recording
 
 
@@ -36,9 +35,8 @@ class ParameterRecord:
             self._call.inputs[key] = [describer.value(grad, f"{self.name}.{key}")]
         except Exception as error:  # noqa: BLE001 - exotic tensors; the program must go on
             self._call.inputs[key] = [None]
-            self.recording.complain(f"{self.name}.{key}: {reason_of(error)}")
+            self.recording.lose(self._call, f"{self.name}.{key}", error)
 
     def write(self) -> None:
         """Write the record."""
-        call = self._call
-        self.recording.put(call.name, call.inputs, call.order, call.deferred)
+        self.recording.put(self._call, self._call.inputs)

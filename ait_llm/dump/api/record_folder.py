@@ -6,13 +6,14 @@ import itertools
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from torch import Tensor
 
+from ait_llm.dump.api.account import Account
 from ait_llm.dump.api.call_stacks import CallStacks, call_stack
 from ait_llm.dump.api.calls import Call
 from ait_llm.dump.api.complaints import Complaints, reason_of
@@ -22,6 +23,7 @@ from ait_llm.dump.api.settings import ApiSettings
 from ait_llm.dump.api.tensor_files import FOLDER, TensorFiles
 from ait_llm.dump.api.tensors import TensorEntries, unseen
 from ait_llm.dump.api.values import Describer
+from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.statistics import KnownStatistics, share_model_threads
 from ait_llm.dump.pytorch.writer import BackgroundWriter, make_folder
 
@@ -36,12 +38,13 @@ class RecordFolder:
     Args:
         folder: ``{dump_path}/step{N}/{rank}``.
         settings: of the capture.
+        ledger: of the process.
 
     Raises:
         OSError: the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, settings: ApiSettings) -> None:
+    def __init__(self, folder: Path, settings: ApiSettings, ledger: Ledger) -> None:
         self.folder = folder
         self.settings = settings
         self.selection = Selection(settings)
@@ -53,6 +56,7 @@ class RecordFolder:
         self._order = itertools.count()
         self._lock = threading.RLock()
         self._complaints = Complaints(folder)
+        self._account = Account(ledger, folder, written_later=settings.asynchronous)
         self._writer: BackgroundWriter | None = None
         make_folder(folder)
         writer = self._background() if settings.asynchronous else None
@@ -99,13 +103,13 @@ class RecordFolder:
 
         def tensor(value: Tensor, name: str) -> dict[str, Any]:
             try:
-                return entries.tensor(value, name, call.save, call.deferred)
+                return entries.tensor(value, name, call)
             except Exception as error:  # noqa: BLE001 - exotic tensors; the others must not suffer
-                self.complain(f"{name}: {reason_of(error)}")
+                self.lose(call, name, error)
                 return unseen(value)
 
         def array(value: Any, name: str) -> dict[str, Any]:
-            return entries.array(value, name, call.save)
+            return entries.array(value, name, call)
 
         return Describer(tensor, array)
 
@@ -131,41 +135,39 @@ class RecordFolder:
 
     # Records of any kind
 
-    def put(
-        self,
-        name: str,
-        record: Any,
-        order: float,
-        deferred: list[Callable[[], None]],
-    ) -> None:
+    def put(self, call: Call, record: Any) -> None:
         """Write a complete record, at once or as soon as a device has its numbers."""
-        if deferred or (self._writer is not None and self.settings.asynchronous):
-            self._background().call(self._put_later, name, record, order, deferred)
+        if call.deferred or (self._writer is not None and self.settings.asynchronous):
+            self._background().call(self._put_later, call, record)
         else:
-            self._put_now(name, record, order)
+            self._put_now(call, record)
 
-    def _put_later(
-        self,
-        name: str,
-        record: Any,
-        order: float,
-        deferred: list[Callable[[], None]],
-    ) -> None:
+    def _put_later(self, call: Call, record: Any) -> None:
+        """Write a record behind the data of its tensors, on the writer's thread."""
+        if call.outcome.lost and self.settings.asynchronous:
+            self.complain(f"{call.name}: {call.outcome.reason}")
         try:
-            for fill in deferred:
+            for fill in call.deferred:
                 fill()
         except RuntimeError as error:  # the device failed
-            self.complain(f"{name}: {reason_of(error)}")
+            self.lose(call, call.name, error)
         with self._lock:
-            self._put_now(name, record, order)
+            self._put_now(call, record)
 
-    def _put_now(self, name: str, record: Any, order: float) -> None:
+    def _put_now(self, call: Call, record: Any) -> None:
+        text = ""
         try:
             with self._lock:
                 text = record if isinstance(record, Encoded) else encode(record)
-                self._dump.end(name, text, order)
+                self._dump.end(call.name, text, call.order)
         except (OSError, TypeError, ValueError) as error:
-            self.complain(f"{name}: {reason_of(error)}")
+            self.lose(call, call.name, error)
+        self._account.record(call, text)
+
+    def lose(self, call: Call, name: str, error: Exception) -> None:
+        """Note that a part of a record could not be had; the program goes on without it."""
+        call.outcome.fail(error)
+        self.complain(f"{name}: {reason_of(error)}")
 
     def next_order(self) -> int:
         """The place of a record that begins now."""
@@ -188,7 +190,11 @@ class RecordFolder:
                 if self._stacks is not None:
                     self._stacks.write()
             except OSError as error:
-                self.complain(f"stack.json: {reason_of(error)}")
+                self._lose_file("stack.json", error)
+
+    def _lose_file(self, name: str, error: OSError) -> None:
+        self.complain(f"{name}: {reason_of(error)}")
+        self._account.not_written(name, reason_of(error))
 
     def close(self) -> None:
         """Finish all files; what comes later is not recorded."""
@@ -205,7 +211,7 @@ class RecordFolder:
                 try:
                     file.finish()
                 except OSError as error:
-                    self.complain(f"{file.path.name}: {reason_of(error)}")
+                    self._lose_file(file.path.name, error)
 
     def move_to(self, folder: Path) -> None:
         """Give the closed folder the name of the rank, which was unknown when it was made."""
@@ -213,6 +219,7 @@ class RecordFolder:
             return
         self.folder.rename(folder)
         self.folder = folder
+        self._account.move_to(folder)
         dump_file = folder / self._name
         text = dump_file.read_text(encoding="utf-8")
         _, brace, rest = text.partition('"data": {')

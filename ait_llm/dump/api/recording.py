@@ -53,7 +53,7 @@ class Recording(RecordFolder):
                 if self.settings.forward:
                     self._show(call)
             except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
-                self.complain(f"{name}: {reason_of(error)}")
+                self.lose(call, name, error)
             return call
 
     def unwanted(self, found: Api) -> Call:
@@ -72,13 +72,13 @@ class Recording(RecordFolder):
                             record["output"][index] = None
             except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
                 record["output"] = [None]
-                self.complain(f"{call.name}.output: {reason_of(error)}")
+                self.lose(call, f"{call.name}.output", error)
             if self.settings.forward:
                 if len(call.shown) > 2 and "output" in record:
                     with contextlib.suppress(TypeError, ValueError):  # told when it is written
                         output = encode(record["output"])
                         record = Encoded(f'{call.shown[:-1]}, "output": {output}}}')
-                self.put(call.name, record, call.order, call.deferred)
+                self.put(call, record)
             self.selection.ended(call.name)
 
     def drop(self, call: Call) -> None:
@@ -109,8 +109,8 @@ class Recording(RecordFolder):
                 if self.settings.modules:
                     self.belongs(name, parent)
             except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
-                self.complain(f"{name}: {reason_of(error)}")
-            self.put(name, call.inputs, call.order, call.deferred)
+                self.lose(call, name, error)
+            self.put(call, call.inputs)
             self.selection.ended(name)
 
     def raised(self, call: Call, error: BaseException) -> None:
@@ -119,7 +119,7 @@ class Recording(RecordFolder):
             if self.settings.outputs:
                 call.inputs["output"] = [None]
             if self.settings.forward:
-                self.put(call.name, call.inputs, call.order, call.deferred)
+                self.put(call, call.inputs)
             self.complain(f"{call.name} raised {type(error).__name__}: {reason_of(error)}")
 
     # Calls of modules
@@ -144,7 +144,7 @@ class Recording(RecordFolder):
                 if self.settings.forward:
                     self._show(call)
             except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
-                self.complain(f"{name}: {reason_of(error)}")
+                self.lose(call, name, error)
             return call
 
     def end_module(self, call: Call, module: nn.Module, output: Any) -> None:
@@ -162,9 +162,9 @@ class Recording(RecordFolder):
                         )
             except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
                 call.inputs.setdefault("output", [None])
-                self.complain(f"{call.name}.output: {reason_of(error)}")
+                self.lose(call, f"{call.name}.output", error)
             if self.settings.forward:
-                self.put(call.name, call.inputs, call.order, call.deferred)
+                self.put(call, call.inputs)
             self.selection.ended(call.name)
 
     def raised_module(self, call: Call, module: nn.Module, error: BaseException) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 from torch import nn
 
 from ait_llm.dump.api import folders
+from ait_llm.dump.api.account import open_ledger
 from ait_llm.dump.api.capture import Capture
-from ait_llm.dump.api.interception import Interception, fingerprint
+from ait_llm.dump.api.interception import Fingerprint, Interception
 from ait_llm.dump.api.modules import ModuleWatch
 from ait_llm.dump.api.names import Receiver
 from ait_llm.dump.api.overflow import OverflowRecording
@@ -24,8 +25,9 @@ from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.api.settings import ApiSettings
 from ait_llm.dump.api.tokens import TokenWatch, token_window
 from ait_llm.dump.api.variables import save_variable
+from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.errors import UsageError
-from ait_llm.formats.api_list import combined_apis
+from ait_llm.formats.api_list import ApiList, combined_apis
 
 _log = logging.getLogger(__name__)
 Models = nn.Module | Sequence[nn.Module] | None
@@ -46,8 +48,10 @@ class ApiSession:
         self.recording: Recording | None = None
         self._process = os.getpid()
         self._rank_id: int | None = None
+        self._ledger: Ledger | None = None
         self._custom: list[tuple[Any, str, str]] = []
         self._capture: Capture | None = None
+        self._listed: tuple[Path | None, ApiList, ApiList, Fingerprint] | None = None
         self._last: tuple[object, Capture] | None = None
         self._modules: ModuleWatch | None = None
         self._single: ModuleWatch | None = None
@@ -137,11 +141,13 @@ class ApiSession:
                 capture.close()
             if self.recording is not None and os.getpid() == self._process:
                 self.recording.flush()
+                self._seal("stop")
 
     def step(self) -> None:
         """End the step; an open window goes on in the next one."""
         with self._lock:
             self._finish()
+            self._seal("step")
             self.step_number += 1
             self._reread()
             if self.is_open:
@@ -156,10 +162,14 @@ class ApiSession:
                     self.stop()
 
     def close(self) -> None:
-        """Close the window and finish the files of the step."""
+        """Close the window and finish the files of the step, and the ledger."""
         with self._lock:
             self.stop()
             self._finish()
+            if os.getpid() == self._process:
+                ledger, self._ledger = self._ledger, None
+                if ledger is not None:
+                    ledger.seal("exit")
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
         """Record one variable; at other levels than debug nothing happens.
@@ -189,6 +199,8 @@ class ApiSession:
         if single is not None:
             single.remove()
             single.recording.flush()
+            if not self.is_open:
+                self._seal("stop")
 
     def add_function(self, owner: Any, name: str, prefix: str) -> None:
         """Record one more function from the next window on."""
@@ -200,9 +212,12 @@ class ApiSession:
 
     def _prepared(self) -> Capture:
         """The capture of functions, made anew when some of them are others than before."""
-        apis, modules = combined_apis(self.settings.wrap_ops)
+        if self._listed is None or self._listed[0] != self.settings.wrap_ops:
+            lists = combined_apis(self.settings.wrap_ops)
+            self._listed = self.settings.wrap_ops, *lists, Fingerprint(*lists)
+        _, apis, modules, fingerprint = self._listed
         namespaces, custom = self.settings.custom_op_namespaces, tuple(self._custom)
-        known = namespaces, custom, fingerprint(apis, modules)
+        known = namespaces, custom, fingerprint.take()
         if self._last is None or self._last[0] != known:
 
             def interception(receive: Receiver) -> Interception:
@@ -221,7 +236,9 @@ class ApiSession:
                 if name not in self._cleaned:
                     self._cleaned.add(name)
                     folders.remove_earlier(root, name)
-                self.recording = self._made(folder)
+                if self._ledger is None:
+                    self._ledger = open_ledger(root, name, self.settings)
+                self.recording = self._made(folder, self._ledger)
             except OSError as error:
                 raise UsageError(
                     f"{error.filename or folder}: the capture cannot be written here "
@@ -236,7 +253,7 @@ class ApiSession:
             self.recording.active = False
         if self._capture is not None:
             self._capture.recording = None
-        self.recording = None
+        self.recording = self._ledger = None
 
     def _reread(self) -> None:
         """Take what the file says now; a file that cannot be read switches the capture off."""
@@ -244,14 +261,15 @@ class ApiSession:
             return
         try:
             self.settings = self.reread()
+            self._listed = None  # its file may be another one, too
         except UsageError as error:
             _log.warning("the capture is off: %s", error)
             self.settings = dataclasses.replace(self.settings, enabled=False)
 
-    def _made(self, folder: Path) -> Recording:
+    def _made(self, folder: Path, ledger: Ledger) -> Recording:
         if self.settings.task != "overflow_check":
-            return Recording(folder, self.settings)
-        recording = OverflowRecording(folder, self.settings)
+            return Recording(folder, self.settings, ledger)
+        recording = OverflowRecording(folder, self.settings, ledger)
         recording.on_overflow = self._overflowed
         return recording
 
@@ -260,6 +278,11 @@ class ApiSession:
         _log.warning("[overflow %d times]: %s, in %s", len(recording.found), name, recording.folder)
         if self.on_overflow is not None:
             self.on_overflow(recording)
+
+    def _seal(self, end: str) -> None:
+        """Say in the ledger that everything up to here is in the files."""
+        if self._ledger is not None and os.getpid() == self._process:
+            self._ledger.pause(end)
 
     def _finish(self) -> None:
         recording, self.recording = self.recording, None

@@ -49,14 +49,14 @@ class TensorFiles:
         self._pool = BufferPool()
         self._written: dict[tuple[int, torch.dtype, torch.Size], _Written] = {}
         self._made = False
-        self.outcome = Outcome()
 
-    def save(self, tensor: Tensor, stem: str) -> str | None:
+    def save(self, tensor: Tensor, stem: str, outcome: Outcome) -> str | None:
         """Write a tensor and return the name of its file; None if it has no data to write.
 
         Args:
             tensor: dense or not, on any device; it is not changed.
             stem: of the file.
+            outcome: told of the file when it is written later, or could not be.
 
         Raises:
             OSError: the file cannot be written.
@@ -70,13 +70,16 @@ class TensorFiles:
             if tensor.layout is not torch.strided or tensor.is_quantized:
                 _torch_save(tensor.cpu(), path)
             elif self._writer is not None:
-                self._later(self._writer, tensor, path)
+                self._later(self._writer, tensor, path, outcome)
             else:
                 self._now(tensor, path)
         return name
 
     def save_array(
-        self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]], stem: str
+        self,
+        array: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
+        stem: str,
+        outcome: Outcome,
     ) -> str:
         """Write a NumPy array, as a tensor where torch has its type, else as ``.npy``."""
         try:
@@ -88,7 +91,7 @@ class TensorFiles:
             with _opened(str(path)) as file:
                 np.save(file, array, allow_pickle=False)
             return name
-        return self.save(tensor, stem) or f"{stem}.pt"
+        return self.save(tensor, stem, outcome) or f"{stem}.pt"
 
     def _make_folder(self) -> None:
         if not self._made:
@@ -121,7 +124,7 @@ class TensorFiles:
         write_plain(tensor, path)
         self._written[key] = _Written(storage, checksum, path)
 
-    def _later(self, writer: BackgroundWriter, tensor: Tensor, path: str) -> None:
+    def _later(self, writer: BackgroundWriter, tensor: Tensor, path: str, outcome: Outcome) -> None:
         copy = snapshot(tensor, self._pool)
         if copy.tensor is None:
             raise RuntimeError(copy.reason)
@@ -129,7 +132,7 @@ class TensorFiles:
             WriteJob(
                 path,
                 copy.tensor,
-                self.outcome,
+                outcome,
                 ready=copy.ready,
                 release=copy.release,
                 size=copy.tensor.nbytes,

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import is_fake
 
 from ait_llm.core.kernels import crc32
+from ait_llm.dump.api.calls import Call
 from ait_llm.dump.api.numbers import NOTHING, Four, four_numbers
 from ait_llm.dump.api.settings import Slice
 from ait_llm.dump.api.tensor_files import TensorFiles, bytes_of
 from ait_llm.dump.api.values import file_stem
 from ait_llm.dump.pytorch.statistics import KnownStatistics
+from ait_llm.dump.pytorch.writer import Outcome
 
 _FAKE = "torch._subclasses.fake_tensor.FakeTensor"
 _ASYNC = "torch.distributed._functional_collectives.AsyncCollectiveTensor"
@@ -54,17 +56,15 @@ class TensorEntries:
         self._slices = slices
         self._known = known
 
-    def tensor(
-        self, tensor: Tensor, name: str, save: bool, deferred: list[Callable[[], None]]
-    ) -> dict[str, Any]:
+    def tensor(self, tensor: Tensor, name: str, call: Call) -> dict[str, Any]:
         """The JSON of a tensor as it is now.
 
         Args:
             tensor: of any kind; it is not changed.
             name: the item's name, for the file.
-            save: whether its data are written.
-            deferred: gets what must be called before the JSON is complete.
+            call: that it belongs to; it is told what must still be done, and what was lost.
         """
+        save = call.save
         kind, dense = _PLAIN, tensor
         more: dict[str, Any] = {}
         if type(tensor) not in (Tensor, nn.Parameter) or tensor.is_nested or _in_transform(tensor):
@@ -76,9 +76,10 @@ class TensorEntries:
         if not strided or dense.is_meta or not _has_data(dense):
             entry = _entry(kind, tensor, NOTHING, more)
             if save and not dense.is_meta and not strided and not is_fake(dense):
-                self._save(entry, dense, name)
+                self._save(entry, dense, name, call.outcome)
             return entry
         if not dense.is_cpu and _is_recording_graph(dense):
+            call.outcome.fail(RuntimeError("computed while a device graph is recorded"))
             self._complain(f"{name}: computed while a device graph is recorded; not looked at")
             return _entry(kind, tensor, NOTHING, more)
         if self._slices:
@@ -96,21 +97,22 @@ class TensorEntries:
             if self._slices:
                 entry["shape"] = list(dense.shape)
             if not isinstance(four, tuple):
-                deferred.append(_filling(entry, four))
+                call.deferred.append(_filling(entry, four))
         if save and dense.numel():
-            self._save(entry, dense, name)
+            self._save(entry, dense, name, call.outcome)
         if self._summary == "md5":
             entry["md5"] = f"{crc32(bytes_of(_on_host(dense))):08x}"
         return entry
 
-    def _save(self, entry: dict[str, Any], tensor: Tensor, name: str) -> None:
+    def _save(self, entry: dict[str, Any], tensor: Tensor, name: str, outcome: Outcome) -> None:
         """Write the data; what cannot be written costs the record nothing else."""
         try:
-            entry["data_name"] = self._files.save(tensor, file_stem(name))
+            entry["data_name"] = self._files.save(tensor, file_stem(name), outcome)
         except (OSError, RuntimeError) as error:
+            outcome.fail(error)
             self._complain(f"{name}: {error}")
 
-    def array(self, array: np.ndarray[Any, Any], name: str, save: bool) -> dict[str, Any]:
+    def array(self, array: np.ndarray[Any, Any], name: str, call: Call) -> dict[str, Any]:
         """The JSON of a NumPy array."""
         numbers: Four = NOTHING
         if array.size and array.dtype.kind in "fiub":
@@ -126,8 +128,8 @@ class TensorEntries:
             "shape": list(array.shape),
             **dict(zip(_FOUR, numbers, strict=True)),
         }
-        if save and array.size and array.dtype.kind in "fiubcU":
-            entry["data_name"] = self._files.save_array(array, file_stem(name))
+        if call.save and array.size and array.dtype.kind in "fiubcU":
+            entry["data_name"] = self._files.save_array(array, file_stem(name), call.outcome)
         return entry
 
     def _cut(self, tensor: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ def save_variable(recording: Recording, variable: Any, name: str, save_backward:
     call = Call(record, recording.next_order(), None, recording.saves(record))
     with torch._C.DisableTorchFunction():
         entry = recording.describer(call).value(variable, record)
-        recording.put(record, entry, call.order, call.deferred)
+        recording.put(call, entry)
         if save_backward:
             gradient = _Gradient(recording, f"{name}_grad.{number}.debug", variable)
             gradient.watch()
@@ -53,7 +53,7 @@ class _Gradient:
 
     def watch(self) -> None:
         """Write the structure, and fill it as the gradients come."""
-        self._write([])
+        self._write(self._call())
         variable, self._variable = self._variable, None
         self._watch(variable, self._name, self._fill_all)
 
@@ -81,18 +81,21 @@ class _Gradient:
             recording = self._recording
             if not recording.active:
                 return
-            call = Call(name, self._order, None, recording.saves(self._name))
+            call = self._call()
             with torch._C.DisableTorchFunction():
                 fill(recording.describer(call).value(grad, name))
-                self._write(call.deferred)
+                self._write(call)
 
         return hook
 
     def _fill_all(self, entry: Any) -> None:
         self._entry = entry
 
-    def _write(self, deferred: list[Callable[[], None]]) -> None:
-        self._recording.put(self._name, self._entry, self._order, deferred)
+    def _call(self) -> Call:
+        return Call(self._name, self._order, None, self._recording.saves(self._name))
+
+    def _write(self, call: Call) -> None:
+        self._recording.put(call, self._entry)
 
 
 def _setter(container: Any, key: Any) -> Callable[[Any], None]:

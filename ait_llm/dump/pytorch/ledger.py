@@ -76,6 +76,10 @@ class Ledger:
         """Append that a file which belongs to no operation could not be written."""
         self._write({"kind": "file", "path": path, "reason": reason})
 
+    def moved(self, before: str, after: str) -> None:
+        """Append that a folder of this capture has another name now."""
+        self._write({"kind": "moved", "from": before, "to": after})
+
     def was_removed(self) -> bool:
         """True if somebody deleted the file; it is then there again, with a line that says so."""
         with self._lock:
@@ -93,6 +97,14 @@ class Ledger:
 
     def seal(self, end: str) -> None:
         """Append the last line and close the file; what comes later is not written."""
+        self.pause(end)
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def pause(self, end: str) -> None:
+        """Append a seal that more may follow: everything up to here is in the files."""
         self.was_removed()
         self._write(
             {
@@ -106,10 +118,6 @@ class Ledger:
                 "bytes": self._bytes,
             }
         )
-        with self._lock:
-            if self._file >= 0:
-                os.close(self._file)
-                self._file = -1
 
     def _write(self, *lines: Mapping[str, Any]) -> None:
         encoded = [_encoded(line) for line in lines]

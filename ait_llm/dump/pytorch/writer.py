@@ -41,7 +41,7 @@ class Outcome:
     errno: int = 0
     reason: str = ""
 
-    def fail(self, error: OSError | RuntimeError | ValueError) -> None:
+    def fail(self, error: Exception) -> None:
         """Record that one tensor was not written; the first reason is kept."""
         self.lost += 1
         if not self.reason:

@@ -17,9 +17,12 @@ import torch.nn.functional as F
 from api_captures import Captured, Debug, Read
 from torch import nn
 
+from ait_llm import open_dump
+
 _KILLED = """
 import os, signal, sys, torch
 from ait_llm.dump.api import PrecisionDebugger
+assert not any(name.startswith("ait_llm.compare") for name in sys.modules)  # it takes a while
 debugger = PrecisionDebugger(dump_path=sys.argv[1], task=sys.argv[2])
 debugger.start()
 x = torch.arange(4.0)
@@ -45,6 +48,9 @@ def test_killed_process_leaves_every_call_on_disk_and_the_inputs_of_the_last(
     )
 
     assert done.returncode == -signal.SIGKILL, done.stderr
+    (process,) = open_dump(tmp_path / "dump").processes
+    assert process.state == "unfinished"
+    assert "Torch.exp.49.forward at step 0" in (process.problem or "")
     captured = Captured(tmp_path / "dump")
     data = captured.data
     assert list(data) == [f"Torch.exp.{n}.forward" for n in range(50)] + ["Tensor.map_.0.forward"]
