@@ -36,7 +36,7 @@ class Reading:
         counted: False if the counts are lower bounds, which is all that extremes can tell.
         first: place of the first of them; None where only statistics are known.
         lowest_only: all of them are -Inf or the lowest value of the type, as in masks.
-        mask: besides them there are only zeros (or zeros and ones).
+        mask: besides them there are zeros, or zeros and ones, and nothing else.
         narrow: int8 elements at an end of their range; they are no error.
         reason: why nothing was read.
     """
@@ -127,7 +127,7 @@ def _of_values(array: Array, dtype: DType, shape: tuple[int, ...]) -> Reading:
         int(ends.sum()),
         first=tuple(int(i) for i in place[: len(shape)]),
         lowest_only=lowest_only,
-        mask=lowest_only and bool(((array == 0) | (array == 1) | bad).all()),
+        mask=lowest_only and not bad.all() and bool(((array == 0) | (array == 1) | bad).all()),
     )
 
 

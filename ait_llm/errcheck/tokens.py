@@ -187,8 +187,9 @@ def _by_name(operation: Operation) -> dict[str, Tensor]:
         return named
     found = dict(zip(_POSITIONS.get(operation.type, ()), inputs, strict=False))
     if operation.type == "SelfAttentionOperation":  # the mask before it is optional
-        lengths = (each for each in inputs if each.dtype is DType.INT32 and len(each.shape) == 1)
-        found |= {"seqLen": each for each in list(lengths)[:1]}
+        for each in inputs:
+            if each.dtype is DType.INT32 and len(each.shape) == 1:
+                found.setdefault("seqLen", each)
     return found
 
 

@@ -166,7 +166,6 @@ def probe_environment(config: ProbeConfig) -> dict[str, str]:
         "AIT_PROBE_QUEUE_BYTES": str(config.queue_bytes),
         "AIT_PROBE_MIN_FREE_BYTES": str(config.min_free_bytes),
         "AIT_PROBE_DEDUPE": _flag(config.dedupe),
-        "AIT_PROBE_ODD_ONLY": _flag(config.odd_only),
         "AIT_PROBE_START_TIME": config.start_time,
     }
     if config.operation_ids:
@@ -176,6 +175,8 @@ def probe_environment(config: ProbeConfig) -> dict[str, str]:
         variables["ATB_SAVE_TENSOR_RUNNER"] = names
     if config.device is not None:
         variables["ATB_DEVICE_ID"] = str(config.device)
+    if config.odd_only:
+        variables["AIT_PROBE_ODD_ONLY"] = "1"
     if config.overflow_check:
         variables["ATB_CHECK_TYPE"] = "1"
         variables["ATB_EXIT"] = _flag(config.overflow_stop)

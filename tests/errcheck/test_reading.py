@@ -75,6 +75,7 @@ def test_a_tensor_of_zeros_and_lowest_values_is_a_mask(hidden: float) -> None:
     assert read(Given(np.nan_to_num(mask, nan=0.0, neginf=hidden))).mask  # type: ignore[arg-type]
     mask[2, 0] = 0.5
     assert not read(Given(mask)).mask  # type: ignore[arg-type]
+    assert not read(Given(np.full(3, hidden, np.float16))).mask  # type: ignore[arg-type]
 
 
 def test_int8_at_its_ends_is_counted_and_is_no_error() -> None:
