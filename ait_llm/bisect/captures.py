@@ -38,14 +38,12 @@ class Selection:
         steps: their execution counts, ascending.
         part: inputs, outputs or both.
         before: also in the state before they ran, for operations that work in place.
-        device: only on this device; None for all.
     """
 
     operations: tuple[str, ...]
     steps: tuple[int, ...]
     part: TensorPart = TensorPart.BOTH
     before: bool = False
-    device: int | None = None
 
     def step_range(self) -> StepRange:
         """The steps as intervals."""
@@ -68,8 +66,6 @@ class Selection:
             words.append(f"-stp {int(self.part)}")
         if self.before and kind == "atb":
             words.append("-time 2")
-        if self.device is not None:
-            words.append(f"-device {self.device}")
         return " ".join(words)
 
 

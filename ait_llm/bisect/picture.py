@@ -111,6 +111,15 @@ class Place:
                     found[key] = Partner(operation, match.golden.tensor)
         return found
 
+    def partners_of(self, ops: Iterable[int], roles: Iterable[str]) -> list[Partner]:
+        """Golden tensors that answer inputs or outputs of some operations."""
+        wanted, sides = set(ops), set(roles)
+        return [
+            partner
+            for (op, role, _), partner in self.partners.items()
+            if op in wanted and role in sides
+        ]
+
     def find(self, origin: Origin) -> int | None:
         """Index of the operation that a comparison blames; None if it ran elsewhere."""
         wanted = (origin.op, origin.op_id, origin.step, origin.device, origin.pid)
@@ -173,11 +182,7 @@ class Picture:
         for place in self.places:
             op = place.find(origin)
             if op is not None:
-                known = [
-                    partner.tensor.has_data
-                    for (at, role, _), partner in place.partners.items()
-                    if at == op and role == "out"
-                ]
+                known = [each.tensor.has_data for each in place.partners_of([op], ("out",))]
                 return bool(known) and all(known)
         return False
 

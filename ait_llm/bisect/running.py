@@ -78,7 +78,6 @@ class ProgramRunner:
                     steps=selection.step_range(),
                     save_time=SaveTime.BOTH if selection.before else SaveTime.AFTER,
                     tensor_part=selection.part,
-                    device=selection.device,
                 ),
             )
         return self._torch(
@@ -90,7 +89,6 @@ class ProgramRunner:
                 inputs=selection.part is not TensorPart.OUTPUTS,
                 outputs=selection.part is not TensorPart.INPUTS,
                 module_names=(exactly(selection.operations),),
-                device_id=selection.device,
             ),
         )
 

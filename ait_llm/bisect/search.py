@@ -11,10 +11,11 @@ from ait_llm.bisect.budget import Budget
 from ait_llm.bisect.captures import Captured, Kind, Program, Runner, Selection
 from ait_llm.bisect.merging import merge
 from ait_llm.bisect.picture import Looker, Picture, look
-from ait_llm.bisect.planning import Capture, TooLarge, next_capture
+from ait_llm.bisect.planning import TooLarge, next_capture
 from ait_llm.bisect.repeating import Unrepeated, first_difference
 from ait_llm.bisect.result import BisectResult, RunRecord, Status
 from ait_llm.bisect.sizes import full_bytes
+from ait_llm.bisect.step import Capture
 from ait_llm.compare.introduced import Introduced
 from ait_llm.core import StepRange
 from ait_llm.core.comparison import Origin
@@ -162,6 +163,7 @@ class _Search:
 
     def _narrow(self) -> BisectResult:
         depth = 0
+        done: set[Capture | TooLarge] = set()
         picture = self._see()
         for _ in range(_MOST_CAPTURES):
             origin = self._decided(picture)
@@ -171,7 +173,7 @@ class _Search:
             while capture is None and picture.failed and depth + 1 < len(_DEPTHS):
                 depth += 1
                 capture = self._next(picture, _DEPTHS[depth])
-            if capture is None:
+            if capture is None or capture in done:  # what cannot be captured is not asked again
                 return self._exhausted(picture)
             if isinstance(capture, TooLarge):
                 self._notes.append(
@@ -179,6 +181,7 @@ class _Search:
                     f"{capture.bytes:,} bytes, more than the budget has left; raise --budget"
                 )
                 return self._result("undecided", picture.origin)
+            done.add(capture)
             self._capture(capture)
             picture = self._see()
         self._notes.append(f"given up after {_MOST_CAPTURES} captures")

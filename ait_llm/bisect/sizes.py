@@ -9,8 +9,8 @@ from ait_llm.dumps import Dump
 from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.errors import AitError
 
-# What a file holds besides the data, and its row in the table of statistics.
-_ATB_FILE, _TORCH_FILE = 400, 1300
+# What a file holds besides the data, and what tables and ledgers say of it.
+_ATB_FILE, _TORCH_FILE = 700, 1300
 
 
 def data_bytes(tensor: Tensor) -> int:

@@ -1,0 +1,114 @@
+"""``ait llm bisect`` on three pairs of programs: the operator for at most 5 % of full dumps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ait_llm
+from ait_llm.probe.library import find_packaged
+
+PROGRAMS = Path(__file__).parent / "programs"
+LLAMA = f"{sys.executable} -m ait_llm.hostatb.demo.llama"
+TWIN = f"{sys.executable} -m ait_llm.hostatb.demo.llama_torch"
+FAULTY_TWIN = f"{sys.executable} {PROGRAMS / 'faulty_llama_twin.py'}"
+# Large enough that the fixed cost of statistics, a few hundred bytes for each tensor, is small.
+SIZES = "--hidden 512 --intermediate 1408 --layers 2 --vocab 512 --tokens 1"
+LONG = f"{SIZES} --prompt-lengths 200,150"
+SHARE = 0.05
+
+needs_probe = pytest.mark.skipif(
+    find_packaged("libatb_probe_abi1.so", os.environ) is None,
+    reason="needs the compiled libraries",
+)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished ``ait llm bisect``."""
+
+    done: subprocess.CompletedProcess[str]
+    folder: Path
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return dict(json.loads(self.done.stdout.splitlines()[-1]))
+
+    @property
+    def operator(self) -> str:
+        assert self.result["status"] == "found", self.done.stderr
+        return str(self.result["origin"]["op"])
+
+    def check_cost(self) -> None:
+        """At most 5 %, of which the files that are still there are a part."""
+        cost = self.result["bytes"]
+        print(  # noqa: T201  # shown with -s
+            f"{cost['share']:.2%} of {cost['full_dumps']:,} bytes in {len(self.result['runs'])} "
+            f"runs: {self.operator}"
+        )
+        assert cost["written"] <= SHARE * cost["full_dumps"]
+        left = [path for path in self.folder.rglob("*") if path.is_file()]
+        assert 0 < sum(path.stat().st_size for path in left) <= cost["written"] + 64 * 1024
+
+
+def bisect(folder: Path, mine: str, golden: str, *options: str) -> Ran:
+    paths = [str(Path(ait_llm.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("ATB_")}
+    words = ["bisect", "--exec", mine, "--golden-exec", golden, "--budget", "5%", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ait_llm", "llm", *words, "-o", str(folder / "out"), *options],
+        cwd=folder,
+        env={
+            **environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Ran(done, folder / "out")
+
+
+@pytest.mark.native
+@needs_probe
+def test_atb_against_atb(tmp_path: Path) -> None:
+    fault = "--fault swapped_heads:layer=1"  # no statistic of its own output shows it
+    ran = bisect(tmp_path, f"{LLAMA} {SIZES} {fault}", f"{LLAMA} {SIZES}")
+    assert ran.done.returncode == 1, ran.done.stderr
+    assert ran.operator == "SelfAttentionOperation_3_0_2_1"
+    assert "recomputed" in ran.result["origin"]["evidence"]
+    ran.check_cost()
+    assert [run["side"] for run in ran.result["runs"]] == ["mine", "mine", "golden", "mine"]
+    assert all(run["written"] <= (run["planned"] or 1e9) * 1.1 for run in ran.result["runs"])
+
+
+def test_torch_against_torch(tmp_path: Path) -> None:
+    mine = f"{FAULTY_TWIN} model.layers.1.mlp.down_proj {LONG}"
+    kinds = ("--type", "torch", "--golden-type", "torch", "--clean")
+    ran = bisect(tmp_path, mine, f"{TWIN} {LONG}", *kinds)
+    assert ran.done.returncode == 1, ran.done.stderr
+    assert ran.operator == "root.model.layers.1.mlp.down_proj"
+    ran.check_cost()
+    (folder,) = ran.folder.iterdir()
+    assert [path.name for path in folder.iterdir()] == ["bisect.json"]
+    assert json.loads((folder / "bisect.json").read_text()) == ran.result
+
+
+@pytest.mark.native
+@needs_probe
+def test_atb_against_torch(tmp_path: Path) -> None:
+    mine = f"{LLAMA} {SIZES} --fault scale_1pct:op=3_2_1 --save-outputs tokens.safetensors"
+    golden = f"{TWIN} {SIZES} --follow tokens.safetensors"
+    ran = bisect(tmp_path, mine, golden, "--runs", "1")
+    assert ran.done.returncode == 1, ran.done.stderr
+    assert ran.operator == "ActivationOperation_3_2_1"
+    assert "recomputed" in ran.result["origin"]["evidence"]
+    ran.check_cost()
