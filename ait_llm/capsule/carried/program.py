@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         capsule = Capsule(folder)
         _describe(capsule)
         golden, limits = capsule.compute(GOLDEN), capsule.limits()
-        changed = judge(golden, capsule.tensors["golden"], limits)
+        changed = judge(capsule.tensors["golden"], golden, limits)
         if changed.check:
             raise SystemExit(
                 f"golden computed here is not the golden of the capsule ({changed.text}); "
@@ -132,6 +133,9 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error.code, str):
             raise
         print(error.code, file=sys.stderr)
+        return 2
+    except Exception:  # of a kernel, a library or a changed file; 1 would be a verdict
+        traceback.print_exc()
         return 2
 
 
