@@ -140,7 +140,8 @@ def _distance(right: Array, other: Array) -> float:
     same = (right == other) | (np.isnan(right) & np.isnan(other))
     if not bool((finite | same).all()):
         return math.inf
-    return float(np.linalg.norm(np.where(finite, other - right, 0.0).reshape(-1)))
+    apart = np.where(finite, other, 0.0) - np.where(finite, right, 0.0)
+    return float(np.linalg.norm(apart.reshape(-1)))
 
 
 def _norm(values: Array) -> float:
