@@ -91,7 +91,8 @@ def _problems(processes: Iterable[Process], tally: Tally) -> Iterable[str]:
         if process.problem is not None:
             yield process.problem
     if tally.unread:
-        yield f"{tally.unread} tensors could not be checked, the first is {tally.reason}"
+        count = "1 tensor" if tally.unread == 1 else f"{tally.unread} tensors"
+        yield f"{count} could not be checked, the first is {tally.reason}"
     if not tally.tensors and not tally.unread:
         yield "the dump has no tensors; there was nothing to check"
 

@@ -69,7 +69,7 @@ def test_what_could_not_be_checked_exits_with_3_unless_allowed(tmp_path: Path) -
     path.write_bytes(path.read_bytes()[:-4])
     result = errcheck("--dump", dump, "-o", str(tmp_path))
     assert result.exit_code == 3
-    assert "1 tensors could not be checked, the first is LinearOperation_1" in result.output
+    assert "1 tensor could not be checked, the first is LinearOperation_1" in result.output
     assert errcheck("--dump", dump, "-o", str(tmp_path), "--allow-skip").exit_code == 0
 
 
