@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from ait_llm.bisect import BisectResult, RunRecord
 from ait_llm.cli.numbers import counted, human_bytes
 
-_WORDS = {"mine": "mine", "golden": "golden"}
+_WIDTH = 100
 
 
 def run_line(record: RunRecord) -> str:
@@ -32,9 +33,10 @@ def result_lines(result: BisectResult, *, cleaned: bool) -> Iterator[str]:
             where = f"{origin.op} (id {origin.op_id}, token {origin.step})"
         elif origin.op_type:
             where = f"{origin.op} ({origin.op_type}, token {origin.step})"
-        yield f"  {'operator' if result.status == 'found' else 'suspect':9} {where}"
+        label = "operator" if result.status == "found" else "suspect"
+        yield f"  {label:10}{where}"
         if origin.evidence:
-            yield f"  evidence  {origin.evidence}"
+            yield from _wrapped("evidence", origin.evidence)
         if origin.golden_op:
             yield f"  golden    {origin.golden_op}"
         if not origin.certain and origin.candidates:
@@ -42,7 +44,7 @@ def result_lines(result: BisectResult, *, cleaned: bool) -> Iterator[str]:
             more = len(origin.candidates) - 5
             yield f"  or at     {others}" + (f" and {more} more" if more > 0 else "")
     if result.unrepeated is not None:
-        yield f"  where     {result.unrepeated.sentence()}"
+        yield from _wrapped("where", result.unrepeated.sentence())
     runs = counted(len(result.runs), "run")
     share = "" if result.share is None else f", {100 * result.share:.2g} % of "
     full = "" if result.full is None else f"{human_bytes(result.full)} that full dumps would take"
@@ -50,7 +52,7 @@ def result_lines(result: BisectResult, *, cleaned: bool) -> Iterator[str]:
     if result.limit is not None:
         yield f"  budget    {human_bytes(result.limit)}"
     for note in result.notes:
-        yield f"  note      {note}"
+        yield from _wrapped("note", note)
     if cleaned:
         yield "  dumps     removed"
     else:
@@ -70,6 +72,11 @@ def _verdict(result: BisectResult) -> str:
         "failed": f"the {side} program failed with exit code {result.program_code}",
         "interrupted": "interrupted",
     }[result.status]
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    """A labelled text, continued below its start."""
+    return textwrap.wrap(text, _WIDTH, initial_indent=f"  {label:10}", subsequent_indent=" " * 12)
 
 
 def _about(count: int) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,6 +87,25 @@ def test_an_interrupted_search_ends_like_an_interrupted_command(
     assert list(folder.iterdir()) == []
 
 
+def test_a_signal_reaches_the_program_and_ends_the_search(tmp_path: Path) -> None:
+    waiting = f"{sys.executable} -c 'import time; print(1, flush=True); time.sleep(60)'"
+    words = ["llm", "bisect", *("--exec", waiting, "--golden-exec", waiting), "--clean"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ait_llm", *words, "-o", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # no terminal that would send it to the whole group
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        process.send_signal(signal.SIGINT)
+        told = process.stdout.read().decode()
+        assert process.wait() == 130
+    assert "the suspicious program failed with exit code 130" in told
+    (folder,) = tmp_path.iterdir()
+    assert [path.name for path in folder.iterdir()] == ["bisect.json"]
+
+
 RUN = RunRecord(4, "mine", "values of 2 operations", "-ids 2_1,3 -er 0,0", 2048)
 ORIGIN = Origin("LinearOperation_2_1", "2_1", "LinearOperation", 0, evidence="it is off")
 
@@ -121,3 +143,16 @@ def test_what_does_not_repeat_itself_is_told() -> None:
     text = lines(status="unrepeatable", side="golden", unrepeated=found)
     assert "the golden program does not repeat itself" in text
     assert "Op_1 (step 0) does not repeat itself: outtensor0 differs" in text
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "bisect.md").read_text(encoding="utf-8")
+
+
+def test_the_page_lists_exactly_the_options_of_the_command() -> None:
+    options = PAGE.partition("## Options")[2].partition("## ")[0]
+    rows = re.findall(r"^\| (`-[^|]*) \|", options, re.MULTILINE)
+    assert [tuple(re.findall(r"`([^`]+)`", row)) for row in rows] == [
+        tuple(param.opts)
+        for param in module.bisect_command.params
+        if isinstance(param, click.Option)
+    ]
