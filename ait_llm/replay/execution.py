@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 # Their results are drawn; those of the dump are as good as any.
 _RANDOM = frozenset({"MultinomialOperation", "ToppsampleOperation", "TopkToppSamplingOperation"})
-_NOT_SAVED = "was not captured"
 
 
 class NotComputedError(AitError):
@@ -143,6 +142,8 @@ class Execution:
             raise NotComputedError(str(error)) from error
         except REFUSALS as error:
             reason = f"the golden {unit.type} refuses its inputs ({first_line(error)})"
+            if unit.operation is None and (unit.step, unit.op_id) not in self._tables:
+                reason += "; their shapes were not captured, dump with --type op as well"
             raise NotComputedError(reason) from error
         files.outputs(unit, outputs, self._keep(unit, result, outputs, values))
         self._outcome.computed += 1
@@ -211,8 +212,7 @@ class Execution:
         if read is None and computed is not None:
             return Value(computed, "golden")
         if read is None:
-            name = f"its intensor{index}" if key is None else self._missing(program, unit, key)
-            raise NotComputedError(f"{name} {_NOT_SAVED}")
+            raise NotComputedError(self._missing(program, unit, index, key))
         if not self._from_dump and key is not None and program.kinds.get(key) == "internal":
             reason = "what computes it was not captured"
             self._outcome.started.append(Start(key[0], unit.name, program.run.step, reason))
@@ -232,12 +232,15 @@ class Execution:
             return None
         return Value(values_of(own), "dump", own)
 
-    def _missing(self, program: Program, unit: Unit, key: Key) -> str:
-        """The name of a value that is nowhere; of the graph's own ones it is noted."""
+    def _missing(self, program: Program, unit: Unit, index: int, key: Key | None) -> str:
+        """Why a value is nowhere; of the graph's own ones it is noted."""
+        if key is None:
+            return f"its intensor{index} was not captured"
         kind = program.kinds.get(key)
-        if kind is not None:
-            self._outcome.missing.setdefault(key[0], unit.name)
-        return f"{'' if kind in (None, 'unknown', 'internal') else kind + ' '}{key[0]}"
+        if kind is None:
+            return "it needs what an operator makes that was not computed"
+        self._outcome.missing.setdefault(key[0], unit.name)
+        return f"{'' if kind in ('unknown', 'internal') else kind + ' '}{key[0]} was not captured"
 
     def _outputs(self, unit: Unit, result: Result) -> list[torch.Tensor]:
         """The outputs with the dumped run's elements where the operator leaves them undefined."""

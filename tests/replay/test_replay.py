@@ -126,6 +126,18 @@ def test_it_starts_from_the_nearest_captured_tensor(tmp_path: Path) -> None:
     np.testing.assert_allclose(got["1_1"], graph.golden()["1_1"], rtol=1e-6, atol=1e-6)
 
 
+def test_what_follows_from_a_missing_input_is_told_once(tmp_path: Path) -> None:
+    graph = GraphDump(tmp_path / "ait_dump", linear="SecretOperation")
+    graph.write(members=False)
+    outcome, _ = _replayed(graph, tmp_path)
+    reasons = [(reason, len(items)) for reason, items in outcome.reasons()]
+    assert reasons == [
+        ("there is no golden SecretOperation", 2),
+        ("it needs what an operator makes that was not computed", 2),
+    ]
+    assert [each.taken for each in outcome.skipped] == [False, True, False, True]
+
+
 def test_an_operator_without_a_golden_one_is_skipped_and_never_passes(tmp_path: Path) -> None:
     graph = GraphDump(tmp_path / "ait_dump", linear="SecretOperation")
     graph.write()
