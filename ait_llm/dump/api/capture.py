@@ -17,7 +17,7 @@ from ait_llm.dump.api.compiled import EagerWatch
 from ait_llm.dump.api.dispatcher import DispatcherMode
 from ait_llm.dump.api.interception import Interception
 from ait_llm.dump.api.names import Api
-from ait_llm.dump.api.recording import Recording
+from ait_llm.dump.api.recorder import RecordedCall, Recorder
 from ait_llm.dump.api.threads import Modes, ThreadWatch
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class Capture:
         self._threads = ThreadWatch(self._modes)
         self._eager = EagerWatch()
         self._works = WorkWatch()
-        self.recording: Recording | None = None
+        self.recording: Recorder[Any] | None = None
 
-    def open(self, recording: Recording) -> None:
+    def open(self, recording: Recorder[Any]) -> None:
         """Begin to record."""
         self.recording = recording
         self._interception.install()
@@ -118,14 +118,14 @@ class Capture:
         # Also within a call that is not wanted, calls are not looked at.
         here.busy = True
         try:
-            if found is None or not recording.selection.wants_function(found.prefix, found.name):
+            if found is None or not recording.wants(found):
                 return function(*args, **kwargs)
             with torch._C.DisableTorchFunction():
                 call = recording.begin(found, args, kwargs, frame, here.modules)
             if call is None:
                 output = function(*args, **kwargs)
-                if recording.selection.opens_later and torch.is_grad_enabled():
-                    call = recording.unwanted(found)
+                call = recording.left_out(found)
+                if call is not None and torch.is_grad_enabled():
                     self._watch_backward(recording, found, call, args, kwargs, output)
                 return output
             try:
@@ -141,14 +141,19 @@ class Capture:
                 return output
             with torch._C.DisableTorchFunction():
                 recording.end(call, output, found)
-                if recording.settings.backward and torch.is_grad_enabled():
+                if recording.backward and torch.is_grad_enabled():
                     self._watch_backward(recording, found, call, args, kwargs, output)
             return output
         finally:
             here.busy = False
 
     def _end_collective(
-        self, recording: Recording, found: Api, call: Call, values: tuple[Any, ...], output: Any
+        self,
+        recording: Recorder[Any],
+        found: Api,
+        call: RecordedCall,
+        values: tuple[Any, ...],
+        output: Any,
     ) -> None:
         """Record what a collective brought, when it is there."""
 
@@ -169,9 +174,9 @@ class Capture:
 
     def _watch_backward(
         self,
-        recording: Recording,
+        recording: Recorder[Any],
         found: Api,
-        call: Call,
+        call: RecordedCall,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         output: Any,

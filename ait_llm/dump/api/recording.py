@@ -56,8 +56,19 @@ class Recording(RecordFolder):
                 self.lose(call, name, error)
             return call
 
-    def unwanted(self, found: Api) -> Call:
-        """A call that was just found not to be wanted, for the name of its gradients."""
+    @property
+    def backward(self) -> bool:
+        """Whether gradients are recorded."""
+        return self.settings.backward
+
+    def wants(self, found: Api) -> bool:
+        """Whether calls of a function are recorded at all."""
+        return self.selection.wants_function(found.prefix, found.name)
+
+    def left_out(self, found: Api) -> Call | None:
+        """The call that was just refused, where a scope may begin with its gradients."""
+        if not self.selection.opens_later:
+            return None
         return Call(f"{found.full}.{self._last[found.full]}.forward", 0, None, save=False)
 
     def end(self, call: Call, output: Any, found: Api | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from ait_llm.dump.api.names import Api, Receiver
@@ -35,7 +35,7 @@ class BodySwap:
             # Above this frame is the swapped body, and above that the caller.
             return receive(original, args, kwargs, sys._getframe(2))
 
-        body = _body.__code__
+        body = _body(len(code.co_freevars))
         self._body = body.replace(
             co_consts=tuple(hand_on if each == _HOLE else each for each in body.co_consts),
             co_freevars=code.co_freevars,
@@ -57,9 +57,25 @@ class BodySwap:
 _HOLE = "where to hand the call on"
 
 
-def _body(*args: Any, **kwargs: Any) -> Any:
-    receive: Any = "where to hand the call on"
-    return receive(args, kwargs)
+@functools.cache
+def _body(free: int) -> CodeType:
+    """A body with so many free variables, which a function of that many needs.
+
+    They are not used. But a frame must begin with the instruction that fetches them: whoever looks
+    at the variables of one without it, as debuggers and test runners do, crashes the interpreter.
+    """
+    names = [f"free_{number:04}" for number in range(free)]
+    source = f"""
+def outer({", ".join(names)}):
+    def body(*args, **kwargs):
+        receive = {_HOLE!r}
+        return receive(args, kwargs)
+        ({"".join(f"{name}, " for name in names)})
+"""
+    code = compile(source, __file__, "exec")
+    for _ in ("outer", "body"):
+        code = next(each for each in code.co_consts if isinstance(each, CodeType))
+    return code
 
 
 def replacement(receive: Receiver, found: Api | None, function: Any) -> Callable[..., Any]:

@@ -12,8 +12,8 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from ait_llm.core.optional import import_optional
 from ait_llm.dump.api.calls import first_tensor
 from ait_llm.dump.api.names import Api
-from ait_llm.dump.ptdbg.recording import AnyFunction, Numbers
+from ait_llm.dump.ptdbg.recording import Numbers
 from ait_llm.dump.ptdbg.settings import ScopeWatch, Switch, SwitchError, check_characters
 from ait_llm.errors import FormatError, MissingDependencyError, UsageError
 from ait_llm.formats import read_npy
@@ -132,6 +132,20 @@ class KernelDump:
             function(*args, **kwargs)
 
 
+class _Call(NamedTuple):
+    """A call whose kernels are dumped.
+
+    Attributes:
+        name: of the call.
+        parent: ptdbg knows no modules.
+        args: what it got.
+    """
+
+    name: str
+    parent: None
+    args: tuple[Any, ...]
+
+
 class KernelRecording:
     """Has the device write the kernels of the one call that a scope names.
 
@@ -141,10 +155,9 @@ class KernelRecording:
     """
 
     def __init__(self, numbers: Numbers, kernels: KernelDump) -> None:
-        self.selection = AnyFunction()
-        self.settings = SimpleNamespace(backward=False)
+        self.backward = False
         self.active = True
-        self.gradients: tuple[Path, ...] = ()
+        self.gradient_files: tuple[Path, ...] = ()
         self.matched = 0
         self._numbers = numbers
         self._kernels = kernels
@@ -156,9 +169,16 @@ class KernelRecording:
         self._is_backward = bool(switch.scope) and "backward" in switch.scope[0]
         self._scope = ScopeWatch(switch)
 
+    def wants(self, found: Api) -> bool:
+        """Every function: numbers count calls inside a scope and outside."""
+        return True
+
+    def left_out(self, found: Api) -> _Call | None:
+        """None: calls whose backward calls may be wanted are begun as others are."""
+
     def begin(
         self, found: Api, args: tuple[Any, ...], kwargs: Any, frame: Any, modules: Any
-    ) -> tuple[str, tuple[Any, ...]] | None:
+    ) -> _Call | None:
         """Start the dump of a forward call; None if it is not the one."""
         del kwargs, frame, modules
         name = self._numbers.name(found)
@@ -167,16 +187,16 @@ class KernelRecording:
         self.matched += 1
         if not self._is_backward:
             self._kernels.start()
-        return name, args
+        return _Call(name, None, args)
 
-    def end(self, call: tuple[str, tuple[Any, ...]], output: Any, found: Api | None = None) -> None:
+    def end(self, call: _Call, output: Any, found: Api | None = None) -> None:
         """End it; of a backward call, run that now."""
         if not self._is_backward:
-            self._kernels.finish(call[0])
+            self._kernels.finish(call.name)
             return
-        name = call[0].removesuffix("forward") + "backward"
+        name = call.name.removesuffix("forward") + "backward"
         tensor = first_tensor(output)
-        inputs = [each for each in _tensors(call[1]) if each.requires_grad]
+        inputs = [each for each in _tensors(call.args) if each.requires_grad]
         if tensor is None or not tensor.requires_grad or not inputs:
             _log.warning(
                 "The output of %s is not of tensor type and cannot be automatically derived; "
@@ -184,22 +204,25 @@ class KernelRecording:
                 name,
             )
             return
-        if not self.gradients:
+        if not self.gradient_files:
             raise UsageError(f"{name}: call set_backward_input with the file of its gradient first")
-        values = read_npy(self.gradients[0]).torch()
+        values = read_npy(self.gradient_files[0]).torch()
         gradient = values.to(device=tensor.device, dtype=tensor.dtype).reshape(tensor.shape)
         with self._kernels.of(name):
             torch.autograd.grad(tensor, inputs, gradient, retain_graph=True, allow_unused=True)
 
-    def raised(self, call: tuple[str, tuple[Any, ...]], error: BaseException) -> None:
+    def raised(self, call: _Call, error: BaseException) -> None:
         """End the dump of a call that raised."""
         if not self._is_backward:
-            self._kernels.finish(call[0])
+            self._kernels.finish(call.name)
 
-    def drop(self, call: tuple[str, tuple[Any, ...]]) -> None:
+    def drop(self, call: _Call) -> None:
         """End the dump of an operator that left it to the other side."""
         if not self._is_backward:
-            self._kernels.finish(call[0])
+            self._kernels.finish(call.name)
+
+    def gradients(self, name: str, parent: str | None, arriving: Any, leaving: Any) -> None:
+        """Nothing: the backward call is run anew, with the gradient of a file."""
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

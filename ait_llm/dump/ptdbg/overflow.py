@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 from ait_llm.dump.api.names import Api
 from ait_llm.dump.ptdbg.files import DumpFiles, is_filtered, scalar_line, tensor_line, values_of
 from ait_llm.dump.ptdbg.kernels import KernelDump
-from ait_llm.dump.ptdbg.recording import AnyFunction, Numbers, items_of
+from ait_llm.dump.ptdbg.recording import Numbers, items_of
 from ait_llm.dumps.ptdbg_lines import OVERFLOW_MARK
 
 # What they return is memory that nobody has written yet.
@@ -61,8 +61,7 @@ class OverflowRecording:
     def __init__(
         self, numbers: Numbers, folder: Path, times: int, kernels: KernelDump | None = None
     ) -> None:
-        self.selection = AnyFunction()
-        self.settings = SimpleNamespace(backward=True)
+        self.backward = True
         self.active = True
         self.is_on = True
         self.everything = False
@@ -74,6 +73,13 @@ class OverflowRecording:
         self._flag = device_flag()
         self._process = os.getpid()
         self._lock = threading.RLock()
+
+    def wants(self, found: Api) -> bool:
+        """Every function: numbers count calls inside a scope and outside."""
+        return True
+
+    def left_out(self, found: Api) -> _Call | None:
+        """None: calls whose backward calls may be wanted are begun as others are."""
 
     def begin(
         self,

@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 from torch import Tensor
@@ -27,16 +27,6 @@ from ait_llm.dump.ptdbg.stacks import frames_of
 
 _log = logging.getLogger(__name__)
 MARK = 1  # the step mark of lines that did not overflow
-
-
-class AnyFunction:
-    """Every function of the list is looked at: numbers count calls inside a scope and outside."""
-
-    opens_later = False  # calls whose backward calls may be wanted are begun as others are
-
-    def wants_function(self, prefix: str, name: str) -> bool:
-        """True."""
-        return True
 
 
 @dataclass(slots=True)
@@ -81,8 +71,7 @@ class PtdbgRecording:
     """
 
     def __init__(self, numbers: Numbers) -> None:
-        self.selection = AnyFunction()
-        self.settings = SimpleNamespace(backward=True)
+        self.backward = True
         self.active = True
         self.switch = Switch(False)
         self.files: DumpFiles | None = None
@@ -103,6 +92,13 @@ class PtdbgRecording:
         with self._lock:
             self.switch, self.files = switch, files
             self._scope = ScopeWatch(switch)
+
+    def wants(self, found: Api) -> bool:
+        """Every function: numbers count calls inside a scope and outside."""
+        return True
+
+    def left_out(self, found: Api) -> PtdbgCall | None:
+        """None: calls whose backward calls may be wanted are begun as others are."""
 
     def begin(
         self,

@@ -54,6 +54,9 @@ def overflow_check(*_: Any, **__: Any) -> None:
     raise UsageError("overflow_check is an argument: register_hook(model, overflow_check)")
 
 
+_Recording = PtdbgRecording | OverflowRecording | KernelRecording
+
+
 @dataclass
 class _Session:
     """What this process was told, and what runs in it."""
@@ -61,7 +64,7 @@ class _Session:
     place: DumpPath | None = None
     rank: int = 0
     capture: Capture | None = None
-    recording: PtdbgRecording | OverflowRecording | KernelRecording | None = None
+    recording: _Recording | None = None
     files: dict[Path, DumpFiles] = field(default_factory=dict)
     gradients: tuple[Path, ...] = ()
 
@@ -135,7 +138,7 @@ def register_hook(
         if dump_mode == "acl":
             kernels = KernelDump(checked_config(dump_config))
         folder = (_session.place or DumpPath(Path.cwd())).of_rank(_session.rank)
-        recording: Any = OverflowRecording(numbers, folder, overflow_nums, kernels)
+        recording: _Recording = OverflowRecording(numbers, folder, overflow_nums, kernels)
     elif dump_mode == "acl":
         recording = KernelRecording(numbers, KernelDump(checked_config(dump_config)))
     elif _session.place is None:
@@ -201,7 +204,7 @@ def set_dump_switch(
             raise SwitchError(
                 f"register_hook had dump_mode='acl': set_dump_switch takes mode='acl', not {mode!r}"
             )
-        recording.gradients = _session.gradients
+        recording.gradient_files = _session.gradients
         recording.turn(found)
     elif isinstance(recording, PtdbgRecording):
         _turn(recording, found)
@@ -253,7 +256,7 @@ def set_backward_input(backward_input: Sequence[str | Path]) -> None:
             raise UsageError(f"set_backward_input: {path}: no such file")
     _session.gradients = paths
     if isinstance(_session.recording, KernelRecording):
-        _session.recording.gradients = paths
+        _session.recording.gradient_files = paths
 
 
 def _turn(recording: PtdbgRecording, switch: Switch) -> None:

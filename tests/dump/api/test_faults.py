@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -420,3 +421,29 @@ def test_numpy_values_are_recorded(debug: Debug, captured: Read) -> None:
         "Norm": pytest.approx(math.sqrt(5)),
     }
     assert (texts["dtype"], texts["Max"]) == ("<U1", None)
+
+
+def test_variables_of_frames_can_be_looked_at_while_a_closure_is_captured(
+    debug: Debug, captured: Read
+) -> None:
+    """As debuggers, tracebacks and test runners do."""
+    seen: list[str] = []
+    factor = 3
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        frame = sys._getframe()
+        while frame is not None:
+            seen.extend(frame.f_locals)
+            frame = frame.f_back
+        return x * factor
+
+    functions = types.SimpleNamespace(scaled=scaled)
+    debugger = debug()
+    debugger.register_custom_api(functions, "scaled", "mine")
+    debugger.start()
+    assert scaled(torch.ones(2)).tolist() == [3, 3]
+    debugger.stop()
+
+    assert "factor" in seen
+    assert list(captured().data) == ["mine.scaled.0.forward"]
+    assert scaled(torch.ones(2)).tolist() == [3, 3]
