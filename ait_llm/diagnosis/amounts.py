@@ -9,9 +9,10 @@ import numpy as np
 
 from ait_llm.core import DType
 from ait_llm.diagnosis.kinds import Kind
-from ait_llm.diagnosis.residual import Hypothesis, Residual, largest
+from ait_llm.diagnosis.residual import Array, Hypothesis, Residual, largest, spacing
 
 _SMALLEST_FACTOR = 1e-3  # less is no scale but nothing
+_OUTLIERS = 0.01
 _NARROW = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
@@ -36,6 +37,8 @@ def _scale(residual: Residual) -> Iterator[Hypothesis]:
         factor = float((mine[near] * right[near]).sum() / (right[near] ** 2).sum())
     if abs(factor) < _SMALLEST_FACTOR or not np.isfinite(factor) or factor == 1:
         return
+    if not _follows(residual, factor * right):
+        return
     yield Hypothesis(
         Kind.SCALE, factor * right, f"every element is {factor:.5g} times too large"
         if factor > 1
@@ -48,9 +51,19 @@ def _offset(residual: Residual) -> Iterator[Hypothesis]:
     near = np.abs(residual.mine - residual.right - offset) <= 4 * residual.gaps
     if near.any():
         offset = float((residual.mine - residual.right)[near].mean())
-    if offset:
+    if offset and _follows(residual, residual.right + offset):
         text = f"{offset:+.5g} is added to every element"
         yield Hypothesis(Kind.OFFSET, residual.right + offset, text, {"offset": offset})
+
+
+def _follows(residual: Residual, values: Array) -> bool:
+    """Nearly all elements are as predicted, to two spacings: one for each rounding.
+
+    Many errors are nearly proportional to the result; a constant factor is exactly so.
+    """
+    off = np.abs(residual.mine - values)
+    limit = 2 * spacing(values, residual.dtype) + 4 * residual.noise
+    return float((off > limit).mean()) < _OUTLIERS
 
 
 def _saturation(residual: Residual) -> Iterator[Hypothesis]:

@@ -67,7 +67,7 @@ def _fitted(
 
     candidates = [value for value in dict.fromkeys(plain) if value != own]
     best = min(candidates, key=bits)
-    if bits(best) >= 0.9 * residual.bits_of_nothing:
+    if bits(best) >= residual.bits_of_nothing:
         return
     lower = max((value for value in (*candidates, own) if 0 < value < best), default=best / 10)
     upper = min((value for value in (*candidates, own) if value > best), default=best * 10)

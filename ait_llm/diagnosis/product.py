@@ -64,11 +64,14 @@ def product_of(call: Call, residual: Residual) -> Product | None:
     def part(values: Array) -> Array:
         return values.reshape(-1, values.shape[-1])[np.ix_(rows, columns)]
 
-    exact = part(residual.exact)
-    rest = exact - left @ right
-    size = np.abs(left) @ np.abs(right)
-    bias = rest.mean(0, keepdims=True)
-    if bool((np.abs(rest - bias) > _AGREES * size).any()):
+    exact, bias = part(residual.exact), np.zeros((1, len(columns)))
+    if params.get("hasBias", True):
+        given = call.inputs[2] if len(call.inputs) > _ND_DIMS else None
+        if given is None or given.numel() != residual.mine.shape[-1]:
+            return None
+        bias = given.double().numpy().reshape(1, -1)[:, columns]
+    size = np.abs(left) @ np.abs(right) + np.abs(bias)
+    if bool((np.abs(exact - left @ right - bias) > _AGREES * size).any()):
         return None
     own = Residual(part(residual.mine), exact, residual.dtype, residual.terms, residual.unit)
     return Product(left, right, np.broadcast_to(bias, exact.shape), rows, columns, own)

@@ -39,6 +39,7 @@ _STORAGE: dict[DType, Any] = {  # NumPy has no type of all their scalars
 _LARGEST = {DType.FLOAT16: 65504.0, DType.BFLOAT16: (2 - 2.0**-7) * 2.0**127}
 _LARGEST[DType.FLOAT32] = (2 - 2.0**-23) * 2.0**127
 _FLOAT32_UNIT = 2.0**-24
+_ROUNDING = 0.4  # root mean square of a rounding, of the largest, with significands spread evenly
 _SHORTEST_SUM = 256  # terms; exponentials and roots have errors of their own
 
 
@@ -123,7 +124,7 @@ class Residual:
         typical = _typical(self.exact)
         sums = _FLOAT32_UNIT * max(self.terms, _SHORTEST_SUM) ** 0.5
         found: Array = np.sqrt(
-            self.gaps**2 / 12 + (sums * typical) ** 2 + (self.unit * typical) ** 2
+            self.gaps**2 / 12 + (sums * typical) ** 2 + (_ROUNDING * self.unit * typical) ** 2
         )
         return found
 

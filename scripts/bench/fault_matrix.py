@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
 import fault_matrix as matrix
+from fault_kinds import kind_of
 
 from ait_llm.core.comparison import Verdict
 
@@ -36,17 +37,21 @@ def main() -> int:
         start = time.process_time()
         clean = matrix.compare(golden, runs[""], deep=given.deep, jobs=1)
         print(f"{'no fault':50} {clean.verdict.name} blamed: {matrix.named(clean) or 'nobody'}")
-        found = 0
+        found = kinds = 0
         for case, report in matrix.reports(golden, runs, cases, deep=given.deep):
             named = matrix.named(report)
             right = named == case.op_id
             found += right
+            kind = report.origins[0].kind if report.origins else ""
+            kinds += right and kind == kind_of(case.fault, case.place)
             fails = report.counts[Verdict.FAIL]
             certain = "certain" if report.origins and report.origins[0].certain else ""
             note = "" if right else "  <- missed" if not named else "  <- WRONG"
-            print(f"{case!s:45} {case.op_id:12} {fails:4} fail  named {named:12} {certain}{note}")
+            text = f"{case!s:45} {case.op_id:12} {fails:4} fail  named {named:12} {kind}"
+            print(f"{text} {certain}{note}")
         seconds = time.process_time() - start
-    print(f"{found} of {len(cases)} faulty operators named; {seconds:.0f} s of processor time")
+    total = f"{found} of {len(cases)} faulty operators named, {kinds} with their kind"
+    print(f"{total}; {seconds:.0f} s of processor time")
     return int(bool(clean.origins) or found < 0.9 * len(cases))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fault_kinds import kind_of
 from fault_matrix import (
     LAYERS,
     PLACES,
@@ -95,6 +96,8 @@ def test_the_faulty_operator_is_named(llama: Dumps, case: Case) -> None:
     assert origin.certain
     assert report.verdict is Verdict.FAIL
     assert "from its own inputs recomputed" in origin.evidence
+    assert origin.kind == kind_of(case.fault, case.place)
+    assert origin.kind_evidence
     # hostatb's faults change one operator; what its result spoils later is a consequence.
     steps = {(each.op_id, each.step) for each in report.origins}
     assert {op_id for op_id, _ in steps} == {case.op_id}
@@ -105,7 +108,9 @@ def test_an_error_of_the_size_of_rounding_is_only_seen_by_recomputing_everything
     llama: Dumps, case: Case
 ) -> None:
     assert llama.report(case.request).origins == ()
-    assert named(llama.report(case.request, deep=True)) == case.op_id
+    (origin, *_) = llama.report(case.request, deep=True).origins
+    assert origin.op_id == case.op_id
+    assert origin.kind == "half-precision accumulation"
 
 
 def test_the_page_lists_what_is_found() -> None:
@@ -143,6 +148,7 @@ def test_an_operation_with_another_parameter_is_named(llama: Dumps) -> None:
     assert origin.op_id == f"2_{PLACES['input norm']}"
     assert origin.certain
     assert "weights and parameters, so these are not those of golden" in origin.evidence
+    assert origin.kind == ""  # it has no error of its own
 
 
 def test_other_tokens_are_told_as_such(llama: Dumps, tmp_path: Path) -> None:

@@ -154,6 +154,8 @@ def test_what_does_not_fit_is_counted_and_failures_are_kept() -> None:
     kept = [data["verdicts"][row[5]] for row in data["rows"]]
     assert kept.count("FAIL") == value.counts[Verdict.FAIL]
     assert data["origins"][0]["row"] is not None
+    assert data["origins"][0]["kind"] == "constant scale"
+    assert data["origins"][0]["kind_evidence"] == "every element is 1.31 times too large"
 
 
 def test_equal_texts_are_stored_once() -> None:

@@ -64,6 +64,13 @@ def test_a_failure_says_which_limit_was_missed_and_where(tmp_path: Path) -> None
     assert "kl_divergence: not a distribution" in failure.text
 
 
+def test_the_case_where_the_error_starts_says_what_kind_of_bug(tmp_path: Path) -> None:
+    value = decoder_report()
+    texts = [failure.text or "" for failure in parsed(value, tmp_path).iter("failure")]
+    told = [text for text in texts if "the error starts here; kind of bug: constant scale" in text]
+    assert len(told) == len({origin.index for origin in value.origins})
+
+
 def test_errors_and_what_is_missing_are_errors(tmp_path: Path) -> None:
     root = parsed(report(unreadable(), not_finite(), problems=problems(), partial=True), tmp_path)
     messages = [error.attrib["message"] for error in root.iter("error")]

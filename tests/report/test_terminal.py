@@ -44,6 +44,7 @@ def test_the_origin_is_told_with_its_evidence_counterpart_and_numbers() -> None:
         "SelfAttentionOperation_3_0_2 (id 3_0_2, token 0)\n"
         "                golden counterpart: root.model.layers.1.self_attn.attention\n"
         "                its inputs pass with 0.000225 and its output fails with 0.31\n"
+        "                kind of bug: constant scale (every element is 1.31 times too large)\n"
         "                outtensor0: relative Euclidean distance 0.31 exceeds 0.01\n"
         "                largest error at [3, 17]: golden 1.25, mine 2.49\n"
         "                relative error: 0.0002254 inherited from its inputs, 0.31 introduced"

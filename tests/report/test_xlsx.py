@@ -35,6 +35,7 @@ def test_the_sheets_tell_summary_comparisons_and_what_is_missing(tmp_path: Path)
     assert summary["verdict"] == "FAIL"
     assert summary["FAIL"] == value.counts[Verdict.FAIL]
     assert summary["error started at"].startswith("SelfAttentionOperation_3_0_2 3_0_2, token 0")
+    assert summary["kind of bug"] == "constant scale (every element is 1.31 times too large)"
     rows = table(book["comparisons"])
     assert len(rows) == len(value.comparisons)
     assert [row["op"] for row in rows] == [item.record.op for item in value.comparisons]

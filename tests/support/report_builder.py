@@ -193,6 +193,8 @@ def decoder_report(
                                 f"with {error:.3g}",
                                 inherited=before,
                                 introduced=error,
+                                kind="constant scale",
+                                kind_evidence="every element is 1.31 times too large",
                             )
                         )
                     items.append(pair)
