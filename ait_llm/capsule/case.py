@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ait_llm.errors import UsageError
+from ait_llm.errors import AitError, UsageError
 from ait_llm.opcheck.cases import REFUSALS, evaluate, first_line
 from ait_llm.opcheck.standards import Computation, Output
 
@@ -83,6 +83,19 @@ class Case:
         calls = [*self.calls]
         calls[self.rank] = call
         return replace(self, calls=calls, dumped=dumped)
+
+    def is_accepted(self) -> bool:
+        """Whether the acceleration library takes tensors of these shapes and types."""
+        from ait_llm.core import DType, TensorDesc
+        from ait_llm.opcheck.golden.support import desc_of
+
+        absent = TensorDesc(DType.UNDEFINED, ())
+        descs = [absent if each is None else desc_of(each) for each in self.call.inputs]
+        try:
+            self.golden.infer_shape(descs, self.call.params)
+        except (AitError, *REFUSALS):
+            return False
+        return True
 
     def evaluated(self) -> Output:
         """Golden beside the dumped output, for standards to judge.

@@ -317,6 +317,8 @@ def _try(
     if candidate is None:
         return None
     try:
+        if best.case.is_accepted() and not candidate.is_accepted():
+            return None  # it could not be run again on a device
         if not _belongs(candidate, best, cut, units):
             return None
         found = measured(candidate)

@@ -53,7 +53,7 @@ def run_alone(commands: Sequence[Sequence[str | Path]]) -> list[tuple[int | str,
     """Run scripts one after the other in one isolated interpreter; exit code and output of each."""
     words = json.dumps([[str(word) for word in command] for command in commands])
     ran = subprocess.run(
-        [sys.executable, "-I", "-c", LONE, words],
+        [sys.executable, "-I", "-u", "-c", LONE, words],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -134,7 +134,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
             raise
         print(error.code, file=sys.stderr)
         return 2
-    except Exception:  # of a kernel, a library or a changed file; 1 would be a verdict
+    except Exception:  # noqa: BLE001  # of a kernel or a library; 1 would be a verdict
         traceback.print_exc()
         return 2
 
