@@ -72,8 +72,9 @@ def diagnose(call: Call) -> Diagnosis:
         broken = _not_finite(got, right, _dtype(mine))
         if broken is not None:
             return replace(broken, output=output)
-        both = np.isfinite(got) & np.isfinite(right)
-        residual = _residual(call, np.where(both, got, 0), np.where(both, right, 0), mine)
+        # Zeros stand for what is not finite on both sides, so that it may have moved.
+        got, right = np.where(np.isfinite(got), got, 0), np.where(np.isfinite(right), right, 0)
+        residual = _residual(call, got, right, mine)
         found.append((residual.bits_of_nothing, output, residual))
     wrong = [each for each in found if not each[2].is_rounding]
     if not wrong:
@@ -184,7 +185,8 @@ def _not_finite(mine: Array, right: Array, dtype: DType) -> Diagnosis | None:
     with np.errstate(over="ignore"):
         broken = ~np.isfinite(mine) & np.isfinite(right)
     broken &= np.isfinite(round_to(np.where(np.isfinite(right), right, 0), dtype))
-    if not broken.any():
+    natural = int((~np.isfinite(right)).sum())  # of the right result, which may be elsewhere
+    if not broken.any() or natural >= int(broken.sum()):
         return None
     nan, inf = int(np.isnan(mine[broken]).sum()), int(np.isinf(mine[broken]).sum())
     at = np.unravel_index(int(np.flatnonzero(broken)[0]), broken.shape)

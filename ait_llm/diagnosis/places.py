@@ -70,9 +70,8 @@ def _isolated(residual: Residual, count: int) -> Hypothesis:
     if count > 1:
         text = f"{count} of {residual.size} elements are wrong, the first is [{place}]: it {what}"
     values = np.where(wrong, residual.mine, residual.right)
-    # An element whose digits are all wrong is worth some ten bits, less than its index takes.
-    cost = 0.25 * count
-    return Hypothesis(Kind.ELEMENTS, values, text, {"elements": float(count)}, cost)
+    # Its index takes more bits than the element has digits; few of them are told all the same.
+    return Hypothesis(Kind.ELEMENTS, values, text, {"elements": float(count)}, cost=0.0)
 
 
 def _constant(residual: Residual, count: int) -> Iterator[Hypothesis]:

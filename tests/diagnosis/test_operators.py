@@ -177,3 +177,21 @@ def test_output_that_holds_an_input_is_stale() -> None:
     found = _diagnosed(run, replace(run.device, outputs=(held.clone(),)))
     assert found.kind is Kind.STALE
     assert "the values of intensor0" in found.evidence
+
+
+def test_nan_that_the_inputs_make_may_be_in_swapped_rows() -> None:
+    golden, params = golden_ops.get("ActivationOperation"), {"activationType": 5}  # a logarithm
+    x = torch.randn(16, 32, generator=torch.Generator().manual_seed(3)).half()
+    out = golden.compute([x], params, DEVICE).outputs[0]
+    assert out.isnan().any()
+    swapped = torch.cat([out[1:2], out[:1], out[2:]])
+    assert diagnose(Call(golden, [x], params, {0: swapped})).kind is Kind.SWAPPED_ROWS
+
+
+def test_one_wrong_truth_value_is_an_isolated_element() -> None:
+    golden = golden_ops.get("ElewiseOperation")
+    case = next(one for one in cases if one.op == golden.name and one.variant == "less")
+    run = _run(case.op, case.variant, F16)
+    result = faults.get("one wrong element")(run)
+    assert result is not None
+    assert _diagnosed(run, result).kind is Kind.ELEMENTS
