@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,10 +153,12 @@ class Picture:
         report: the comparison.
         places: the earliest run with a failure; if nothing failed, the runs that may differ
             nevertheless, the earliest first.
+        earlier: runs of the same process before a failure; they may have left it in a cache.
     """
 
     report: Report
     places: tuple[Place, ...]
+    earlier: tuple[Place, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -169,7 +172,7 @@ class Picture:
 
     def examined(self, origin: Origin) -> Introduced | Unknown | None:
         """The recomputation of the operation that is blamed; None if its values are not there."""
-        for place in self.places:
+        for place in (*self.places, *self.earlier):
             op = place.find(origin)
             if op is not None and has_values(operation := place.mine.operations[op]):
                 if not place.values.is_leaf(op):
@@ -177,9 +180,47 @@ class Picture:
                 return introduced_error(operation, in_place=place.values.works_in_place(op))
         return None
 
+    def inherits(self, origin: Origin) -> bool:
+        """True if an input of the operation that is blamed does not agree with golden already."""
+        wanted = (origin.op, origin.op_id, origin.step, origin.device, origin.pid)
+        return any(
+            item.verdict is Verdict.FAIL
+            and (record := item.mine) is not None
+            and record.role == "in"
+            and (record.op, record.op_id, record.step, record.device, record.pid) == wanted
+            for item in self.report.comparisons
+        )
+
+    def wrong_before(self) -> Origin | None:
+        """The first operation of earlier runs that is wrong by its own inputs, among those of which
+        values were captured: what it wrote into a cache is read after the failure.
+        """
+        for place in self.earlier:
+            for op in place.values.leaves():
+                each = place.mine.operations[op]
+                if not each.tensors or not has_values(each):
+                    continue
+                found = introduced_error(each, in_place=place.values.works_in_place(op))
+                if isinstance(found, Introduced) and found.is_wrong:
+                    return Origin(
+                        each.name,
+                        str(each.op_id),
+                        each.type,
+                        each.step,
+                        each.device,
+                        each.pid,
+                        evidence=(
+                            f"from its own inputs recomputed, outtensor{found.output} is off by "
+                            f"{found.error:.2g} where rounding permits {found.permitted:.2g}; a "
+                            "later step reads what it wrote"
+                        ),
+                        introduced=found.error if math.isfinite(found.error) else None,
+                    )
+        return None
+
     def is_compared(self, origin: Origin) -> bool:
         """True if the outputs of the operation that is blamed were compared by their values."""
-        for place in self.places:
+        for place in (*self.places, *self.earlier):
             op = place.find(origin)
             if op is not None:
                 known = [each.tensor.has_data for each in place.partners_of([op], ("out",))]
@@ -207,6 +248,13 @@ def look(golden: Path, mine: Path, stop: threading.Event | None = None) -> Pictu
     places.sort(key=lambda place: place.mine.step)
     failing = [place for place in places if place.failed is not None]
     if failing:
-        return Picture(report, tuple(failing[:1]))
+        run = failing[0].mine
+        earlier = (
+            place
+            for place in places
+            if (place.mine.device, place.mine.pid) == (run.device, run.pid)
+            and place.mine.step < run.step
+        )
+        return Picture(report, (failing[0],), tuple(earlier))
     unsure = (place for place in places if not place.is_alike or place.first_unequal is not None)
     return Picture(report, tuple(unsure))

@@ -78,6 +78,19 @@ def next_capture(place: Place, left: int | None, depth: int) -> Capture | TooLar
     return TooLarge(smallest, names)
 
 
+def cache_writers(place: Place, left: int | None) -> Capture | None:
+    """What a run before the failure wrote into caches, with what was computed for it.
+
+    None if there are no caches, or those values were captured, or do not fit.
+    """
+    writers = surroundings(place, place.values.writers_of_state(), 1)
+    wanted = [op for op in writers if not _is_captured(place, op)]
+    if not wanted:
+        return None
+    capture = _values_of(place, wanted, "what was written into caches before")
+    return capture if _fits(capture, left) else None
+
+
 def _is_captured(place: Place, op: int) -> bool:
     """True if values of an operation are there, on both sides where a comparison must decide."""
     operation = place.mine.operations[op]

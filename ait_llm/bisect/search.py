@@ -11,7 +11,7 @@ from ait_llm.bisect.budget import Budget
 from ait_llm.bisect.captures import Captured, Kind, Program, Runner, Selection
 from ait_llm.bisect.merging import merge
 from ait_llm.bisect.picture import Looker, Picture, look
-from ait_llm.bisect.planning import TooLarge, next_capture
+from ait_llm.bisect.planning import TooLarge, cache_writers, next_capture
 from ait_llm.bisect.repeating import Unrepeated, first_difference
 from ait_llm.bisect.result import BisectResult, RunRecord, Status
 from ait_llm.bisect.sizes import full_bytes
@@ -170,6 +170,8 @@ class _Search:
             if origin is not None:
                 return self._result("found", origin)
             capture = self._next(picture, _DEPTHS[depth])
+            if capture is None and depth == 0:
+                capture = self._before(picture)
             while capture is None and picture.failed and depth + 1 < len(_DEPTHS):
                 depth += 1
                 capture = self._next(picture, _DEPTHS[depth])
@@ -194,9 +196,18 @@ class _Search:
                 return capture
         return None
 
+    def _before(self, picture: Picture) -> Capture | None:
+        for place in picture.earlier:
+            capture = cache_writers(place, self._left())
+            if capture is not None:
+                return capture
+        return None
+
     def _decided(self, picture: Picture) -> Origin | None:
         """The origin, if values prove it."""
         origin = picture.origin
+        if origin is not None and picture.inherits(origin):
+            return picture.wrong_before()
         if origin is None or not origin.certain:
             return None
         examined = picture.examined(origin)
@@ -215,7 +226,13 @@ class _Search:
                 )
             return self._result("equal")
         origin = picture.origin
-        proved = origin is not None and origin.certain and picture.examined(origin) is not None
+        proved = (
+            origin is not None
+            and origin.certain
+            and picture.examined(origin) is not None
+            and picture.is_compared(origin)
+            and not picture.inherits(origin)
+        )
         return self._result("found" if proved else "undecided", origin)
 
     def _capture(self, capture: Capture) -> None:
