@@ -231,3 +231,14 @@ def test_an_interrupted_comparison_ends_the_search(tmp_path: Path) -> None:
     runner = InProcess(mine=faulty)
     result = search(tmp_path, runner, looker=interrupted)
     assert (result.status, result.exit_code, len(runner.asked)) == ("interrupted", 130, 2)
+
+
+def test_other_inputs_are_no_wrong_operator(tmp_path: Path) -> None:
+    class Shifted(Decoder):
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return super().forward((input_ids * 3 + 1) % 16)
+
+    result = search(tmp_path, InProcess(mine=Shifted), Budget(bytes=1 << 20))
+    assert (result.status, result.exit_code) == ("undecided", 3)
+    assert result.origin is not None
+    assert "inputs differ already" in result.origin.evidence

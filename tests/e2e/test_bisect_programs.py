@@ -130,3 +130,14 @@ def test_atb_against_torch(tmp_path: Path) -> None:
     assert ran.operator == "ActivationOperation_3_2_1"
     assert "recomputed" in ran.result["origin"]["evidence"]
     ran.check_cost()
+
+
+@pytest.mark.native
+@needs_probe
+def test_a_wrong_value_in_a_cache_is_found_in_the_step_that_wrote_it(tmp_path: Path) -> None:
+    program = f"{LLAMA} --layers 1 --tokens 2"
+    options = ("--budget", "100%", "--runs", "1", "--type", "atb", "--golden-type", "atb")
+    ran = bisect(tmp_path, f"{program} --fault wrong_element:op=2_0_2_0", program, *options)
+    assert ran.done.returncode == 1, ran.done.stderr
+    assert ran.operator == "ReshapeAndCacheOperation_2_0_2_0"
+    assert "a later step reads what it wrote" in ran.result["origin"]["evidence"]
