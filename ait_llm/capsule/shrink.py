@@ -18,66 +18,19 @@ from typing import TYPE_CHECKING, Any
 from ait_llm.capsule.case import Case
 from ait_llm.capsule.cuts import Cut, cuts_of
 from ait_llm.capsule.idle import without_idle_values
-from ait_llm.capsule.tolerance import Tolerance, tolerance_of
+from ait_llm.capsule.measured import Measured, measured
 from ait_llm.errors import AitError
 from ait_llm.opcheck.cases import REFUSALS
-from ait_llm.opcheck.standards import Output
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ait_llm.capsule.carried.verdict import Found
 
 # Part of an element's bound by which the unrounded golden of a cut may differ: other sums of the
 # same terms differ by much less, other terms by much more.
 _SAME = 2.0**-6
-# The typical error may change by this factor: fewer elements scatter more.
-_LEVEL = 2.0
 _ROUNDS = 4
 _TRIES = 96  # for one way to cut
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """A case with what the script will say about it.
-
-    Attributes:
-        case: the case.
-        output: golden beside the dumped output.
-        tolerance: its limits.
-        found: the verdict.
-        kind: of the error, as :mod:`ait_llm.diagnosis` names it; empty where it does not know.
-    """
-
-    case: Case
-    output: Output
-    tolerance: Tolerance
-    found: Found
-    kind: str = ""
-
-    @property
-    def signature(self) -> tuple[str, float]:
-        """Which check fails, and the median error of the bad elements relative to golden."""
-        return self.found.check, self._level()
-
-    def _level(self) -> float:
-        bad = self.found.bad
-        golden, mine = self.output.golden.double(), self.output.mine.double()
-        if bad is not None:
-            golden, mine = golden[bad], mine[bad]
-        error = (mine - golden).abs() / golden.abs().clamp(min=2.0**-24)
-        error = error[error.isfinite()]
-        return float(error.median()) if error.numel() else math.inf
-
-    def shows_the_same(self, other: Measured) -> bool:
-        """True if the error is of the same kind and size."""
-        check, level = self.signature
-        other_check, other_level = other.signature
-        if not check or check != other_check or self.kind != other.kind:
-            return False
-        if check == "bits" or not (math.isfinite(level) and math.isfinite(other_level)):
-            return math.isfinite(level) == math.isfinite(other_level) or check == "bits"
-        return level <= _LEVEL * other_level and other_level <= _LEVEL * level
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,38 +109,6 @@ def shrink(case: Case) -> Shrunk:
         cuts,
         best.kind,
     )
-
-
-def measured(case: Case) -> Measured:
-    """A case with its verdict.
-
-    Raises:
-        AitError: golden cannot be computed.
-    """
-    from dataclasses import replace
-
-    output = case.evaluated()
-    tolerance = tolerance_of(output)
-    shaped = replace(case, dumped=output.mine)
-    found = tolerance.judge(output)
-    return Measured(shaped, output, tolerance, found, _kind(output) if found.check else "")
-
-
-def _kind(output: Output) -> str:
-    """What kind of error it is; empty where that is not known."""
-    from ait_llm.diagnosis import Call, Kind, diagnose
-
-    if output.is_input:
-        return ""
-    computation = output.computation
-    call = Call(
-        computation.golden, computation.inputs, computation.params, {output.index: output.mine}
-    )
-    try:
-        kind = diagnose(call).kind
-    except (AitError, *REFUSALS):
-        return ""
-    return "" if kind in (Kind.UNKNOWN, Kind.ROUNDING) else kind.value
 
 
 def _shapes(case: Case) -> list[tuple[int, ...]]:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ait_llm.capsule.case import Call, Case
 from ait_llm.capsule.cuts import cuts_of
-from ait_llm.capsule.shrink import measured, shrink
+from ait_llm.capsule.measured import measured
+from ait_llm.capsule.shrink import shrink
 from ait_llm.opcheck.golden import DEVICE, golden_ops
 
 LINEAR = {"transposeA": False, "transposeB": True, "hasBias": True}
