@@ -15,6 +15,7 @@ from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.settings import ApiOptions
 from ait_llm.compare.api.sides import ApiPair, pair_sides, problems_of
 from ait_llm.compare.api.tables import TableWriter, csv_table, xlsx_table
+from ait_llm.compare.work import without_full_collections
 from ait_llm.dumps.api_order import read_stacks
 from ait_llm.errors import FormatError
 from ait_llm.report.files import make_folder, replacing
@@ -51,8 +52,9 @@ def compare_api_dumps(
     make_folder(output)
     found = pair_sides(mine, golden)
     outcome = Outcome(problems=list(found.problems))
-    for pair in found.pairs:
-        outcome.pairs.append(compare_pair(pair, output, stamp, options, formats, on_row))
+    with without_full_collections():
+        for pair in found.pairs:
+            outcome.pairs.append(compare_pair(pair, output, stamp, options, formats, on_row))
     return outcome
 
 
