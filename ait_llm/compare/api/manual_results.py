@@ -8,6 +8,7 @@ from ait_llm.compare.api.columns import RELATIVES, Mode
 from ait_llm.compare.api.item import NOT_AVAILABLE
 from ait_llm.compare.api.real_data import SHAPE_UNMATCHED, UNMATCHED
 from ait_llm.compare.api.row import Row, number
+from ait_llm.compare.api.statistics_rules import NO_DIFFERENCES
 
 WARNING = "Warning"
 REACHED, NOT_REACHED, UNCLEAR, UNMATCHED_SHAPE = "Yes", "No", "None", "Unmatched"
@@ -71,6 +72,8 @@ def accuracy(row: Row) -> str:
 def _statistics(row: Row) -> None:
     if not row.matched:
         row.result = NOT_AVAILABLE
+        return
+    if row.cells is NO_DIFFERENCES:
         return
     errors = [row.relative(name) for name in RELATIVES]
     unlike = "Nan" in row.cells or "Diff" in row.cells

@@ -56,7 +56,10 @@ class Row:
     @property
     def consistent(self) -> bool:
         """True if both sides say the same of ``requires_grad``."""
-        return _grad(self.mine) == _grad(self.golden)
+        mine, golden = self.mine, self.golden
+        if mine is not None and golden is not None and mine.requires_grad is golden.requires_grad:
+            return True
+        return _grad(mine) == _grad(golden)
 
     def metric(self, name: str) -> Cell:
         """One of the real-data metrics."""
@@ -116,7 +119,7 @@ def make_row(pair: Pair, mode: Mode, measured: RealData | None) -> Row:
         assert measured is not None
         return Row(mine, golden, measured.cells, measured.messages, measured.custom)
     if mode == "statistics":
-        return Row(mine, golden, tuple(difference_cells(mine, golden)))
+        return Row(mine, golden, difference_cells(mine, golden))
     return Row(mine, golden)
 
 

@@ -18,15 +18,22 @@ def shown(value: Any) -> Cell:
     return NAN if isinstance(value, float) and math.isnan(value) else value
 
 
+# Differences of statistics that are the same, which most are.
+NO_DIFFERENCES: tuple[Cell, ...] = (0,) * 8
+
+
 def statistics_cells(mine: Item | None, golden: Item | None) -> list[Cell]:
     """The eight recorded statistics, mine first; ``N/A`` for a missing side."""
+    if mine is not None and golden is not None and _are_same(mine, golden):
+        found = [*map(shown, mine.statistics)]
+        return found + found
     cells: list[Cell] = []
     for side in (mine, golden):
         cells += (NOT_AVAILABLE,) * 4 if side is None else map(shown, side.statistics)
     return cells
 
 
-def difference_cells(mine: Item | None, golden: Item | None) -> list[Cell]:
+def difference_cells(mine: Item | None, golden: Item | None) -> tuple[Cell, ...]:
     """Four differences, then four relative errors in per cent.
 
     Of max, min, mean and norm in this order: mine - golden, and ``abs((mine - golden) / golden)``
@@ -34,9 +41,16 @@ def difference_cells(mine: Item | None, golden: Item | None) -> list[Cell]:
     ``Diff`` where values that are no numbers differ.
     """
     if mine is None or golden is None:
-        return [NOT_AVAILABLE] * 8
+        return (NOT_AVAILABLE,) * 8
+    if _are_same(mine, golden):
+        return NO_DIFFERENCES
     pairs = [_difference(m, g) for m, g in zip(mine.statistics, golden.statistics, strict=True)]
-    return [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
+    return (*(pair[0] for pair in pairs), *(pair[1] for pair in pairs))
+
+
+def _are_same(mine: Item, golden: Item) -> bool:
+    """True for equal statistics of one type: 1 and True are equal, and shown differently."""
+    return mine.statistics == golden.statistics and mine.dtype == golden.dtype
 
 
 def _difference(mine: Any, golden: Any) -> tuple[Cell, Cell]:
