@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -59,13 +60,16 @@ def remove_earlier(dump_path: Path, name: str) -> None:
     for step in dump_path.iterdir():
         if not _STEP.fullmatch(step.name) or step.is_symlink() or not step.is_dir():
             continue
+        removed = False
         for folder in step.iterdir():
             process = _PROCESS.fullmatch(folder.name)
             ended = process is not None and not _is_running(int(process[1]))
             if (folder.name == name or ended) and _is_ours(folder):
                 shutil.rmtree(folder)
-        if not any(step.iterdir()):
-            step.rmdir()
+                removed = True
+        if removed:
+            with contextlib.suppress(OSError):  # another rank has put its folder there
+                step.rmdir()
     _remove_ledgers(dump_path / LEDGERS, name)
 
 

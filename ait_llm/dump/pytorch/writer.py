@@ -29,6 +29,7 @@ DEFAULT_QUEUE_BYTES = 256 << 20
 _LOOK_SECONDS = 0.01
 _IDLE_LOOKS = 20
 _FLUSH_JOBS = 64
+_ATTEMPTS = 16  # to make a folder while others remove its parents
 
 
 @dataclass(slots=True)
@@ -239,7 +240,20 @@ class BackgroundWriter:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents with mode 0750."""
+    """Create a folder and its parents with mode 0750.
+
+    Another process may remove an empty parent at that moment, such as what an earlier run left.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            _make_parents(folder)
+        except FileNotFoundError:
+            continue
+        return
+    _make_parents(folder)
+
+
+def _make_parents(folder: Path) -> None:
     missing = []
     while not folder.is_dir():
         missing.append(folder)
