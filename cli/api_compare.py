@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -229,9 +230,13 @@ def _first_difference(
 
 
 def split_formats(formats: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Formats of the manual's tables, both where the user chose none, and all other formats."""
+    """Formats of the manual's tables, and all other formats.
+
+    Where the user chose none, all tables that can be written: xlsx needs a package of its own.
+    """
     if not formats:
-        return tuple(FORMATS), ()
+        writable = (name for name in FORMATS if name != "xlsx" or find_spec("openpyxl"))
+        return tuple(writable), ()
     tables = tuple(name for name in formats if name in FORMATS)
     return tables, tuple(name for name in formats if name not in FORMATS)
 

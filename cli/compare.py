@@ -103,7 +103,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     callback=_unique,
     metavar="NAME ...",
     help=f"Reports to write, one or more of {', '.join(FORMATS)}. 'html' is one page to look at "
-    "offline; 'onnx' is my topology with the results, for Netron.  [default: csv; csv and xlsx at "
+    "offline; 'onnx' is my topology with the results, for Netron.  [default: csv; xlsx too at "
     "API level]",
 )
 @click.option(

@@ -68,6 +68,8 @@ def show(
 
 def _write_onnx(path: Path, folder: Path) -> int:
     """Convert the graphs at a path; one that fails does not stop the others."""
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or directory")
     files = list(find_graph_files(path)) if path.is_dir() else [path]
     if not files:
         raise UsageError(

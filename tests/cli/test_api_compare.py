@@ -213,3 +213,13 @@ def test_a_metric_may_not_be_called_as_a_column(tmp_path: Path) -> None:
     result = run("compare", *both, "-alg", f"{path}:Cosine")
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
     assert "there is a column 'Cosine' already" in result.output
+
+
+def test_the_default_tables_are_those_that_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ait_llm.cli.api_compare.find_spec", lambda _name: None)
+    golden, mine = dumps(tmp_path)
+    result = run("compare", "-gp", golden, "-mp", mine, "-o", tmp_path / "out", "--compare-only")
+    assert result.exit_code == 0, result.output
+    assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".csv"]
