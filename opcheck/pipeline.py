@@ -162,7 +162,7 @@ class _Work:
 
     def _collect(self, running: dict[Future[list[Checked]], int], journal: Journal | None) -> None:
         done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
-        for future in done:
+        for future in sorted(done, key=running.__getitem__):  # one thread: in the dump's order
             self._finish(running.pop(future), future.result(), journal)
 
     def _finish(self, index: int, items: list[Checked], journal: Journal | None) -> None:

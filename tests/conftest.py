@@ -3,6 +3,8 @@
 import os
 import signal
 
+from hypothesis import settings
+
 # Many tests fork or start programs. OpenMP's threads do not survive a fork, and on a small machine
 # more threads than tests need only get in each other's way. Programs that tests start inherit this.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -16,3 +18,7 @@ for _number, _handler in (
 ):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
+
+# A change is judged on the same examples each time; HYPOTHESIS_PROFILE=default searches for others.
+settings.register_profile("same", derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

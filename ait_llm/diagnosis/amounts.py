@@ -50,7 +50,9 @@ def _offset(residual: Residual) -> Iterator[Hypothesis]:
     offset = float(np.median(residual.mine - residual.right))
     near = np.abs(residual.mine - residual.right - offset) <= 4 * residual.gaps
     if near.any():
-        offset = float((residual.mine - residual.right)[near].mean())
+        # Large elements are rounded coarsely; the mean of least variance counts them less.
+        gaps = np.maximum(residual.gaps, spacing(residual.mine, residual.dtype))[near]
+        offset = float(np.average((residual.mine - residual.right)[near], weights=gaps**-2.0))
     if offset and _follows(residual, residual.right + offset):
         text = f"{offset:+.5g} is added to every element"
         yield Hypothesis(Kind.OFFSET, residual.right + offset, text, {"offset": offset})

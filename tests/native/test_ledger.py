@@ -176,7 +176,8 @@ def test_a_writer_that_is_killed_leaves_the_ledger_unsealed(host1: Host) -> None
     run = host1.finish(process, tensor(PATH.replace("0_Lin", "1_Lin")) + "\nbefore\n")
     assert run.returncode == 0
     assert run.stderr.count("has ended") == 1
-    assert run.ledger()[-1]["kind"] != "seal"
+    # It may have been killed before it wrote a line.
+    assert all(line["kind"] != "seal" for line in run.ledger())
 
 
 def _is_writer_of(process: Path, pid: int) -> bool:
