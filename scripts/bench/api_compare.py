@@ -19,6 +19,7 @@ from pathlib import Path
 
 from compare import Sample, best, run
 from compare_data import mixed, write_for_peer, write_torch
+from figures import figure
 
 SPEED_TARGETS = {"tensors": 20.0, "statistics": 10.0, "md5": 10.0}
 PEAK_TARGET = 0.25
@@ -92,6 +93,12 @@ def theirs(python: Path, dumps: tuple[Path, Path], folder: Path) -> Sample:
     return run([*words, "-o", folder / "theirs"])
 
 
+def _size(case: str, options: argparse.Namespace) -> str:
+    if case == "tensors":
+        return f"{options.gigabytes:g} GB of tensors per side"
+    return f"{case} of {options.calls} calls"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--peer-python", type=Path, help="of an environment with mindstudio-probe")
@@ -118,6 +125,9 @@ def main() -> None:
                 their = theirs(options.peer_python, dumps, folder)
                 speed, peak = their.seconds / our.seconds, our.peak_mb / their.peak_mb
                 row += f" {their.seconds:.1f} | {their.cpu_seconds:.1f} | {their.peak_mb:.0f} |"
+                what = f"API tables, {_size(case, options)}"
+                figure(what, speed, "times msprobe's speed", at_least=SPEED_TARGETS[case])
+                figure(f"{what}, memory", peak, "of msprobe's", at_most=PEAK_TARGET)
                 row += f" {speed:.1f} ({SPEED_TARGETS[case]:.0f}) | {peak:.2f} ({PEAK_TARGET}) |"
             print(row, flush=True)
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 from compare_data import Tensor, arrays, mixed, small, write_atb, write_for_peer, write_torch
+from figures import figure
 
 from ait_llm.metrics import measure_pair
 
@@ -165,6 +166,11 @@ def large_tensors(folder: Path, options: argparse.Namespace) -> None:
     print(f"  GB/s: {judged(speed / 1e9, SPEED_TARGET, at_least=True)}")
     print(f"  peak MB: {judged(whole.peak_mb, PEAK_TARGET, at_least=False)}")
     print(f"  kernel to reading: {judged(kernel_speed / read_speed, READ_TARGET, at_least=True)}")
+    pairs = f"compare, {size / 2e9:.1f} GB per side in the page cache"
+    figure(pairs, speed / 1e9, "GB/s of both sides", at_least=SPEED_TARGET)
+    figure(f"{pairs}, memory", whole.peak_mb, "MB", at_most=PEAK_TARGET)
+    what = "metric kernel on one core beside reading the files"
+    figure(what, kernel_speed / read_speed, "times the speed of reading", at_least=READ_TARGET)
     print(f"  whole command to reading: {speed / read_speed:.3g}")
     print(
         f"  whole command to kernel on {options.jobs} cores: "
@@ -180,6 +186,9 @@ def large_tensors(folder: Path, options: argparse.Namespace) -> None:
         line("(b) msprobe compare", other, other_size, note)
         ratio = speed / (other_size / other.seconds)
         print(f"  speed to the peer: {judged(ratio, PEER_TARGET, at_least=True)}")
+        figure(
+            f"{pairs}, beside msprobe", ratio, "times its speed", at_least=PEER_TARGET, note=note
+        )
         cpu_ratio = (other.cpu_seconds / other_size) / (whole.cpu_seconds / size)
         print(f"  CPU seconds per byte of the peer to ours: {cpu_ratio:.3g}")
 
@@ -195,6 +204,9 @@ def small_tensors(folder: Path, options: argparse.Namespace) -> None:
     scaled = sample.seconds * 100_000 / options.small
     print(f"  seconds per 100 000: {judged(scaled, SMALL_TARGET, at_least=False)}")
     print(f"  peak MB: {judged(sample.peak_mb, PEAK_TARGET, at_least=False)}")
+    what = f"compare, {options.small} small {options.layout} tensors"
+    figure(what, scaled, "s for 100 000", at_most=SMALL_TARGET)
+    figure(f"{what}, memory", sample.peak_mb, "MB", at_most=PEAK_TARGET)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"
 
 import fault_matrix as matrix
 from fault_kinds import kind_of
+from figures import figure
 
 from ait_llm.core.comparison import Verdict
 
@@ -52,6 +53,10 @@ def main() -> int:
         seconds = time.process_time() - start
     total = f"{found} of {len(cases)} faulty operators named, {kinds} with their kind"
     print(f"{total}; {seconds:.0f} s of processor time")
+    what = f"faulty operator named, {len(cases)} faults" + (", all recomputed" * given.deep)
+    figure(what, found / len(cases), "of the faults", at_least=0.9)
+    figure("operators blamed in a run without fault", len(clean.origins), "operators", at_most=0)
+    figure("kind of error named as well", kinds / len(cases), "of the faults")
     return int(bool(clean.origins) or found < 0.9 * len(cases))
 
 

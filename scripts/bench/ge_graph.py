@@ -19,9 +19,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from figures import figure
+
 from ait_llm.topology import read_ge_graph, stream_ge_ops
 
 RECORDED = Path(__file__).parents[2] / "tests" / "data" / "torchair"
+PEAK_TARGET = 64  # MiB, whatever the size of the file
 NAMES = re.compile(r'(\b(?:input|name): "|\\?"(?=\w+-aten))(?=[A-Za-z])')
 
 
@@ -74,6 +77,12 @@ def measure(path: Path, way: str) -> None:
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     speed = path.stat().st_size / seconds / 1e6
     print(f"{title:<24} {count:>12} {seconds:>9.2f} {speed:>9.0f} {memory:>9.1f}", flush=True)
+    if way == "stream":
+        size = path.stat().st_size / 1e6
+        what = f"GE graph of {size:.0f} MB ({path.suffix[1:]}), operator by operator"
+        figure(
+            what, memory, "MiB beyond the imports", at_most=PEAK_TARGET, note=f"{speed:.0f} MB/s"
+        )
 
 
 def main() -> None:

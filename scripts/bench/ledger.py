@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
 import fault_matrix as matrix
+from figures import figure
 
 from ait_llm.compare import compare
 from ait_llm.core.error_ledger import ranked
@@ -47,6 +48,15 @@ def main() -> int:
             if found[:1] != [case.op_id]:
                 print(f"{case!s:45} {case.op_id:12} ranked: {', '.join(found[:4]) or 'nobody'}")
     print(f"of {len(cases)} faulty operators {first} come first, {third} among the first three")
+    what = f"error ledger, {len(cases)} faults: the faulty operator"
+    figure(f"{what} comes first", first / len(cases), "of the faults", at_least=0.95)
+    figure(f"{what} is among three", third / len(cases), "of the faults", at_least=0.99)
+    figure(
+        "error ledger: operators beyond their contract without fault",
+        len(blamed),
+        "operators",
+        at_most=0,
+    )
     return int(bool(blamed) or first < 0.95 * len(cases))
 
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from figures import figure
 from opcheck_attention import BATCH, HEADS, TOKENS, attention_times
 from opcheck_model import layer_weights, wide_llama, with_layers
 
@@ -130,6 +131,9 @@ def attention() -> bool:
     for row in attention_times():
         met = row.golden < ATTENTION_SECONDS
         missed |= not met
+        what = f"golden attention, {BATCH} x {TOKENS} tokens, {HEADS} heads, {row.name}"
+        note = f"{row.golden / row.peer:.2f} times scaled_dot_product_attention"
+        figure(what, row.golden, "s", at_most=ATTENTION_SECONDS, note=note)
         print(
             f"  {row.name:18}{Cost(row.golden, row.processor)}, {row.golden / row.peer:.2f} times "
             f"scaled_dot_product_attention, below {ATTENTION_SECONDS:g} s "
@@ -180,6 +184,11 @@ def main() -> int:
                 f"limit ({'met' if met else 'MISSED'})"
             )
             print("  " + done.stdout.splitlines()[0])
+            what = (
+                f"opcheck {standard}, {given.layers} layers of {given.hidden}, {size / 1e9:.1f} GB"
+            )
+            unit = "of 3 times reading plus 3 float32 forwards"
+            figure(what, own.clock / limit.clock, unit, at_most=1, note=f"exit {done.returncode}")
     missed |= attention()
     return int(missed)
 

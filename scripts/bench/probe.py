@@ -27,6 +27,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from figures import figure
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = REPOSITORY / "build" / "native-tests"
 PACKAGE = "mindstudio-probe"
@@ -224,10 +226,14 @@ def measure_writing(bench: Bench, repetitions: int) -> None:
         ratio = speed["ours"] / speed["plain"]
         met = verdict(ratio >= PLAIN_TARGET)
         print(f"{'':>8} ours/plain {ratio:.2f}, target {PLAIN_TARGET}: {met}")
+        what = f"probe, tensors of {size >> 10} KiB"
+        unit = "times the speed of plain writes"
+        figure(what, ratio, unit, at_least=PLAIN_TARGET, note=f"{speed['ours']:.0f} MB/s")
         if "peer" in speed and speed["peer"] > 0:
             ratio = speed["ours"] / speed["peer"]
             met = verdict(ratio >= PEER_TARGET)
             print(f"{'':>8} ours/peer  {ratio:.2f}, target {PEER_TARGET}: {met}")
+            figure(what, ratio, "times msprobe's probe", at_least=PEER_TARGET)
 
 
 def measure_gates(bench: Bench) -> None:
@@ -237,6 +243,7 @@ def measure_gates(bench: Bench) -> None:
         f"one gate: {bare:.1f} ns without a probe, {off:.1f} ns with ours and nothing captured, "
         f"target {GATE_TARGET_NS:.0f}: {verdict(off <= GATE_TARGET_NS)}"
     )
+    figure("probe, one gate with nothing captured", off, "ns", at_most=GATE_TARGET_NS)
     if bench.peer is not None:
         peer = bench.gate_nanoseconds({"LD_PRELOAD": str(bench.peer)})
         print(f"          {peer:.1f} ns with the peer and nothing captured")

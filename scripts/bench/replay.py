@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from figures import figure
 from safetensors.torch import load_file
 
 from ait_llm.hostatb.models.config import LlamaConfig
@@ -105,6 +106,7 @@ def main() -> int:
     print(f"float32 forward  {forward[0]:6.2f} s CPU  {forward[1]:6.2f} s")
     print(f"replay           {replayed[0]:6.2f} s CPU  {replayed[1]:6.2f} s")
     print(f"ratio            {ratio:6.2f}  (target at most {TARGET:g})")
+    figure(f"replay, {size}, CPU time of one thread", ratio, "float32 forwards", at_most=TARGET)
     return int(ratio > TARGET)
 
 

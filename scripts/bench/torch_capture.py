@@ -30,6 +30,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from figures import figure
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("torch_capture_step.py")
 PEER = "mindstudio-probe==26.2.*"
@@ -198,6 +200,18 @@ def print_table(rows: list[Row]) -> None:
         )
 
 
+def say(row: Row) -> None:
+    """The figures of one row."""
+    what = f"capture of {row.kind}, {row.level}, {row.dtype}"
+    limit = None
+    if (row.kind, row.level) == ("statistics", "modules"):
+        limit = MODULE_STATISTICS_TARGET
+    figure(what, row.ours.ratio, "times a step without capture", at_most=limit)
+    if row.share is not None:
+        unit = f"of the time that msprobe's {row.peer_level} adds"
+        figure(what, row.share, unit, at_most=ADDED_TARGET)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--peer-python", type=Path, help="interpreter that has msprobe and torch")
@@ -263,6 +277,8 @@ def main() -> None:
     ]
     print("; ".join(f"{key} {value}" for key, value in facts.items()))
     print_table(rows)
+    for row in rows:
+        say(row)
     if arguments.json is not None:
         everything = {
             "machine": facts,
