@@ -7,12 +7,23 @@ anything else is a bug of ours and keeps its traceback.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
 class AitError(Exception):
     """Base of all expected errors. ``exit_code`` is what the command ends with."""
 
     exit_code = 2
+
+    def __reduce__(self) -> tuple[Any, tuple[type[AitError], tuple[Any, ...], dict[str, Any]]]:
+        """Let it travel between processes, whatever arguments its class takes."""
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(kind: type[AitError], args: tuple[Any, ...], fields: dict[str, Any]) -> AitError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class UsageError(AitError):

@@ -1,0 +1,64 @@
+"""What an engine promises to those who have much to compute."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Stands for the result of a unit that could not be computed anywhere.
+
+    Attributes:
+        reason: why, as a clause: which node was lost, and that no other one sees the data.
+    """
+
+    reason: str
+
+
+class Engine(Protocol):
+    """Computes independent units of work, several at a time.
+
+    Attributes:
+        slots: how many units are computed at the same time.
+        remote: True if units are computed by other processes. Then function and units must be
+            picklable: paths, numbers and options, never tensors.
+    """
+
+    @property
+    def slots(self) -> int: ...
+    @property
+    def remote(self) -> bool: ...
+
+    def run(
+        self,
+        function: Callable[[Unit], Result],
+        units: Sequence[Unit],
+        *,
+        roots: Sequence[str] = (),
+        stop: threading.Event | None = None,
+    ) -> Generator[tuple[int, Result | Lost], None, None]:
+        """Compute all units.
+
+        Args:
+            function: computes one; importable by other processes where the engine is remote.
+            units: the work. They are started in this order; a list is emptied while it is worked
+                off, so that their memory is given back.
+            roots: paths and URLs that a unit must be able to read where it is computed.
+            stop: when set, no further unit is started and the generator ends soon.
+
+        Yields:
+            The place of each unit and what the function returned for it, in any order. Units that
+            were not reached before a stop are missing.
+
+        Raises:
+            UsageError: nobody can read all roots.
+            Exception: what the function raises, unchanged.
+        """
+        ...

@@ -1,0 +1,122 @@
+"""A Ray cluster to work on: a running one, or worker processes of our own for a while.
+
+Ray is kept quiet: it says nothing on stderr, sends no usage statistics and starts no dashboard.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ait_llm.errors import AitError, UsageError
+
+# Results are small; what does not fit is written to disk.
+_STORE_BYTES = 128 << 20
+# Paths of sockets are limited to 107 bytes, and TMPDIR may be long.
+_FOLDER = Path("/tmp")
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning about GPUs that nobody asked for
+}
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def open_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
+    """Be connected to a cluster.
+
+    Within a program that is connected already, and in a worker, that cluster is used and left as
+    it is.
+
+    Args:
+        address: ``auto`` or ``HOST:PORT``; None to start worker processes here, which end with
+            the context.
+        jobs: worker processes to start; None for one for each processor.
+
+    Raises:
+        UsageError: there is no cluster at the address, or none can be started.
+    """
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    if address is not None and "://" in address:
+        raise UsageError(
+            f"--address {address}: give auto or HOST:PORT, on a machine that is a node of the "
+            "cluster (ray start --address=HOST:PORT makes it one)"
+        )
+    folder = None
+    settings: dict[str, Any] = {"address": address}
+    if address is None:
+        folder = Path(tempfile.mkdtemp(prefix="ait-ray-", dir=_FOLDER))
+        settings = {
+            "address": "local",
+            "num_cpus": jobs or len(os.sched_getaffinity(0)),
+            "num_gpus": 0,
+            "include_dashboard": False,
+            "object_store_memory": _STORE_BYTES,
+            "_temp_dir": str(folder),
+        }
+    try:
+        with _kept_signals(), _quiet():
+            _connect(settings)
+        yield
+    finally:
+        with _kept_signals():
+            ray.shutdown()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _connect(settings: dict[str, Any]) -> None:
+    import ray
+
+    given = settings["address"]
+    try:
+        ray.init(**settings, log_to_driver=False, logging_level=logging.CRITICAL)
+    except AitError:
+        raise
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        if given == "local":
+            raise UsageError(f"Ray cannot be started here: {reason}") from None
+        raise UsageError(
+            f"--address {given}: {reason}. Is there a cluster, and is this machine one of its "
+            "nodes? ray status tells"
+        ) from None
+
+
+@contextmanager
+def _kept_signals() -> Iterator[None]:
+    """Ray installs handlers that exit; ours stay."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The environment of all processes that Ray starts meanwhile; what the user set counts."""
+    added = {name: value for name, value in _QUIET.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)

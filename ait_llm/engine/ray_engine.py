@@ -1,0 +1,266 @@
+"""Units as tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ait_llm import __version__
+from ait_llm.engine.model import Lost, Result, Unit
+from ait_llm.engine.placement import Node, able, is_url, least_busy
+from ait_llm.engine.ray_tasks import Failure, compute, probe_function
+from ait_llm.errors import UsageError
+
+_POLL_SECONDS = 0.2  # how long a stop waits at most
+_ATTEMPTS = 4  # of each unit, on any node
+_AHEAD = 1  # units that wait at a node for each that it computes
+_PROBE_SECONDS = 60.0
+
+
+class RemoteTraceback(Exception):
+    """Carries the traceback of a worker as the cause of its exception."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+@dataclass(slots=True)
+class _Attempt:
+    index: int
+    unit: Any
+    node: Node | None = None
+    made: int = 0
+    trouble: str = ""
+
+
+class RayEngine:
+    """Sends each unit to a node that sees the data; the cluster is connected already.
+
+    A unit whose worker process dies is computed again, on another node where its own is gone.
+
+    Args:
+        limit: units at the same time; None for as many as the cluster has processors.
+    """
+
+    remote = True
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._nodes = _alive()
+        self._probed: dict[str, frozenset[str]] = {}
+
+    @property
+    def slots(self) -> int:
+        """Units at the same time."""
+        total = max(1, sum(node.slots for node in self._nodes))
+        return total if self._limit is None else min(self._limit, total)
+
+    def run(
+        self,
+        function: Callable[[Unit], Result],
+        units: Sequence[Unit],
+        *,
+        roots: Sequence[str] = (),
+        stop: threading.Event | None = None,
+    ) -> Generator[tuple[int, Result | Lost], None, None]:
+        """See :class:`~ait_llm.engine.model.Engine`; after a stop what is under way is cancelled.
+
+        Raises:
+            UsageError: no node sees all roots, or the nodes have another version of this package.
+        """
+        nodes = self.nodes_for(roots)
+        yield from _Run(function, units, roots, nodes, self._limit, stop).results()
+
+    def nodes_for(self, roots: Sequence[str]) -> list[Node]:
+        """The nodes that can read all roots.
+
+        Raises:
+            FormatError: no node sees a root.
+            UsageError: no node sees all of them, or has this version of the package.
+        """
+        unknown = [root for root in roots if not is_url(root) and root not in self._probed]
+        if unknown or not roots:
+            self._probe(unknown)
+        paths = [root for root in roots if not is_url(root)]
+        seen = (
+            replace(node, seen=frozenset(p for p in paths if node.id in self._probed[p]))
+            for node in self._nodes
+        )
+        return able(list(seen), paths)
+
+    def _probe(self, roots: Sequence[str]) -> None:
+        """Ask every node what it sees."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        probe = ray.remote(probe_function())
+        asked = {
+            probe.options(
+                num_cpus=0,
+                max_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+            ).remote(roots): node
+            for node in self._nodes
+        }
+        answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=_PROBE_SECONDS)
+        for reference in late:
+            ray.cancel(reference, force=True)
+        seen: dict[str, set[str]] = {root: set() for root in roots}
+        present = []
+        for reference in answered:
+            node = asked[reference]
+            try:
+                answer = ray.get(reference)
+            except ray.exceptions.RayError:
+                continue  # it went away meanwhile
+            if node.slots and answer["version"] != __version__:
+                has = f"ait-llm {answer['version']}" if answer["version"] else "no ait-llm"
+                raise UsageError(
+                    f"node {node.name} of the Ray cluster has {has}, this is {__version__}; "
+                    "install the same version on all nodes"
+                )
+            present.append(node)
+            for root in answer["seen"]:
+                seen[root].add(node.id)
+        self._nodes = present
+        self._probed |= {root: frozenset(ids) for root, ids in seen.items()}
+
+
+class _Run:
+    """One call of :meth:`RayEngine.run`."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        units: Sequence[Any],
+        roots: Sequence[str],
+        nodes: list[Node],
+        limit: int | None,
+        stop: threading.Event | None,
+    ) -> None:
+        import ray
+
+        self._waiting = deque(_Attempt(index, unit) for index, unit in enumerate(units))
+        if isinstance(units, list):
+            units.clear()
+        self._roots = roots
+        self._nodes = nodes
+        self._limit = limit
+        self._stop = stop if stop is not None else threading.Event()
+        self._running: dict[Any, _Attempt] = {}
+        self._busy: dict[str, int] = {}
+        self._token = uuid.uuid4().hex
+        self._function = ray.put(function)
+        self._task = ray.remote(compute)
+
+    def results(self) -> Generator[tuple[int, Any], None, None]:
+        """Results and losses as they come."""
+        import ray
+
+        try:
+            while (self._waiting or self._running) and not self._stop.is_set():
+                yield from self._hand_out()
+                if not self._running:
+                    continue
+                done, _ = ray.wait(list(self._running), timeout=_POLL_SECONDS)
+                for reference in done:
+                    attempt = self._running.pop(reference)
+                    assert attempt.node is not None
+                    self._busy[attempt.node.id] -= 1
+                    yield from self._collected(reference, attempt)
+                    del reference
+        finally:
+            for reference in self._running:
+                ray.cancel(reference, force=True)
+
+    def _hand_out(self) -> Generator[tuple[int, Lost], None, None]:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        if not self._nodes:
+            while self._waiting:
+                attempt = self._waiting.popleft()
+                yield attempt.index, Lost(self._nowhere(attempt))
+            return
+        ahead = _AHEAD if self._limit is None else 0
+        while self._waiting and (self._limit is None or len(self._running) < self._limit):
+            node = least_busy(self._nodes, self._busy, ahead)
+            if node is None:
+                return
+            attempt = self._waiting.popleft()
+            attempt.node = node
+            attempt.made += 1
+            reference = self._task.options(
+                num_cpus=1,
+                max_retries=0,  # where it is tried again is decided here
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+            ).remote(self._token, [self._function], attempt.unit)
+            self._running[reference] = attempt
+            self._busy[node.id] = self._busy.get(node.id, 0) + 1
+
+    def _collected(
+        self, reference: Any, attempt: _Attempt
+    ) -> Generator[tuple[int, Any], None, None]:
+        import ray
+
+        try:
+            result = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:  # not even the unit's own code ran
+            raise UsageError(
+                f"a worker of the Ray cluster cannot run this version: {_first_line(error.cause)}"
+            ) from error
+        except ray.exceptions.RayError as error:
+            yield from self._failed(attempt, error)
+            return
+        if isinstance(result, Failure):
+            raise result.error from RemoteTraceback(result.trace)
+        yield attempt.index, result
+
+    def _failed(
+        self, attempt: _Attempt, error: Exception
+    ) -> Generator[tuple[int, Lost], None, None]:
+        """The worker or its node died."""
+        import ray
+
+        assert attempt.node is not None
+        alive = {node.id for node in _alive()}
+        self._nodes = [node for node in self._nodes if node.id in alive]
+        if isinstance(error, ray.exceptions.OutOfMemoryError):
+            what = f"was killed at {attempt.node.name} because memory ran out"
+        else:
+            what = f"died at {attempt.node.name}"
+        if attempt.node.id not in alive:
+            attempt.trouble = f"node {attempt.node.name} was lost"
+        else:
+            attempt.trouble = f"its worker process {what}"
+        if attempt.made >= _ATTEMPTS:
+            yield attempt.index, Lost(f"{attempt.trouble}, in each of {_ATTEMPTS} attempts")
+            return
+        self._waiting.appendleft(attempt)
+
+    def _nowhere(self, attempt: _Attempt) -> str:
+        paths = " and ".join(root for root in self._roots if not is_url(root)) or "its data"
+        trouble = attempt.trouble or "its node was lost"
+        return f"{trouble}, and no other node with processors sees {paths}"
+
+
+def _alive() -> list[Node]:
+    import ray
+
+    nodes: Any = ray.nodes  # without types
+    return [
+        Node(
+            each["NodeID"],
+            str(each["NodeManagerAddress"]),
+            int(each["Resources"].get("CPU", 0)),
+        )
+        for each in nodes()
+        if each["Alive"]
+    ]
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
