@@ -64,7 +64,7 @@ def compare_match(match: Match, settings: Settings) -> Comparison:
         reason = f"cannot be compared: {error}"
     except Exception as error:  # noqa: BLE001  a plug-in or a bug costs this pair, not the run
         reason = f"cannot be compared: {type(error).__name__}: {error}"
-    return _comparison(match, Verdict.ERROR, reason)
+    return comparison_of(match, Verdict.ERROR, reason)
 
 
 def without_partner(item: Unmatched) -> Comparison:
@@ -151,8 +151,8 @@ def compare_opened(
         golden_summary=measurement.golden,
         my_summary=measurement.mine,
         values=measurement.values,
-        missing=_shared(measurement.missing),
-        tolerance=_shared(judgement.tolerance),
+        missing=shared(measurement.missing),
+        tolerance=shared(judgement.tolerance),
         needed=judgement.needed,
         worst=_unravel(measurement.worst, shape),
         worst_values=measurement.worst_values,
@@ -162,7 +162,7 @@ def compare_opened(
     )
 
 
-def _shared(mapping: Mapping[str, _Value]) -> Mapping[str, _Value]:
+def shared(mapping: Mapping[str, _Value]) -> Mapping[str, _Value]:
     """The same object for equal contents: a large report says the same thing many times."""
     return _mapping(tuple(mapping.items()))
 
@@ -187,12 +187,12 @@ def _compare_descriptions(
         which = "both are descriptions without values"
     if not golden.views and not mine.views and not _same_shape(golden.tensor, mine.tensor):
         text = f"{mismatch(golden.tensor.shape, mine.tensor.shape)}; {which}"
-        return _comparison(match, Verdict.FAIL, text)
+        return comparison_of(match, Verdict.FAIL, text)
     types = golden.tensor.dtype, mine.tensor.dtype
     if types[0].is_floating != types[1].is_floating:
         text = f"types differ: golden {types[0].label}, mine {types[1].label}; {which}"
-        return _comparison(match, Verdict.FAIL, text)
-    return _comparison(match, Verdict.SKIPPED, f"{which}; type and shape were compared")
+        return comparison_of(match, Verdict.FAIL, text)
+    return comparison_of(match, Verdict.SKIPPED, f"{which}; type and shape were compared")
 
 
 def _compare_statistics(
@@ -200,7 +200,7 @@ def _compare_statistics(
 ) -> Comparison:
     first, second = match.golden, match.mine
     if any(_changes_elements(source) for source in (first, second)):
-        return _comparison(
+        return comparison_of(
             match,
             Verdict.SKIPPED,
             "only statistics were captured, and only a part of the tensor answers the other",
@@ -210,7 +210,7 @@ def _compare_statistics(
     limits = tolerance_for(first.tensor.dtype, second.tensor.dtype, settings.tolerance)
     elements = int(np.prod(first.tensor.shape, dtype=np.float64))
     result: StatisticsResult = compare_statistics(golden, mine, elements, limits.relative_euclidean)
-    return _comparison(
+    return comparison_of(
         match,
         result.verdict,
         result.reason,
@@ -252,7 +252,8 @@ def _unravel(index: int | None, shape: tuple[int, ...]) -> tuple[int, ...] | Non
     return tuple(reversed(places))
 
 
-def _comparison(match: Match, verdict: Verdict, reason: str, **fields: Any) -> Comparison:
+def comparison_of(match: Match, verdict: Verdict, reason: str, **fields: Any) -> Comparison:
+    """The comparison of a match with what was found out, or why nothing was."""
     return Comparison(verdict=verdict, reason=reason, **naming(match), **fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -13,12 +14,21 @@ from ait_llm.compare.ledger import error_ledger, plan_ledger, with_shares
 from ait_llm.compare.origin import Findings, apply_findings, find_origins
 from ait_llm.compare.pair import Settings
 from ait_llm.compare.progress import ProgressCallback
+from ait_llm.compare.remote import Request
 from ait_llm.compare.requests import different_requests
 from ait_llm.compare.resume import EarlierReport
 from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
-from ait_llm.compare.work import MAX_JOBS, Item, default_jobs, measure_all, without_full_collections
+from ait_llm.compare.work import (
+    MAX_JOBS,
+    Elsewhere,
+    Item,
+    default_jobs,
+    measure_all,
+    without_full_collections,
+)
 from ait_llm.core.comparison import Comparison, Problem, Report, Side
 from ait_llm.core.error_ledger import LedgerRow
+from ait_llm.engine import Engine
 from ait_llm.errors import AitError, UsageError
 from ait_llm.match.by_fusion.executions import KINDS as COMPILED
 from ait_llm.match.choose import match_runs
@@ -53,6 +63,7 @@ def compare(
     deep: bool = False,
     ledger: bool | None = False,
     jobs: int | None = None,
+    engine: Engine | None = None,
     resume: Path | str | None = None,
     stop: threading.Event | None = None,
     on_start: Callable[[Report], None] | None = None,
@@ -82,6 +93,7 @@ def compare(
         ledger: keep the error ledger, see ``Report.ledger``; None leaves it to the data, see
             ``LedgerPlan.is_wanted``.
         jobs: threads; one for each processor when None.
+        engine: measures the pairs in other processes; see :func:`ait_llm.engine.open_engine`.
         resume: an earlier jsonl report of the same comparison, whose pairs are taken over where
             neither file has changed.
         stop: when set, the comparison ends early with a partial report. So does a
@@ -142,7 +154,7 @@ def compare(
     if on_start is not None:
         on_start(report)
     with without_full_collections():
-        items, problems = _match(pairing, match_options, on_matches)
+        items, sources, problems = _match(pairing, match_options, on_matches)
         total = len(items)
         every: dict[int, Match] = {}
         if ledger is not False:
@@ -150,10 +162,25 @@ def compare(
         for side in (scenario.golden, scenario.mine):
             if side.dump is not None:
                 side.dump.forget()  # memory for the results
+        elsewhere = None
+        if engine is not None and engine.remote:
+            request = Request(
+                uuid.uuid4().hex,
+                str(golden_path),
+                str(my_path),
+                weights,
+                step_map,
+                match_options,
+                settings.metrics,
+                settings.custom,
+                settings.tolerance,
+            )
+            elsewhere = Elsewhere(engine, request, sources)
         measured = measure_all(
             items,
             settings,
             jobs=default_jobs() if jobs is None else jobs,
+            elsewhere=elsewhere,
             earlier=earlier,
             on_comparison=on_comparison,
             on_progress=on_progress,
@@ -254,16 +281,20 @@ def _match(
     pairing: Pairing,
     options: MatchOptions,
     on_matches: Callable[[FoundMatches], None] | None,
-) -> tuple[list[Item], list[Problem]]:
+) -> tuple[list[Item], list[tuple[int, int]], list[Problem]]:
     """What answers what, in my execution order; golden tensors without a partner last.
+
+    Of each also the number of its pass and its place among the matches of that.
 
     Passes that cannot be matched, because of a damaged topology perhaps, become problems.
     """
     problems: list[Problem] = []
     ours: list[Item] = []
     golden_only: list[Item] = []
+    our_sources: list[tuple[int, int]] = []
+    golden_sources: list[tuple[int, int]] = []
     found: list[tuple[Run, Run, Sequence[Match]]] = []
-    for pair in pairing.pairs:
+    for number, pair in enumerate(pairing.pairs):
         matches: list[Match] = []
         try:
             items = match_runs(pair.golden, pair.mine, options)
@@ -271,15 +302,16 @@ def _match(
             text = f"step {pair.mine.step} of process {pair.mine.pid} was not compared: {error}"
             problems.append(Problem("both", text))
             continue
-        for item in items:
+        for place, item in enumerate(items):
             alone = isinstance(item, Unmatched) and item.side == "golden"
             (golden_only if alone else ours).append(item)
+            (golden_sources if alone else our_sources).append((number, place))
             if isinstance(item, Match):
                 matches.append(item)
         found.append((pair.golden, pair.mine, matches))
     if on_matches is not None:
         on_matches(found)
-    return ours + golden_only, problems
+    return ours + golden_only, our_sources + golden_sources, problems
 
 
 def _origins(

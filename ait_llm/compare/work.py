@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
+from operator import itemgetter
 
 from ait_llm.compare.error_split import operation_key, split_error
-from ait_llm.compare.pair import Settings, compare_match, without_partner
+from ait_llm.compare.pair import (
+    Settings,
+    compare_match,
+    comparison_of,
+    naming,
+    shared,
+    without_partner,
+)
 from ait_llm.compare.progress import Progress, ProgressCallback, Stopped
+from ait_llm.compare.remote import OTHER_FILES, Request, is_about, measure_places, places_of
 from ait_llm.compare.resume import EarlierReport
 from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
+from ait_llm.engine import Engine, LocalEngine, Lost
 from ait_llm.match.model import Match, Unmatched
 
 MAX_JOBS = 64
@@ -22,7 +33,10 @@ MAX_JOBS = 64
 # threads stay busy to the end.
 _BATCH_BYTES = 16 << 20
 _BATCH_PAIRS = 128
-_POLL_SECONDS = 0.2  # how long a signal waits at most where threads swallow it
+# To another process handing over costs more. Where there is little it is cut finer than this.
+_REMOTE_BYTES = 512 << 20
+_REMOTE_PAIRS = 4096
+_UNITS_PER_SLOT = 8
 
 
 @contextmanager
@@ -54,15 +68,36 @@ class _Batch:
     pairs: int
     bytes: int
 
+    def items(self) -> Iterator[tuple[int, Item]]:
+        """Each item with its place in the report."""
+        for first, operation in self.operations:
+            yield from enumerate(operation, first)
+
     def match(self, place: int) -> Match:
         """The match at a place of the report."""
-        found = next(
-            items[place - first]
-            for first, items in self.operations
-            if first <= place < first + len(items)
-        )
+        number = bisect_right(self.operations, place, key=itemgetter(0)) - 1
+        first, items = self.operations[number]
+        found = items[place - first]
         assert isinstance(found, Match)
         return found
+
+
+_Outcome = tuple[_Batch, Results, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Other processes to measure in.
+
+    Attributes:
+        engine: has them.
+        request: what they must know.
+        sources: number of the pass and place among its matches, of each item.
+    """
+
+    engine: Engine
+    request: Request
+    sources: Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +123,7 @@ def measure_all(
     settings: Settings,
     *,
     jobs: int,
+    elsewhere: Elsewhere | None = None,
     earlier: EarlierReport | None = None,
     on_comparison: Callable[[int, Comparison], None] | None = None,
     on_progress: ProgressCallback | None = None,
@@ -98,6 +134,7 @@ def measure_all(
         items: in the order of the report; the list is emptied while it is worked off.
         settings: of all pairs; when its ``stop`` is set, finished comparisons are returned.
         jobs: threads.
+        elsewhere: to measure in other processes instead.
         earlier: where to take finished pairs from.
         on_comparison: called in this thread with the place in ``items`` of each comparison as it
             is finished, in any order.
@@ -107,17 +144,19 @@ def measure_all(
     """
     found: list[Comparison | None] = [None] * len(items)
     failed: dict[int, Match] = {}
-    batches = list(_batches(items))
+    slots = None if elsewhere is None else elsewhere.engine.slots
+    batches = list(_batches(items, *_limits(items, slots)))
     items.clear()
     total_pairs = sum(batch.pairs for batch in batches)
     total_bytes = sum(batch.bytes for batch in batches)
     done_pairs = done_bytes = resumed = 0
 
-    def work(batch: _Batch) -> tuple[_Batch, Results, int]:
-        return batch, *_compare_batch(batch, settings, earlier)
-
+    if elsewhere is None:
+        outcomes = _here(batches, settings, earlier, jobs)
+    else:
+        outcomes = _there(batches, settings, earlier, elsewhere)
     try:
-        with closing(_in_parallel(work, batches, jobs, settings)) as finished:
+        with closing(outcomes) as finished:
             for batch, results, taken_over in finished:
                 for place, comparison in results:
                     found[place] = comparison
@@ -140,30 +179,81 @@ def _is_pair(comparison: Comparison) -> bool:
     return comparison.golden is not None and comparison.mine is not None
 
 
-def _in_parallel(
-    work: Callable[[_Batch], tuple[_Batch, Results, int]],
+def _here(
+    batches: list[_Batch], settings: Settings, earlier: EarlierReport | None, jobs: int
+) -> Generator[_Outcome, None, None]:
+    """Batches measured in threads as they come; after a stop only those already under way."""
+
+    def work(batch: _Batch) -> _Outcome:
+        return batch, *_compare_batch(batch, settings, earlier)
+
+    engine = LocalEngine(jobs, "ait-compare")
+    with closing(engine.run(work, batches, stop=settings.stop)) as results:
+        for _, outcome in results:
+            assert not isinstance(outcome, Lost)  # threads of this process do not get lost
+            yield outcome
+
+
+def _there(
     batches: list[_Batch],
-    jobs: int,
     settings: Settings,
-) -> Generator[tuple[_Batch, Results, int], None, None]:
-    """Results of all batches as they come; after a stop only those already under way."""
-    if jobs <= 1 or len(batches) <= 1:
-        while batches and not settings.stop.is_set():
-            yield work(batches.pop(0))
-        return
-    batches.reverse()
-    with ThreadPoolExecutor(jobs, thread_name_prefix="ait-compare") as pool:
-        running: set[Future[tuple[_Batch, Results, int]]] = set()
-        try:
-            while running or (batches and not settings.stop.is_set()):
-                while batches and len(running) < 2 * jobs and not settings.stop.is_set():
-                    running.add(pool.submit(work, batches.pop()))
-                done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
-        except BaseException:
-            settings.stop.set()  # threads end at their next block
-            raise
+    earlier: EarlierReport | None,
+    elsewhere: Elsewhere,
+) -> Generator[_Outcome, None, None]:
+    """Batches of which other processes measure what must be measured, as they come."""
+    asked: list[tuple[_Batch, dict[int, Comparison], list[int], int]] = []
+    units = []
+    for batch in batches:
+        known: dict[int, Comparison] = {}
+        missing: list[int] = []
+        taken_over = 0
+        for place, item in batch.items():
+            if isinstance(item, Unmatched):
+                known[place] = without_partner(item)
+            elif earlier is not None and (found := earlier.find(item)) is not None:
+                known[place] = found
+                taken_over += 1
+            else:
+                missing.append(place)
+        if missing:
+            asked.append((batch, known, missing, taken_over))
+            units.append(places_of([elsewhere.sources[place] for place in missing]))
+        else:
+            yield batch, _split(batch, known), taken_over
+    batches.clear()
+    work = partial(measure_places, elsewhere.request)
+    roots = elsewhere.request.roots
+    running = elsewhere.engine.run(work, units, roots=roots, stop=settings.stop)
+    with closing(running) as results:
+        for index, answer in results:
+            batch, known, missing, taken_over = asked[index]
+            for number, place in enumerate(missing):
+                match = batch.match(place)
+                if isinstance(answer, Lost):
+                    known[place] = comparison_of(match, Verdict.SKIPPED, answer.reason)
+                else:
+                    known[place] = _received(match, answer[number])
+            yield batch, _split(batch, known), taken_over
+
+
+def _received(match: Match, found: Comparison | None) -> Comparison:
+    """A comparison from another process under the names of this one."""
+    if found is None or not is_about(found, match):
+        return comparison_of(match, Verdict.ERROR, OTHER_FILES)
+    return replace(
+        found,
+        **naming(match),
+        missing=shared(found.missing),
+        tolerance=shared(found.tolerance),
+    )
+
+
+def _split(batch: _Batch, known: Mapping[int, Comparison]) -> Results:
+    results: Results = []
+    for first, operation in batch.operations:
+        places = range(first, first + len(operation))
+        results += enumerate(split_error([known[place] for place in places]), first)
+    return results
 
 
 def _compare_batch(
@@ -194,7 +284,20 @@ def _compare_batch(
     return results, taken_over
 
 
-def _batches(items: Sequence[Item]) -> Iterator[_Batch]:
+def _limits(items: Sequence[Item], slots: int | None) -> tuple[int, int]:
+    """Bytes and pairs of a batch: for threads, or for other processes that compute ``slots``."""
+    if slots is None:
+        return _BATCH_BYTES, _BATCH_PAIRS
+    matches = [item for item in items if isinstance(item, Match)]
+    units = slots * _UNITS_PER_SLOT
+    size = sum(map(_bytes_of, matches)) // units
+    return (
+        min(max(size, _BATCH_BYTES), _REMOTE_BYTES),
+        min(max(len(matches) // units, _BATCH_PAIRS), _REMOTE_PAIRS),
+    )
+
+
+def _batches(items: Sequence[Item], max_bytes: int, max_pairs: int) -> Iterator[_Batch]:
     operations: list[tuple[int, tuple[Item, ...]]] = []
     pairs = size = 0
     for first, operation in _operations(items):
@@ -202,7 +305,7 @@ def _batches(items: Sequence[Item]) -> Iterator[_Batch]:
         matches = [item for item in operation if isinstance(item, Match)]
         pairs += len(matches)
         size += sum(map(_bytes_of, matches))
-        if size >= _BATCH_BYTES or pairs >= _BATCH_PAIRS:
+        if size >= max_bytes or pairs >= max_pairs:
             yield _Batch(tuple(operations), pairs, size)
             operations, pairs, size = [], 0, 0
     if operations:
