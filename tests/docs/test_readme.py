@@ -1,4 +1,4 @@
-"""The README's commands run, and every link in the documentation leads somewhere."""
+"""The README's commands run as they stand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PAGES = sorted([*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")])
 
 
 def _blocks(page: Path, language: str) -> list[str]:
@@ -54,10 +53,3 @@ def test_readme_walkthrough_runs_as_written(page: str, tmp_path: Path) -> None:
             check=False,
         )
         assert python.returncode == 0, python.stderr
-
-
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
-def test_links_lead_to_files_of_the_repository(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8"))
-    missing = [link for link in links if not (page.parent / link).exists()]
-    assert not missing
