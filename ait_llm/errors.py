@@ -9,11 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ait_llm.naming import shown
+
 
 class AitError(Exception):
-    """Base of all expected errors. ``exit_code`` is what the command ends with."""
+    """Base of all expected errors. ``exit_code`` is what the command ends with.
+
+    Copies of files from elsewhere go by their address in the message.
+    """
 
     exit_code = 2
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(shown(each) if isinstance(each, str) else each for each in args))
 
     def __reduce__(self) -> tuple[Any, tuple[type[AitError], tuple[Any, ...], dict[str, Any]]]:
         """Let it travel between processes, whatever arguments its class takes."""

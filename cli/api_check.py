@@ -22,24 +22,28 @@ from ait_llm.apicheck import (
 from ait_llm.apicheck.config import read_check_file
 from ait_llm.cli.params import (
     ManyOption,
+    OutputCommand,
     WordsCommand,
     absolute_path,
     allow_skip_option,
     comma_list,
+    input_path,
     json_option,
     log_level_option,
+    output_path,
 )
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.compare import stop_on_signals
 from ait_llm.core.optional import import_optional
 from ait_llm.report.wording import counted, printable
+from ait_llm.storage import local_path
 
 LEVELS = ("debug", "info", "warning", "error")
 _LISTED = 10  # of each kind of result
 
 
 def _paths(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[Path, ...]:
-    return tuple(Path(text).expanduser().absolute() for text in value or ())
+    return tuple(local_path(text).expanduser().absolute() for text in value or ())
 
 
 def _devices(_ctx: click.Context, _param: click.Parameter, value: Any) -> str:
@@ -64,7 +68,7 @@ def _devices(_ctx: click.Context, _param: click.Parameter, value: Any) -> str:
     "--out_path",
     default="./",
     show_default=True,
-    callback=absolute_path,
+    callback=output_path,
     metavar="DIR",
     help="Directory for the tables.",
 )
@@ -127,14 +131,14 @@ def _devices(_ctx: click.Context, _param: click.Parameter, value: Any) -> str:
     "--config",
     "--config_path",
     "config",
-    callback=absolute_path,
+    callback=input_path,
     metavar="config.json",
     help="White and black list, folder of error data: msprobe's section acc_check or run_ut.",
 )
 @click.option(
     "--api-list",
     "api_list",
-    callback=absolute_path,
+    callback=input_path,
     metavar="FILE.yaml",
     help="Functions of your own that may be called, as captures take them.",
 )
@@ -268,14 +272,14 @@ def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
     }
 
 
-@click.command()
+@click.command(cls=OutputCommand)
 @click.option(
     "-npu",
     "--npu",
     "--npu_csv_path",
     "npu",
     required=True,
-    callback=absolute_path,
+    callback=input_path,
     metavar="FILE",
     help="accuracy_checking_details_TIME.csv of the device under test.",
 )
@@ -285,7 +289,7 @@ def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
     "--gpu_csv_path",
     "gpu",
     required=True,
-    callback=absolute_path,
+    callback=input_path,
     metavar="FILE",
     help="The same of the device that is trusted.",
 )
@@ -295,7 +299,7 @@ def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
     "--out_path",
     default="./",
     show_default=True,
-    callback=absolute_path,
+    callback=output_path,
     metavar="DIR",
     help="Directory for the tables.",
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ait_llm.cli.params import absolute_path, allow_skip_option
+from ait_llm.cli.params import OutputCommand, allow_skip_option, input_path, output_path
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.convert import convert_files
 from ait_llm.formats.save import SAVE_FORMATS
@@ -14,13 +14,13 @@ from ait_llm.formats.save import SAVE_FORMATS
 _TOLD = 10
 
 
-@click.command()
-@click.argument("source", callback=absolute_path, metavar="PATH")
+@click.command(cls=OutputCommand)
+@click.argument("source", callback=input_path, metavar="PATH")
 @click.option(
     "-o",
     "--output",
     required=True,
-    callback=absolute_path,
+    callback=output_path,
     metavar="DIR",
     help="Folder to write to; the tree of a source folder is kept.",
 )

@@ -13,11 +13,12 @@ from ait_llm.cli.params import (
     ListOption,
     ManyOption,
     WordsCommand,
-    absolute_path,
     allow_skip_option,
     comma_list,
+    input_path,
     json_option,
     log_level_option,
+    output_path,
 )
 from ait_llm.core import StepRange
 from ait_llm.errcheck.capture import TORCH_TYPES, Settings, check_program
@@ -51,7 +52,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
 @click.option(
     "--dump",
     "dump",
-    callback=absolute_path,
+    callback=input_path,
     metavar="DIR",
     help="Check this dump, of any kind that ait llm show lists, instead of running a program.",
 )
@@ -73,7 +74,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "output",
     default="./",
     show_default=True,
-    callback=absolute_path,
+    callback=output_path,
     metavar="DIR",
     help="Directory for the result files. None is written if nothing overflows.",
 )

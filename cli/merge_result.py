@@ -7,19 +7,19 @@ from pathlib import Path
 
 import click
 
-from ait_llm.cli.params import absolute_path, allow_skip_option
+from ait_llm.cli.params import OutputCommand, allow_skip_option, input_path, output_path
 from ait_llm.compare.api.merge import merge_results, read_merge_settings
 from ait_llm.report.writing import STAMP_FORMAT
 
 
-@click.command()
+@click.command(cls=OutputCommand)
 @click.option(
     "-i",
     "--input-dir",
     "--input_dir",
     "folder",
     required=True,
-    callback=absolute_path,
+    callback=input_path,
     metavar="DIR",
     help="Folder with compare_result_rank{N}_{time}.csv or .xlsx; the newest of each rank counts.",
 )
@@ -29,7 +29,7 @@ from ait_llm.report.writing import STAMP_FORMAT
     "--output_dir",
     "output",
     required=True,
-    callback=absolute_path,
+    callback=output_path,
     metavar="DIR",
     help="Folder for multi_ranks_compare_merge_{time}.xlsx.",
 )
@@ -39,7 +39,7 @@ from ait_llm.report.writing import STAMP_FORMAT
     "--config_path",
     "config",
     required=True,
-    callback=absolute_path,
+    callback=input_path,
     metavar="FILE.yaml",
     help="Which calls (api) and which columns (compare_index) to collect.",
 )

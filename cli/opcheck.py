@@ -19,8 +19,10 @@ from ait_llm.cli.params import (
     absolute_path,
     allow_skip_option,
     comma_list,
+    input_path,
     json_option,
     log_level_option,
+    output_path,
 )
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.compare import stop_on_signals
@@ -54,7 +56,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "-i",
     "--input",
     "path",
-    callback=absolute_path,
+    callback=input_path,
     metavar="DIR",
     help="Tensors of ait llm dump --type tensor: OUTPUT_DIR/PID_TID/0/, or any folder of a dump.",
 )
@@ -62,7 +64,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "-c",
     "--csv-path",
     "table",
-    callback=absolute_path,
+    callback=input_path,
     metavar="FILE",
     help="Table of ait llm dump --type op, operation_tensors_0.csv: the operators to check and "
     "their parameters.  [default: all operators in the dump, with its own parameters]",
@@ -72,7 +74,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "--output",
     default="./",
     show_default=True,
-    callback=absolute_path,
+    callback=output_path,
     metavar="DIR",
     help="Directory for the reports.",
 )
@@ -159,7 +161,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
 )
 @click.option(
     "--resume",
-    callback=absolute_path,
+    callback=input_path,
     metavar="FILE",
     help="Take over what the journal (.jsonl) of an interrupted check has, and do the rest.",
 )

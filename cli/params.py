@@ -11,6 +11,10 @@ from typing import Any, TypeVar
 import click
 
 from ait_llm.errors import UsageError
+from ait_llm.storage import OutputFolder, is_url, local_path, output_folder, redacted
+
+_HERE = ("file://", "local://")
+_OUTPUTS = "ait_llm.outputs"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,7 +44,36 @@ class ListOption(click.Option):
     """An option with a comma list that may have blanks around its commas: ``-ids 2, 3_1``."""
 
 
-class WordsCommand(click.Command):
+class OutputCommand(click.Command):
+    """A command that sends its results where a URL was given for them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, then send; what is not sent is kept and named.
+
+        Raises:
+            StorageError: the results, or some of them, could not be sent.
+        """
+        outputs: list[OutputFolder] = ctx.meta.get(_OUTPUTS, [])
+        try:
+            result = super().invoke(ctx)
+        except click.exceptions.Exit:
+            _send(outputs, ctx)
+            raise
+        except BaseException:
+            for output in outputs:
+                if (kept := output.keep()) is not None:
+                    click.echo(f"ait: what was written was not sent, it is in {kept}", err=True)
+            raise
+        _send(outputs, ctx)
+        return result
+
+
+def _send(outputs: list[OutputFolder], ctx: click.Context) -> None:
+    for output in outputs:
+        output.send(replace=bool(ctx.params.get("overwrite")))
+
+
+class WordsCommand(OutputCommand):
     """A command whose :class:`ManyOption` and :class:`ListOption` take more than one word."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -100,9 +133,34 @@ def comma_list(text: str) -> list[str]:
     return [field.strip() for field in fields if field.strip()]
 
 
-def absolute_path(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Path | None:
-    """Callback: expand ``~`` and make the path absolute, before anything changes directory."""
-    return None if value is None else Path(value).expanduser().absolute()
+def absolute_path(_ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
+    """Callback: expand ``~`` and make the path absolute, before anything changes directory.
+
+    Raises:
+        UsageError: it is a URL, of another place than this machine.
+    """
+    if value is None:
+        return None
+    if is_url(value) and not value.lower().startswith(_HERE):
+        raise UsageError(f"{param.opts[-1]} {redacted(value)}: needs a local path, not a URL")
+    return local_path(value).expanduser().absolute()
+
+
+def input_path(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Path | None:
+    """Callback: as :func:`absolute_path`, and of a URL the local path that stands for it."""
+    return None if value is None else local_path(value).expanduser().absolute()
+
+
+def output_path(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
+    """Callback: as :func:`absolute_path`, and of a URL a local folder that is sent there.
+
+    It is sent when the command, an :class:`OutputCommand`, has ended.
+    """
+    if value is None or not is_url(value) or value.lower().startswith(_HERE):
+        return absolute_path(ctx, param, value)
+    output = output_folder(value)
+    ctx.meta.setdefault(_OUTPUTS, []).append(output)
+    return output.folder
 
 
 _LEVELS = {"fatal": logging.CRITICAL, "warn": logging.WARNING}

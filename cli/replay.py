@@ -10,11 +10,12 @@ import click
 from ait_llm.cli.params import (
     ListOption,
     WordsCommand,
-    absolute_path,
     allow_skip_option,
     comma_list,
+    input_path,
     json_option,
     log_level_option,
+    output_path,
 )
 from ait_llm.cli.replay_text import as_dict, summary_lines
 from ait_llm.errors import UsageError
@@ -50,7 +51,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> l
     "--dump",
     "path",
     required=True,
-    callback=absolute_path,
+    callback=input_path,
     metavar="DIR",
     help="A dump of ait llm dump --type model layer tensor, or a folder in it.",
 )
@@ -59,7 +60,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> l
     "--output",
     default="./replay",
     show_default=True,
-    callback=absolute_path,
+    callback=output_path,
     metavar="DIR",
     help="Directory for the golden dump, which becomes ait_dump in it.",
 )

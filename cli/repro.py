@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ait_llm.capsule import Capsule, make_capsule
-from ait_llm.cli.params import absolute_path, json_option, log_level_option, parse_size
+from ait_llm.cli.params import absolute_path, input_path, json_option, log_level_option, parse_size
 
 LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
 
@@ -19,7 +19,7 @@ LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
     "--dump",
     "path",
     required=True,
-    callback=absolute_path,
+    callback=input_path,
     metavar="DIR",
     help="A dump with values: of the acceleration library, or of PyTorch functions.",
 )

@@ -13,12 +13,18 @@ from ait_llm.cli.numbers import ranges
 from ait_llm.cli.params import allow_skip_option, log_level_option
 from ait_llm.dumps import Dump, Process, Row, describe, open_dump
 from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.naming import shown
 from ait_llm.probe.config import LOG_LEVELS
+from ait_llm.storage import local_path
 from ait_llm.topology import convert_topologies, find_graph_files
 
 
+def _given(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
+    return local_path(value)
+
+
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", callback=_given)
 @click.option("--tensors", is_flag=True, help="Also list the tensors of each operation.")
 @click.option("--token", "step", type=click.IntRange(0), help="Only this token.  [default: all]")
 @click.option(
@@ -55,13 +61,13 @@ def show(
     dump = open_dump(path)
     if as_json:
         for row in describe(dump, tensors=tensors, step=step):
-            click.echo(json.dumps(asdict(row)))
+            click.echo(shown(json.dumps(asdict(row))))
     else:
         for line in _lines(dump, tensors=tensors, step=step):
-            click.echo(line)
+            click.echo(shown(line))
     problems = [process.problem for process in dump.processes if process.problem is not None]
     for problem in problems:
-        click.echo(f"incomplete: {problem}", err=True)
+        click.echo(shown(f"incomplete: {problem}"), err=True)
     if problems and not allow_skip:
         ctx.exit(IncompleteError.exit_code)
 

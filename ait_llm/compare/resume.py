@@ -14,6 +14,7 @@ from ait_llm.match.model import Match
 from ait_llm.match.views import describe
 from ait_llm.report.jsonl import read_jsonl
 from ait_llm.report.jsonl_records import plain
+from ait_llm.storage import local_path
 
 _Key = tuple[str, str, int, str, str, int, str, str]
 
@@ -75,7 +76,7 @@ def _stamp(*paths: str) -> tuple[int, ...] | None:
     stamp: tuple[int, ...] = ()
     for path in paths:
         try:
-            status = Path(path).stat()
+            status = local_path(path).stat()
         except OSError:
             return None
         stamp += (status.st_size, status.st_mtime_ns)

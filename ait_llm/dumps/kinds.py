@@ -8,6 +8,7 @@ from pathlib import Path
 from ait_llm.core import Registry
 from ait_llm.dumps.model import Dump
 from ait_llm.errors import FormatError
+from ait_llm.storage import local_path
 
 Opener = Callable[[Path], Dump | None]
 
@@ -26,7 +27,8 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     Args:
         path: the output directory given with ``-o``, or any folder in the dump: ``ait_dump``,
             ``tensors``, ``{device}_{PID}``, an execution count, or one operation. What is listed
-            is limited to that folder. Of API calls also a ``dump.json`` or ``.pkl`` file.
+            is limited to that folder. Of API calls also a ``dump.json`` or ``.pkl`` file. A folder
+            elsewhere is given by its URL, ``s3://bucket/out``.
         kind: name of the kind, where a folder can be read as several.
 
     Raises:
@@ -38,7 +40,7 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
         >>> for operation in open_dump("out").operations(step=0):  # doctest: +SKIP
         ...     print(operation.op_id, operation.type)
     """
-    path = Path(path)
+    path = local_path(path)
     if not path.exists():
         raise FormatError(path, "no such file or directory")
     found = kinds if path.is_dir() else file_kinds

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from ait_llm.errors import FormatError
+from ait_llm.storage.places import staged, staged_files
 
 _Path = TypeVar("_Path", Path, str)
 
@@ -37,6 +38,8 @@ def open_descriptor(path: Path | str) -> tuple[int, os.stat_result]:
     Raises:
         FormatError: as :func:`open_regular`.
     """
+    if staged_files and (copy := staged(path)) is not None:
+        return copy.open()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:

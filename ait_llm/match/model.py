@@ -15,6 +15,7 @@ from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.match.views import View
+from ait_llm.naming import shown
 from ait_llm.topology import Graph
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def record_of(operation: Operation, tensor: Tensor, order: int) -> TensorRecord:
         name=tensor_name(operation, tensor),
         role=getattr(operation, "record_role", tensor.role),  # only files and weights set one
         index=tensor.index,
-        path=_path(tensor),
+        path=shown(_path(tensor)),
         label=tensor.ir_name or "",
         step=operation.step,
         call=getattr(operation, "call", 0),  # only dumps of torch modules count calls

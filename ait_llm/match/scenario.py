@@ -14,6 +14,8 @@ from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.ge_file import looks_like_ge
 from ait_llm.match.file_runs import MANUAL_FOLDER, METADATA, find_files
 from ait_llm.match.tensor_files import SUFFIXES, TensorFile
+from ait_llm.naming import shown
+from ait_llm.storage import local_path
 
 _INDEX = ".index.json"
 _PROCESS = re.compile(r"[a-z]*-?[0-9]*_[0-9]+")
@@ -31,7 +33,7 @@ class Input:
     """One of the two paths and what lies there.
 
     Attributes:
-        path: as given.
+        path: as given; the local one of a URL.
         kind: the dump's kind (``atb``, ``torch``), or ``file``, ``files``, ``weights``,
             ``manual``.
         dump: the dump, None where there is none.
@@ -48,9 +50,9 @@ class Input:
     def side(self) -> Side:
         """How a report names it."""
         if self.dump is None:
-            return Side(str(self.path), self.kind)
+            return Side(shown(str(self.path)), self.kind)
         processes = tuple(f"{each.device}_{each.pid}" for each in self.dump.processes)
-        return Side(str(self.path), self.kind, processes, self.dump.steps)
+        return Side(shown(str(self.path)), self.kind, processes, self.dump.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def find_scenario(golden: Path | str, mine: Path | str, *, weights: bool = False
         FormatError: a path does not exist, or is nothing that can be compared.
         UsageError: the two do not go together.
     """
-    golden, mine = Path(golden), Path(mine)
+    golden, mine = local_path(golden), local_path(mine)
     for path in (golden, mine):
         if not path.exists():
             raise FormatError(path, "no such file or directory")

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison, Origin, TensorRecord, Verdict
+from ait_llm.naming import shown
+from ait_llm.storage import is_url
 
 HEADLINE = (
     "relative_euclidean_distance",
@@ -34,8 +36,10 @@ def kind_text(origin: Origin) -> str:
 def printable(text: str) -> str:
     """Text from a dump with control characters escaped.
 
-    They could recolour, overwrite or reverse what a terminal shows.
+    They could recolour, overwrite or reverse what a terminal shows. Local copies are called by
+    their address.
     """
+    text = shown(text)
     if text.isprintable():
         return text
     return "".join(
@@ -57,8 +61,10 @@ def shape_text(shape: Iterable[int] | None) -> str:
 
 
 def path_text(record: TensorRecord | None) -> str:
-    """The absolute path of a record's file; empty without a record."""
-    return "" if record is None or not record.path else os.path.abspath(record.path)  # noqa: PTH100  # the path may hold bytes that are no text
+    """The absolute path or the URL of a record's file; empty without a record."""
+    if record is None or not record.path or is_url(record.path):
+        return "" if record is None else record.path
+    return os.path.abspath(record.path)  # noqa: PTH100  # the path may hold bytes that are no text
 
 
 def short(value: float | None) -> str:
