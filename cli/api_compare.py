@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ait_llm.cli.params import absolute_path
+from ait_llm.cli.engine_options import EngineChoice
+from ait_llm.cli.params import input_path
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.cli.shards_compare import compare_shards
 from ait_llm.cli.stamps import free_table_stamp
@@ -38,7 +39,7 @@ _OPTIONS = (
         "--input-path",
         "--input_path",
         "input_file",
-        callback=absolute_path,
+        callback=input_path,
         metavar="compare.json",
         help="The manual's file with npu_path and bench_path, instead of -mp and -gp.",
     ),
@@ -79,7 +80,7 @@ _OPTIONS = (
         "--data-mapping",
         "--data_mapping",
         "data_mapping",
-        callback=absolute_path,
+        callback=input_path,
         metavar="FILE.yaml",
         help="API level: lines 'name of mine: name of golden' for what no name matches.",
     ),
@@ -93,7 +94,7 @@ _OPTIONS = (
     ),
     click.option(
         "--layout",
-        callback=absolute_path,
+        callback=input_path,
         metavar="FILE.yaml",
         help="API level, runs on different numbers of ranks: lines 'name of a tensor: layout', as "
         "such a comparison writes them.  [default: found out]",
@@ -172,6 +173,7 @@ def compare_api(
     formats: Sequence[str],
     *,
     jobs: int | None,
+    engine: EngineChoice,
     custom: Sequence[str] = (),
     as_json: bool,
     allow_skip: bool,
@@ -179,12 +181,16 @@ def compare_api(
     """Compare, print what came of it, and return the exit code."""
     if request.fuzzy and request.data_mapping is not None:
         raise UsageError("-dm says which rows belong together; leave out -f")
-    if request.layout is not None or share_no_ranks(mine, golden):
+    shards = request.layout is not None or share_no_ranks(mine, golden)
+    if engine.name != "local" and (shards or request.diff_analyze):
+        what = "-da" if request.diff_analyze else "a comparison of different numbers of ranks"
+        raise UsageError(f"{what} looks at all ranks together; leave out --engine {engine.name}")
+    if shards:
         return compare_shards(request, golden, mine, output, formats, as_json, allow_skip)
     options = _options(request, default_jobs() if jobs is None else jobs, custom)
     if request.diff_analyze:
         return _first_difference(golden, mine, output, options, as_json, allow_skip)
-    with ProgressLine() as progress:
+    with engine.open(jobs) as workers, ProgressLine() as progress:
         done = 0
 
         def count(row: Row) -> None:
@@ -196,7 +202,14 @@ def compare_api(
                 progress.show(f"{done} rows")
 
         outcome = compare_api_dumps(
-            mine, golden, output, free_table_stamp(output), options, formats=formats, on_row=count
+            mine,
+            golden,
+            output,
+            free_table_stamp(output),
+            options,
+            formats=formats,
+            on_row=count if workers is None or options.log else None,  # rows stay where they are
+            engine=workers,
         )
     code = outcome.exit_code(allow_skip=allow_skip)
     if as_json:

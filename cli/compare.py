@@ -19,6 +19,7 @@ from ait_llm.cli.api_compare import (
     take_request,
 )
 from ait_llm.cli.compare_text import as_dict, given_words, started, what_next
+from ait_llm.cli.engine_options import EngineChoice, engine_options, take_engine
 from ait_llm.cli.params import (
     ListOption,
     ManyOption,
@@ -26,8 +27,10 @@ from ait_llm.cli.params import (
     absolute_path,
     allow_skip_option,
     comma_list,
+    input_path,
     json_option,
     log_level_option,
+    output_path,
 )
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.compare import compare as compare_paths
@@ -67,21 +70,21 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 @click.option(
     "-gp",
     "--golden-path",
-    callback=absolute_path,
+    callback=input_path,
     metavar="PATH",
     help="The trusted side: a tensor file, the output directory of a dump, or a folder in it.",
 )
 @click.option(
     "-mp",
     "--my-path",
-    callback=absolute_path,
+    callback=input_path,
     metavar="PATH",
     help="The side under suspicion, of any of the same kinds.",
 )
 @click.option(
     "-mf",
     "--op-mapping-file",
-    callback=absolute_path,
+    callback=input_path,
     metavar="PATH",
     help="Your table of operator types, a JSON file or a folder with op_mapping_file.json, or a "
     "file of --save-mapping. What it does not name is matched as without it.",
@@ -91,7 +94,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "--output",
     default="./",
     show_default=True,
-    callback=absolute_path,
+    callback=output_path,
     metavar="DIR",
     help="Directory for the reports.",
 )
@@ -166,14 +169,18 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     help="Accepted for the manual's sake: dumps that hold statistics are recognised.",
 )
 @click.option(
-    "-j", "--jobs", type=click.IntRange(1), help="Threads.  [default: one for each processor]"
+    "-j",
+    "--jobs",
+    type=click.IntRange(1),
+    help="Threads, or worker processes.  [default: one for each processor]",
 )
 @click.option(
     "--resume",
-    callback=absolute_path,
+    callback=input_path,
     metavar="FILE",
     help="Take over what this jsonl report of an interrupted comparison has, and do the rest.",
 )
+@engine_options
 @api_options
 @allow_skip_option
 @json_option
@@ -203,6 +210,7 @@ def compare(
     floating-point with quantised. Exits with 0 if everything was compared and passed, with 1 if
     a tensor fails, with 3 if something could not be compared.
     """
+    engine = take_engine(settings)
     request = take_request(settings)
     golden, mine, api_level = paths_of(request, golden_path, my_path)
     if api_level:
@@ -215,6 +223,7 @@ def compare(
                 output,
                 tables,
                 jobs=settings["jobs"],
+                engine=engine,
                 custom=settings["custom"],
                 as_json=as_json and not formats,
                 allow_skip=allow_skip,
@@ -231,7 +240,7 @@ def compare(
     journal = report_path(output, stamp, "jsonl")
     if save_mapping is not None:
         settings["on_matches"] = partial(write_mapping, save_mapping)
-    report = _compare(journal, golden, mine, metrics=metrics or None, **settings)
+    report = _compare(journal, golden, mine, engine, metrics=metrics or None, **settings)
     if report.partial:
         formats = tuple(dict.fromkeys((*formats, "jsonl")))  # --resume goes on from there
     elif "jsonl" not in formats:
@@ -258,7 +267,9 @@ def compare(
     ctx.exit(code or (refused[0].exit_code if refused else 0))
 
 
-def _compare(journal: Path, golden: Path, mine: Path, **settings: Any) -> Report:
+def _compare(
+    journal: Path, golden: Path, mine: Path, choice: EngineChoice, **settings: Any
+) -> Report:
     """Compare while a journal grows that a killed comparison can be resumed from.
 
     Ctrl-C and SIGTERM end it early with a partial report.
@@ -277,11 +288,16 @@ def _compare(journal: Path, golden: Path, mine: Path, **settings: Any) -> Report
         writer.add(index, item)
         written += 1
 
-    with stop_on_signals() as stop, ProgressLine() as progress:
+    with (
+        choice.open(settings["jobs"]) as engine,
+        stop_on_signals() as stop,
+        ProgressLine() as progress,
+    ):
         try:
             return compare_paths(
                 golden,
                 mine,
+                engine=engine,
                 stop=stop,
                 on_start=start,
                 on_comparison=add,

@@ -44,6 +44,7 @@ from ait_llm.metrics import (
     parse_tolerance,
 )
 from ait_llm.metrics import metrics as known_metrics
+from ait_llm.storage import address
 
 FoundMatches = Sequence[tuple[Run, Run, Sequence[Match]]]
 
@@ -166,8 +167,8 @@ def compare(
         if engine is not None and engine.remote:
             request = Request(
                 uuid.uuid4().hex,
-                str(golden_path),
-                str(my_path),
+                address(golden_path),
+                address(my_path),
                 weights,
                 step_map,
                 match_options,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ait_llm.compare.pair import Settings, compare_match
 from ait_llm.core.comparison import Comparison, TensorRecord
@@ -18,6 +18,8 @@ from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs
 from ait_llm.match.scenario import find_scenario
 from ait_llm.metrics import CustomMetric, Tolerance
+from ait_llm.naming import shown
+from ait_llm.storage import local_path
 
 _PASSES = 4  # whose matches a process keeps
 OTHER_FILES = "the node that was to compare it sees other files under the same path"
@@ -73,8 +75,14 @@ def measure_places(request: Request, places: Places) -> list[Comparison | None]:
         items = opened.items(number)
         for place in wanted:
             item = items[place] if place < len(items) else None
-            found.append(compare_match(item, settings) if isinstance(item, Match) else None)
+            found.append(_measured(item, settings) if isinstance(item, Match) else None)
     return found
+
+
+def _measured(item: Match, settings: Settings) -> Comparison:
+    found = compare_match(item, settings)
+    # a reason may name a copy that only this process has
+    return replace(found, reason=shown(found.reason)) if found.reason else found
 
 
 def is_about(found: Comparison | None, match: Match) -> bool:
@@ -106,7 +114,9 @@ class _Opened:
     def __init__(self, request: Request) -> None:
         self.token = request.token
         self._options = request.match
-        scenario = find_scenario(request.golden, request.mine, weights=request.weights)
+        scenario = find_scenario(
+            local_path(request.golden), local_path(request.mine), weights=request.weights
+        )
         self._pairing: Pairing = pair_runs(scenario, request.steps)
         self._items: dict[int, Sequence[Match | Unmatched]] = {}
 

@@ -25,11 +25,6 @@ class Node:
     seen: frozenset[str] = frozenset()
 
 
-def is_url(root: str) -> bool:
-    """True for what every node reaches by itself, such as ``s3://bucket/dump``."""
-    return "://" in root
-
-
 def able(nodes: Sequence[Node], roots: Sequence[str]) -> list[Node]:
     """The nodes that see all roots and have processors.
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from ait_llm import __version__
 from ait_llm.engine.model import Lost, Result, Unit
-from ait_llm.engine.placement import Node, able, is_url, least_busy
+from ait_llm.engine.placement import Node, able, least_busy
 from ait_llm.engine.ray_tasks import Failure, compute, probe_function
 from ait_llm.errors import UsageError
+from ait_llm.storage import is_url
 
 _POLL_SECONDS = 0.2  # how long a stop waits at most
 _ATTEMPTS = 4  # of each unit, on any node

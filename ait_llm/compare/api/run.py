@@ -11,12 +11,14 @@ from ait_llm.compare.api.columns import STACK, columns_of
 from ait_llm.compare.api.item import NOT_AVAILABLE
 from ait_llm.compare.api.measuring import rows_of
 from ait_llm.compare.api.outcome import Outcome, PairOutcome
+from ait_llm.compare.api.remote import compare_elsewhere
 from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.settings import ApiOptions
 from ait_llm.compare.api.sides import ApiPair, pair_sides, problems_of
 from ait_llm.compare.api.tables import TableWriter, csv_table, xlsx_table
 from ait_llm.compare.work import without_full_collections
 from ait_llm.dumps.api_order import read_stacks
+from ait_llm.engine import Engine
 from ait_llm.errors import FormatError
 from ait_llm.report.files import make_folder, replacing
 
@@ -33,6 +35,7 @@ def compare_api_dumps(
     *,
     formats: Sequence[str] = ("csv", "xlsx"),
     on_row: OnRow | None = None,
+    engine: Engine | None = None,
 ) -> Outcome:
     """Compare every rank and step that both sides have.
 
@@ -43,6 +46,7 @@ def compare_api_dumps(
         options: settings of the user.
         formats: of the tables.
         on_row: called with every row in the order of the table.
+        engine: compares ranks and steps in other processes; see ``ait_llm.engine.open_engine``.
 
     Raises:
         FormatError: a file is malformed.
@@ -52,6 +56,20 @@ def compare_api_dumps(
     make_folder(output)
     found = pair_sides(mine, golden)
     outcome = Outcome(problems=list(found.problems))
+    if engine is not None and engine.remote:
+        outcome.pairs += compare_elsewhere(
+            found.pairs,
+            compare_pair,
+            engine,
+            mine,
+            golden,
+            output,
+            stamp,
+            options,
+            formats,
+            on_row,
+        )
+        return outcome
     with without_full_collections():
         for pair in found.pairs:
             outcome.pairs.append(compare_pair(pair, output, stamp, options, formats, on_row))
