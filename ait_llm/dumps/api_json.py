@@ -12,9 +12,8 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import open_regular
@@ -27,16 +26,19 @@ _TOKEN = 64
 # What may be cut in two at the end of a file: words, and numbers behind these characters.
 _TOKENS = ("true", "false", "null", "NaN", "-Infinity", "Infinity")
 _ENDS = (".", "e", "E", "e+", "e-", "E+", "E-")
+_LONGEST_END = 3  # characters by which a number that is cut may go on behind the last digit
 _BLANKS = " \t\r\n"
 _BLANK = re.compile(f"[{_BLANKS}]*")
+# A key without escapes, and one that follows after a value.
+_KEY = re.compile(rf'"([^"\\\x00-\x1f]*)"[{_BLANKS}]*:[{_BLANKS}]*')
+_NEXT_KEY = re.compile(f"[{_BLANKS}]*,[{_BLANKS}]*{_KEY.pattern}")
 
 
 class UnfinishedError(FormatError):
     """The file ends within its JSON, as those of a process that was killed while writing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One member of an object.
 
     Attributes:
@@ -68,15 +70,15 @@ def read_members(path: Path | str, opened: Collection[str] = ()) -> Iterator[Mem
     with open_regular(path) as file:
         window = _Window(path, file)
         window.expect("{", "the file is not a JSON object")
-        for key in window.members():
-            if key in opened and window.peek() == "{":
-                window.expect("{", "")
-                for inner in window.members():
-                    value, offset, length = window.value()
-                    yield Member(key, inner, value, offset, length)
-            else:
-                value, offset, length = window.value()
-                yield Member("", key, value, offset, length)
+        if opened:
+            for key in window.member_keys():
+                if key in opened and window.peek() == "{":
+                    window.expect("{", "")
+                    yield from window.members(key)
+                else:
+                    yield Member("", key, *window.value())
+        else:
+            yield from window.members("")
         window.end()
 
 
@@ -109,7 +111,37 @@ class _Window:
         self._decode_bytes = codecs.getincrementaldecoder("utf-8")().decode
         self._decode = json.JSONDecoder().raw_decode
 
-    def members(self) -> Iterator[str]:
+    def members(self, parent: str) -> Iterator[Member]:
+        """Members of the object that begins here, decoded."""
+        for key in self.member_keys():
+            yield Member(parent, key, *self.value())
+            yield from self._in_sight(parent)
+
+    def _in_sight(self, parent: str) -> Iterator[Member]:
+        """The following members that lie in the window as a whole; most do, and cost less."""
+        text = self._text
+        decode = self._decode
+        is_ascii = text.isascii()
+        first = self._bytes - self._counted  # offset of the text if all characters are one byte
+        while (key := _NEXT_KEY.match(text, self._at)) is not None:
+            start = key.end()
+            try:
+                value, end = decode(text, start)
+            except (ValueError, RecursionError):
+                return  # it is cut, or `value` says what is wrong
+            if text[end - 1] not in '}]"' and len(text) - end < _LONGEST_END:
+                return
+            if is_ascii:
+                offset, length = first + start, end - start
+            else:
+                self._count(start)
+                offset = self._bytes
+                self._count(end)
+                length = self._bytes - offset
+            self._at = end
+            yield Member(parent, key[1], value, offset, length)
+
+    def member_keys(self) -> Iterator[str]:
         """Keys of the object that begins here; the caller takes each value."""
         if self.peek() == "}":
             self._at += 1
@@ -160,8 +192,8 @@ class _Window:
                 raise self._malformed(str(error)) from None
             else:
                 # a number may go on behind the end of the text: "1.", "1e-"
-                rest = self._text[end : end + 3]
-                if self._text[end - 1] in '}]"' or len(rest) == 3:
+                rest = self._text[end : end + _LONGEST_END]
+                if self._text[end - 1] in '}]"' or len(rest) == _LONGEST_END:
                     break
                 if self._is_ended and rest not in _ENDS:
                     break

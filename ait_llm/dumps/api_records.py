@@ -14,6 +14,7 @@ from ait_llm.dumps.api_json import Member, UnfinishedError, read_members, read_v
 from ait_llm.dumps.api_names import ApiName
 from ait_llm.dumps.api_order import ApiPositions, read_construct, read_stacks
 from ait_llm.dumps.api_place import ApiPlace
+from ait_llm.dumps.api_stream import read_records
 from ait_llm.dumps.api_values import ApiTensor, ApiValue
 from ait_llm.dumps.api_walk import values_of
 from ait_llm.dumps.model import Phase
@@ -79,36 +80,15 @@ class ApiFile:
         return read_construct(self.place.folder / "construct.json")
 
     def records(self) -> Iterator[Member]:
-        """Records in the order of the file.
-
-        A process that was killed may have written a record again when more of it was known: the
-        gradients of a module's parameters and of saved variables come one by one. The last counts.
+        """Records in the order of the file, see :func:`read_records`; the last ones are kept.
 
         Raises:
             FormatError: the file is malformed; line and column are named.
             UnfinishedError: it breaks off, after the records that are whole.
         """
-        latest: dict[str, Member] = {}
-        is_small = self.place.path.name == "debug.json"  # a few variables, in any order
-        broken: UnfinishedError | None = None
-        try:
-            for member in read_members(self.place.path, ("data",)):
-                if member.parent != "data":
-                    continue
-                if not is_small and member.key not in latest:
-                    yield from self._given(latest)
-                latest[member.key] = member
-        except UnfinishedError as error:
-            broken = error
-        yield from self._given(latest)
-        if broken is not None:
-            raise broken
-
-    def _given(self, members: dict[str, Member]) -> Iterator[Member]:
-        for member in members.values():
+        for member in read_records(self.place.path):
             self._keep(member.offset, _Record(member.length, member.value))
             yield member
-        members.clear()
 
     def values(self, name: str, offset: int, length: int) -> tuple[ApiValue, ...]:
         """The leaves of a record; it is read again if that of the last calls is not kept."""

@@ -10,40 +10,45 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
 
-from ait_llm.compare.api.item import Item, items_of
+from ait_llm.compare.api.item import Item
+from ait_llm.compare.api.reading import Record
 
 # My row and the golden one; one of them may be missing.
 Pair = tuple[Item | None, Item | None]
-Record = tuple[str, Mapping[str, Any]]
-# A record, and a way to decode it once more.
-Located = tuple[str, Mapping[str, Any], Callable[[], Mapping[str, Any]]]
-AnyRecord = TypeVar("AnyRecord", Record, Located)
+# Reads the items of a golden record once more: its name, and the place that the record names.
+Again = Callable[[str, int], list[Item]]
 
 _FLOATS = frozenset({"torch.float16", "torch.bfloat16", "torch.float32", "torch.float64"})
 _CALL = re.compile(r"\.(\d+)\.(forward|backward)(?=\.|$)|\.(forward|backward)\.(\d+)(?=\.|$)")
 
 
-def match_by_name(mine: Iterable[Record], golden: Iterable[Located]) -> Iterator[list[Pair]]:
+def match_by_name(
+    mine: Iterable[Record], golden: Iterable[Record], again: Again
+) -> Iterator[list[Pair]]:
     """Pair records of one name: the rows of each record of mine, then what golden has more.
 
     Backward calls count in the order of their appearance: with recomputation, or on another
     device, their recorded numbers differ although they are the same calls.
+
+    Args:
+        mine, golden: records of both sides, read side by side.
+        again: reads a golden record that was passed; of such records only places are kept.
     """
-    ahead = _Ahead(golden)
-    left: list[Pair] = []
+    ahead = _Ahead(golden, again)
+    left: list[tuple[str, int, tuple[int, ...]]] = []
     for key, record in _keyed(mine):
         answer = ahead.take(key)
-        rows, extra = pair_items(
-            list(items_of(*record)), list(items_of(*answer)) if answer is not None else []
-        )
-        left += extra
+        rows, extra = pair_items(record.items, answer.items if answer is not None else [])
+        if extra:
+            assert answer is not None
+            left.append((answer.name, answer.place, tuple(extra)))
         yield rows
-    if left:
-        yield left
+    for name, place, numbers in left:
+        items = again(name, place)
+        yield [(None, items[number]) for number in numbers]
     for record in ahead.rest():
-        yield [(None, item) for item in items_of(*record)]
+        yield [(None, item) for item in record.items]
 
 
 def match_by_table(
@@ -58,13 +63,13 @@ def match_by_table(
     theirs: dict[str, Item] = {}
     by_record: dict[str, list[Item]] = {}
     for key, record in _keyed(golden):
-        items = list(items_of(*record))
+        items = record.items
         by_record[key] = items
         theirs.update((item.name, item) for item in items)
     wanted = set(table.values())
     taken: set[int] = set()
     for key, record in _keyed(mine):
-        items = list(items_of(*record))
+        items = record.items
         answers = [each for each in by_record.get(key, ()) if each.name not in wanted]
         named = {}
         for item in items:
@@ -90,14 +95,14 @@ def match_fuzzily(mine: Iterable[Record], golden: Iterable[Record]) -> Iterator[
     of calls is kept. Each row is looked at once.
     """
     waiting: defaultdict[tuple[str, str], deque[tuple[int, Item]]] = defaultdict(deque)
-    everything = [item for record in golden for item in items_of(*record)]
+    everything = [item for record in golden for item in record.items]
     for place, item in enumerate(everything):
         waiting[without_call(item.name), _kind(item)].append((place, item))
     taken: set[int] = set()
     reached = 0
     for record in mine:
         group: list[Pair] = []
-        for item in items_of(*record):
+        for item in record.items:
             candidates = waiting.get((without_call(item.name), _kind(item)))
             while candidates and candidates[0][0] < reached:
                 candidates.popleft()
@@ -114,8 +119,8 @@ def match_fuzzily(mine: Iterable[Record], golden: Iterable[Record]) -> Iterator[
         yield [(None, item) for item in left]
 
 
-def pair_items(mine: list[Item], golden: list[Item]) -> tuple[list[Pair], list[Pair]]:
-    """Rows of two records that answer each other, and those that golden has more.
+def pair_items(mine: list[Item], golden: list[Item]) -> tuple[list[Pair], list[int]]:
+    """Rows of two records that answer each other, and which of golden's have no answer.
 
     Types must be equal, or both floating of 16 to 64 bits; shapes need not.
     """
@@ -123,18 +128,17 @@ def pair_items(mine: list[Item], golden: list[Item]) -> tuple[list[Pair], list[P
         m.name == g.name and m.dtype == g.dtype for m, g in zip(mine, golden, strict=True)
     ):
         return list(zip(mine, golden, strict=True)), []  # nearly always
-    theirs: defaultdict[str, deque[Item]] = defaultdict(deque)
-    for item in golden:
-        theirs[within_record(item)].append(item)
+    theirs: defaultdict[str, deque[int]] = defaultdict(deque)
+    for number, item in enumerate(golden):
+        theirs[within_record(item)].append(number)
     rows: list[Pair] = []
     for item in mine:
         candidates = theirs.get(within_record(item))
-        if candidates and _kind(candidates[0]) == _kind(item):
-            rows.append((item, candidates.popleft()))
+        if candidates and _kind(golden[candidates[0]]) == _kind(item):
+            rows.append((item, golden[candidates.popleft()]))
         else:
             rows.append((item, None))
-    left: list[Pair] = [(None, item) for items in theirs.values() for item in items]
-    return rows, left
+    return rows, [number for numbers in theirs.values() for number in numbers]
 
 
 def without_call(name: str) -> str:
@@ -145,38 +149,45 @@ def without_call(name: str) -> str:
 class _Ahead:
     """Golden records by key, read no further than they are asked for.
 
-    Of those that were passed only the place is kept: they are decoded again when they are needed.
+    Of those that were passed only the place is kept: they are read again when they are needed.
     """
 
-    def __init__(self, records: Iterable[Located]) -> None:
+    def __init__(self, records: Iterable[Record], again: Again) -> None:
         self._records = _keyed(records)
-        self._passed: dict[str, tuple[str, Callable[[], Mapping[str, Any]]]] = {}
+        self._again = again
+        # By key: the place, and the name where it is not the key.
+        self._passed: dict[str, int | tuple[str, int]] = {}
 
     def take(self, key: str) -> Record | None:
         """The record of a key, None if there is none."""
         known = self._passed.pop(key, None)
         if known is not None:
-            return known[0], known[1]()
-        for found, (name, content, again) in self._records:
+            return self._read(key, known)
+        for found, record in self._records:
             if found == key:
-                return name, content
-            self._passed[found] = name, again
+                return record
+            name, _, place = record
+            self._passed[found] = place if name == found else (name, place)
         return None
 
     def rest(self) -> Iterator[Record]:
         """What nobody took, in its order."""
-        while self._passed:
-            name, again = self._passed.pop(next(iter(self._passed)))
-            yield name, again()
-        for _, (name, content, _) in self._records:
-            yield name, content
+        for key, known in self._passed.items():
+            yield self._read(key, known)
+        self._passed.clear()
+        for _, record in self._records:
+            yield record
+
+    def _read(self, key: str, known: int | tuple[str, int]) -> Record:
+        name, place = (key, known) if isinstance(known, int) else known
+        return Record(name, self._again(name, place), place)
 
 
-def _keyed(records: Iterable[AnyRecord]) -> Iterator[tuple[str, AnyRecord]]:
+def _keyed(records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
     """Records with their names, backward calls numbered as they appear."""
     counts: defaultdict[str, int] = defaultdict(int)
     for record in records:
-        name = record[0]
+        name = record.name
         if "backward" in name:
             function = without_call(name)
             if function != name:

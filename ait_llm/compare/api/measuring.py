@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ait_llm.compare.api.colours import colour
 from ait_llm.compare.api.item import NO_FILE, Item
 from ait_llm.compare.api.manual_results import judge_manual
-from ait_llm.compare.api.matching import (
-    Located,
-    Pair,
-    Record,
-    match_by_name,
-    match_by_table,
-    match_fuzzily,
-)
+from ait_llm.compare.api.matching import Pair, match_by_name, match_by_table, match_fuzzily
+from ait_llm.compare.api.reading import Places, read_side
 from ait_llm.compare.api.real_data import (
     NO_BENCH_FILE,
     NO_NPU_FILE,
@@ -35,7 +27,6 @@ from ait_llm.compare.api.release_results import judge_release
 from ait_llm.compare.api.row import Row, make_row
 from ait_llm.compare.api.settings import ApiOptions
 from ait_llm.compare.api.sides import ApiPair, ApiSide
-from ait_llm.dumps.api_json import UnfinishedError, read_value
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import contained_file
 from ait_llm.metrics.custom import CustomMetric
@@ -45,7 +36,7 @@ _AHEAD = 64  # records that are measured while earlier ones are written
 
 def rows_of(
     pair: ApiPair, options: ApiOptions, on_problem: Callable[[str], None]
-) -> Iterator[list[Row]]:
+) -> Generator[list[Row], None, None]:
     """Judged rows of each record of mine, in its order, then what only golden has.
 
     Args:
@@ -55,18 +46,23 @@ def rows_of(
 
     Raises:
         FormatError: a file is malformed.
+        ReaderError: a process that reads one was killed.
     """
-    mine, golden = _whole(pair.mine, on_problem), _whole(pair.golden, on_problem)
-    if options.fuzzy:
-        groups = match_fuzzily(mine, golden)
-    elif options.table:
-        groups = match_by_table(mine, golden, options.table)
-    else:
-        groups = match_by_name(mine, _located(pair.golden, on_problem))
-    with _measured(pair, groups, options) as measured:
-        for rows in measured:
-            _judge(rows, pair, options)
-            yield rows
+    apart = options.jobs > 1
+    with (
+        contextlib.closing(read_side(pair.mine, on_problem, apart=apart)) as mine,
+        contextlib.closing(read_side(pair.golden, on_problem, apart=apart)) as golden,
+    ):
+        if options.fuzzy:
+            groups = match_fuzzily(mine, golden)
+        elif options.table:
+            groups = match_by_table(mine, golden, options.table)
+        else:
+            groups = match_by_name(mine, golden, Places(pair.golden).items)
+        with _measured(pair, groups, options) as measured:
+            for rows in measured:
+                _judge(rows, pair, options)
+                yield rows
 
 
 def _judge(rows: list[Row], pair: ApiPair, options: ApiOptions) -> None:
@@ -76,41 +72,6 @@ def _judge(rows: list[Row], pair: ApiPair, options: ApiOptions) -> None:
         judge_manual(rows, pair.mode, fuzzy=options.fuzzy)
     if options.highlight:
         colour(rows, pair.mode)
-
-
-def _located(side: ApiSide, on_problem: Callable[[str], None]) -> Iterator[Located]:
-    """The same records, each with a way to decode it once more."""
-    path = side.place.path
-    try:
-        for member in side.file.records():
-            again = partial(read_value, path, member.offset, member.length)
-            yield (
-                member.key,
-                _content(side, member.key, member.value),
-                partial(_decoded, side, member.key, again),
-            )
-    except UnfinishedError as error:
-        on_problem(str(error))
-
-
-def _decoded(side: ApiSide, name: str, again: Callable[[], Any]) -> Mapping[str, Any]:
-    return _content(side, name, again())
-
-
-def _content(side: ApiSide, name: str, value: Any) -> Mapping[str, Any]:
-    if isinstance(value, dict):
-        return value
-    if side.is_debug:
-        return {"": value}
-    raise FormatError(side.place.path, f"the record {name!r} is not an object")
-
-
-def _whole(side: ApiSide, on_problem: Callable[[str], None]) -> Iterator[Record]:
-    """Records up to where the file of a killed process breaks off."""
-    try:
-        yield from side.records()
-    except UnfinishedError as error:
-        on_problem(str(error))
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from ait_llm.dumps.api_json import UnfinishedError
 from ait_llm.dumps.api_ledger import problem_of
 from ait_llm.dumps.api_place import ApiPlace, find_api_places
 from ait_llm.dumps.api_records import ApiFile
+from ait_llm.dumps.api_stream import content_of, read_records
 from ait_llm.errors import FormatError, UsageError
 
 _TASKS: Mapping[str, Mode] = {"tensor": "tensor", "statistics": "statistics"}
@@ -50,13 +51,9 @@ class ApiSide:
             FormatError: the file is malformed.
             UnfinishedError: it breaks off.
         """
-        for member in self.file.records():
-            if self.is_debug and not isinstance(member.value, dict):
-                yield member.key, {"": member.value}
-            elif isinstance(member.value, dict):
-                yield member.key, member.value
-            else:
-                raise FormatError(self.place.path, f"the record {member.key!r} is not an object")
+        path = self.place.path
+        for member in read_records(path):
+            yield member.key, content_of(path, member.key, member.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,121 @@
+"""A process of its own that decodes one JSON file and hands over the rows of its records.
+
+It is this package started anew, so it works in any program, with threads or without. What comes
+through the pipe was made by ourselves: batches of plain tuples, and at the end how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import marshal
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import IO, Any
+
+from ait_llm.compare.api.item import items_of
+from ait_llm.dumps.api_json import UnfinishedError
+from ait_llm.dumps.api_stream import content_of, read_records
+from ait_llm.errors import AitError, FormatError
+
+# Name, offset, length and the fields of each item.
+Row = tuple[str, int, int, list[tuple[Any, ...]]]
+
+_BATCH = 256  # records, or
+_BATCH_BYTES = 1 << 20  # of JSON
+_PIPE_BYTES = 1 << 20  # so that the process works on while a batch is taken
+_SIZE = struct.Struct("=Q")
+# The path of modules is ours: a file named json.py where the user is must not be imported.
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[2:]; "
+    "from ait_llm.compare.api.reader import main; main(sys.argv[1])"
+)
+
+
+class ReaderError(AitError):
+    """The process that reads a file ended before it was done."""
+
+
+def read_apart(path: Path) -> Generator[Row, None, None]:
+    """Records of a file, decoded by another process, which ends with this generator.
+
+    Raises:
+        FormatError: the file is malformed.
+        UnfinishedError: it breaks off.
+        ReaderError: the process was killed, or could not be started.
+    """
+    words = [sys.executable, "-c", _PROGRAM, str(path), *filter(_is_text, sys.path)]
+    try:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    except OSError as error:
+        raise ReaderError(f"{path}: no process to read it ({error.strerror}); {_NEXT}") from error
+    with process:
+        try:
+            assert process.stdout is not None
+            with contextlib.suppress(OSError):  # more than an ordinary user may have
+                fcntl.fcntl(process.stdout, _SET_PIPE_SIZE, _PIPE_BYTES)
+            while (batch := _receive(process.stdout)) is not None:
+                if isinstance(batch, tuple):
+                    _raise(path, *batch)
+                    return
+                yield from batch
+        finally:
+            process.kill()
+    raise ReaderError(f"{path}: the process that read it ended early; {_NEXT}")
+
+
+_SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
+_NEXT = "there may be too little memory; use --jobs 1 to read in one process"
+
+
+def main(path: str) -> None:
+    """Read a file and write its records to stdout."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started this ends it
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    out = sys.stdout.buffer
+    batch: list[Row] = []
+    size = 0
+    end: tuple[str, ...] = ()
+    try:
+        for member in read_records(Path(path)):
+            content = content_of(Path(path), member.key, member.value)
+            items = list(map(tuple, items_of(member.key, content)))
+            batch.append((member.key, member.offset, member.length, items))
+            size += member.length
+            if len(batch) >= _BATCH or size >= _BATCH_BYTES:
+                _send(out, batch)
+                batch, size = [], 0
+    except FormatError as error:
+        end = (type(error).__name__, error.reason, error.advice)
+    _send(out, batch)
+    _send(out, end)
+    out.flush()
+
+
+def _send(out: IO[bytes], message: list[Row] | tuple[str, ...]) -> None:
+    data = marshal.dumps(message)
+    out.write(_SIZE.pack(len(data)))
+    out.write(data)
+
+
+def _receive(source: IO[bytes]) -> Any:
+    """The next message; None if there is none, or only a part of it."""
+    head = source.read(_SIZE.size)
+    if len(head) < _SIZE.size:
+        return None
+    (size,) = _SIZE.unpack(head)
+    data = source.read(size)
+    return marshal.loads(data) if len(data) == size else None
+
+
+def _raise(path: Path, kind: str = "", reason: str = "", advice: str = "") -> None:
+    if kind:
+        raise (UnfinishedError if kind == "UnfinishedError" else FormatError)(path, reason, advice)
+
+
+def _is_text(entry: object) -> bool:
+    return isinstance(entry, str)
