@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,9 @@ from typing import Any, NoReturn
 import click
 
 from ait_llm import __version__
+from ait_llm.cli.localised import localised, take_language
 from ait_llm.errors import AitError, MissingDependencyError
+from ait_llm.language import LANGUAGES, chosen, current, speaking, translate
 
 GROUP = "ait.commands"
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -62,7 +65,7 @@ class LazyGroup(click.Group):
             raise MissingDependencyError(
                 f"the command {cmd_name!r} cannot be used: {entry.value} is not a click command"
             )
-        return command
+        return localised(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -101,28 +104,64 @@ class Host(LazyGroup):
         traceback.
         """
         extra.setdefault("prog_name", "ait")
-        if not extra.pop("standalone_mode", True):
-            return super().main(args, standalone_mode=False, **extra)
+        standalone = extra.pop("standalone_mode", True)
+        words, language = take_language(sys.argv[1:] if args is None else args)
         try:
-            result = super().main(args, standalone_mode=False, **extra)
-        except click.ClickException as error:
-            error.show()
-            sys.exit(error.exit_code)
-        except click.Abort:
-            click.echo("interrupted", err=True)
-            sys.exit(INTERRUPTED)
+            spoken = chosen(language, os.environ)
         except AitError as error:
-            if logging.getLogger("ait_llm").isEnabledFor(logging.DEBUG):
-                traceback.print_exc()
+            if not standalone:
+                raise
             click.echo(f"ait: error: {error}", err=True)
             sys.exit(error.exit_code)
-        sys.exit(result if isinstance(result, int) else 0)
+        with speaking(spoken):
+            host = localised(self)
+            if not standalone:
+                return host.run(words, extra)
+            sys.exit(_exit_code(lambda: host.run(words, extra)))
+
+    def run(self, words: Sequence[str], extra: Mapping[str, Any]) -> Any:
+        """Run as click does, and let errors through."""
+        return super().main(words, standalone_mode=False, **extra)
+
+
+def _exit_code(run: Callable[[], Any]) -> int:
+    """What a command ends with; its error is told."""
+    try:
+        result = run()
+    except click.ClickException as error:
+        _show(error)
+        return error.exit_code
+    except click.Abort:
+        click.echo(translate("interrupted"), err=True)
+        return INTERRUPTED
+    except AitError as error:
+        if logging.getLogger("ait_llm").isEnabledFor(logging.DEBUG):
+            traceback.print_exc()
+        click.echo(f"ait: {translate('error')}: {translate(str(error))}", err=True)
+        return error.exit_code
+    return result if isinstance(result, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """As click shows it, in the language of the messages."""
+    if current() == "en":
+        error.show()
+        return
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(error.ctx.get_usage(), err=True)
+    click.echo(f"{translate('Error')}: {translate(error.format_message())}", err=True)
 
 
 @click.command(
     cls=Host,
     source=installed_commands,
     context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--lang",
+    type=click.Choice(LANGUAGES),
+    expose_value=False,
+    help="Language of messages, at any place of the line.  [default: that of the locale]",
 )
 @click.version_option(
     __version__, "-V", "--version", prog_name="ait", message="%(prog)s %(version)s"

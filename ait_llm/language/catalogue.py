@@ -1,0 +1,187 @@
+"""Finds the translation of a text that already has its values in it.
+
+An entry is a text with placeholders in braces, ``{path}: it is empty``, and its translation with
+the same placeholders. A text belongs to the entry that has the most literal characters among those
+that match it. What stands in the place of a placeholder is looked up in turn, because messages are
+put together from clauses, as in ``a.bin: it is empty. Dump it again``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from ait_llm.language.choice import current
+
+_TOKENS = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+_LETTERS = re.compile(r"[A-Za-z]{2}")
+_LEAST_LITERAL = 2  # letters that an entry has besides its placeholders
+_DEPTH = 4  # of clauses within clauses
+# Between clauses that are said one by one, the loosest first.
+_SEPARATORS = (". ", "; ", ": ", ", ")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One text and its translation.
+
+    Attributes:
+        text: in English.
+        meaning: in the other language.
+    """
+
+    text: str
+    meaning: str
+
+    @cached_property
+    def literals(self) -> list[str]:
+        """What has to be in a text, the longest first."""
+        parts = [part for part, is_name in _pieces(self.text) if part and not is_name]
+        return sorted(parts, key=len, reverse=True)
+
+    @cached_property
+    def weight(self) -> int:
+        """Literal characters; among entries that match, the one with the most is meant."""
+        return sum(map(len, self.literals))
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches the text with any values; the groups stand in the order of ``names``."""
+        parts = []
+        for part, is_name in _pieces(self.text):
+            if not is_name:
+                parts.append(re.escape(part))
+            elif parts.count(_group(self.names.index(part))):
+                parts.append(f"(?P=g{self.names.index(part)})")
+            else:
+                parts.append(_group(self.names.index(part)))
+        return re.compile("".join(parts), re.DOTALL)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Placeholders, each once."""
+        return list(dict.fromkeys(part for part, is_name in _pieces(self.text) if is_name))
+
+    def filled(self, values: Mapping[str, str]) -> str:
+        """The translation with values in place of the names."""
+        parts = _pieces(self.meaning)
+        return "".join(values[part] if is_name else part for part, is_name in parts)
+
+
+def _pieces(text: str) -> list[tuple[str, bool]]:
+    """Literal parts and names of placeholders; ``{{`` and ``}}`` are braces."""
+    found = []
+    end = 0
+    for token in _TOKENS.finditer(text):
+        found.append((text[end : token.start()], False))
+        end = token.end()
+        found.append((token[1], True) if token[1] else (token[0][0], False))
+    return [*found, (text[end:], False)]
+
+
+def _group(number: int) -> str:
+    return f"(?P<g{number}>.+?)"
+
+
+def names_of(text: str) -> set[str]:
+    """Placeholders of a text."""
+    return {part for part, is_name in _pieces(text) if is_name}
+
+
+class Catalogue:
+    """All entries of one language.
+
+    Args:
+        entries: translations by text.
+    """
+
+    def __init__(self, entries: Mapping[str, str]) -> None:
+        # Of a text without placeholders, only its doubled braces change.
+        self._exact = {_plain(text): _plain(meaning) for text, meaning in entries.items()}
+        templates = [Entry(*pair) for pair in entries.items() if names_of(pair[0])]
+        usable = [each for each in templates if _says_something(each)]
+        self._templates = sorted(usable, key=lambda each: each.weight, reverse=True)
+
+    def __len__(self) -> int:
+        return len(self._exact)
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._exact
+
+    def translate(self, text: str) -> str:
+        """The text in the other language; what no entry knows stays as it is."""
+        return "\n".join(self._line(line) for line in text.split("\n"))
+
+    def _line(self, line: str) -> str:
+        """One line; its indentation and the columns of a list are kept."""
+        body = line.strip()
+        if not _LETTERS.search(body):
+            return line
+        found = self._find(body, _DEPTH)
+        if found is None:
+            parts = re.split(r"( {2,})", body)  # columns
+            found = "".join(self._of(part, _DEPTH) for part in parts)
+        start = line.index(body)
+        return line[:start] + found + line[start + len(body) :]
+
+    def _of(self, text: str, depth: int) -> str:
+        """A text or clause, whole or part by part."""
+        if not _LETTERS.search(text):
+            return text
+        found = self._find(text, depth)
+        if found is not None:
+            return found
+        separator = next((each for each in _SEPARATORS if each in text), None)
+        if separator is None or depth == 0:
+            return text
+        parts = text.split(separator)
+        said = [self._of(part, depth - 1) for part in parts]
+        return text if said == parts else self._exact.get(separator, separator).join(said)
+
+    def _find(self, text: str, depth: int) -> str | None:
+        """The translation of exactly this text."""
+        if (exact := self._exact.get(text)) is not None:
+            return exact
+        if depth == 0:
+            return None
+        for entry in self._templates:
+            if not all(part in text for part in entry.literals):
+                continue
+            match = entry.pattern.fullmatch(text)
+            if match is not None:
+                values = [self._of(value, depth - 1) for value in match.groups()]
+                return entry.filled(dict(zip(entry.names, values, strict=True)))
+        return None
+
+
+def _plain(text: str) -> str:
+    return text if names_of(text) else "".join(part for part, _ in _pieces(text))
+
+
+def _says_something(entry: Entry) -> bool:
+    """False for ``{path}: {reason}`` alone, which would match nearly any text."""
+    return sum(character.isalpha() for character in "".join(entry.literals)) >= _LEAST_LITERAL
+
+
+def read_entries(files: Iterable[Path]) -> dict[str, str]:
+    """Entries of catalogue files: JSON objects of texts and translations."""
+    found: dict[str, str] = {}
+    for file in files:
+        found |= json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+@lru_cache(maxsize=1)
+def catalogue(language: str) -> Catalogue:
+    """The catalogue of a language that is not English."""
+    return Catalogue(read_entries(sorted((Path(__file__).parent / language).glob("*.json"))))
+
+
+def translate(text: str) -> str:
+    """A message in the language that is spoken now; what has no translation stays English."""
+    language = current()
+    return text if language == "en" else catalogue(language).translate(text)
