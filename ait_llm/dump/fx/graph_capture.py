@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 
-from ait_llm.dump.fx.arrays import Piece, argument_pieces, as_array, result_pieces
+from ait_llm.dump.fx.arrays import (
+    Piece,
+    argument_pieces,
+    as_array,
+    result_pieces,
+    write_array,
+)
 from ait_llm.dump.fx.graph_file import FILE, describe_graph, is_dumped, target_of, write_graph
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
@@ -55,6 +60,8 @@ class GraphCapture:
         if self._pid != os.getpid():
             self._claim()
         step = next(self._steps)
+        if self._folder is not None:
+            self._session.executed(self._folder.name)
         capture = None
         if self._folder is not None and step in self._session.options.steps:
             capture = _StepCapture(self._folder / str(step), step, self._session)
@@ -167,7 +174,7 @@ class _StepCapture:
             make_folder(self._folder)
             self._made = True
         try:
-            files.bytes += _write_array(path, array)
+            files.bytes += write_array(path, array, hollow=self._options.survey)
         except OSError:
             _remove(path)
             raise
@@ -227,13 +234,6 @@ def _link(source: str, path: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _write_array(path: str, array: np.ndarray[Any, np.dtype[Any]]) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o640), "wb") as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
-    return array.nbytes
 
 
 def _remove(path: str) -> None:

@@ -24,6 +24,7 @@ class FxOptions:
         targets: globs on targets, such as ``aten.mm.*``; empty for every target.
         inputs, outputs: which sides of a node to record.
         run: name of the launcher's run, in the header of the ledger.
+        survey: files have their size and no data, and the ledger counts all executions.
     """
 
     output: Path
@@ -33,6 +34,7 @@ class FxOptions:
     inputs: bool = True
     outputs: bool = True
     run: str = ""
+    survey: bool = False
 
     def selects(self, node: str, target: str) -> bool:
         """True for a node of this name and target."""

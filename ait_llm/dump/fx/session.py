@@ -8,6 +8,7 @@ import multiprocessing.util
 import os
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class FxSession:
     def __init__(self, options: FxOptions) -> None:
         self.options = options
         self._graphs = 0
+        self._executions: Counter[str] = Counter()
         self._last = datetime.datetime.min.replace(tzinfo=datetime.timezone.utc)
         self._lock = threading.Lock()
         self._ledger: Ledger | None = None
@@ -88,6 +90,10 @@ class FxSession:
         if ledger is not None:
             ledger.operations([line])
 
+    def executed(self, graph: str) -> None:
+        """Count an execution of a graph, captured or not."""
+        self._executions[graph] += 1
+
     def note(self, text: str, **facts: Any) -> None:
         """Append a remark to the ledger."""
         with self._lock:
@@ -104,6 +110,8 @@ class FxSession:
 
     def close(self, end: str) -> None:
         """Seal the ledger; harmless when done before."""
+        if self.options.survey:
+            self.note("executions", executions=dict(self._executions))
         self._closed = True
         if self._ledger is not None:
             self._ledger.seal(end)

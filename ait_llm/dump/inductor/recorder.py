@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ait_llm.dump.fx.arrays import as_array
+from ait_llm.dump.fx.arrays import as_array, write_array
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.inductor.kernels import KernelTable, Launch, Stored
@@ -93,6 +92,7 @@ class GraphRecorder:
         """The graph starts to run."""
         self.end()  # of a run that an exception ended
         self._step += 1
+        self._session.executed(self._folder.name)
         # In a forked child the folders are the parent's.
         wanted = self._pid == os.getpid() and self._step in self._session.options.steps
         self._active = wanted
@@ -172,7 +172,8 @@ class GraphRecorder:
                 make_folder(Path(self._step_folder))
                 self._made = True
             path = self._path(files, name)
-            files.bytes += _write(path, array)
+            hollow = self._session.options.survey
+            files.bytes += write_array(path, array, hollow=hollow)
             files.tensors += 1
             self._files[each.buffer] = self._files[each.variable] = path
         except (OSError, RuntimeError, MemoryError) as error:
@@ -213,13 +214,6 @@ def _is_wanted(launch: Launch, options: FxOptions) -> bool:
     if not launch.source:
         return options.selects(launch.name, "")
     return any(map(options.selects, launch.source, launch.targets))
-
-
-def _write(path: str, array: np.ndarray[Any, np.dtype[Any]]) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o640), "wb") as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
-    return array.nbytes
 
 
 _numbers = itertools.count()

@@ -64,6 +64,7 @@ def fx_options(settings: TorchSettings) -> FxOptions:
         inputs=settings.inputs,
         outputs=settings.outputs,
         run=settings.run,
+        survey=settings.survey,
     )
 
 

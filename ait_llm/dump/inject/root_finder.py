@@ -245,6 +245,7 @@ def capture_options(settings: TorchSettings) -> CaptureOptions:
         warmup=settings.warmup,
         queue_bytes=settings.queue_bytes,
         run=settings.run,
+        survey=settings.survey,
     )
 
 

@@ -47,6 +47,7 @@ class TorchSettings:
         run: name of the run, in the header of each ledger.
         capture: False to leave the model alone, for the comparison of ``observe``.
         observe: report a digest of everything that an outermost model returns.
+        survey: only note what would be saved; see :mod:`ait_llm.plan`.
 
     Raises:
         UsageError: a type or a pattern that cannot be used.
@@ -68,6 +69,7 @@ class TorchSettings:
     run: str = ""
     capture: bool = True
     observe: bool = False
+    survey: bool = False
 
     def __post_init__(self) -> None:
         for name in self.types:
@@ -109,12 +111,14 @@ class TorchSettings:
     @property
     def statistics(self) -> bool:
         """True if statistics are computed."""
-        return "torch-stats" in self.types
+        return "torch-stats" in self.types and not self.survey
 
     @property
     def data(self) -> bool:
         """True if tensors are saved: unless statistics alone, or descriptions, were asked for."""
-        return not self.description_only and ("torch" in self.types or not self.statistics)
+        return not (self.description_only or self.survey) and (
+            "torch" in self.types or not self.statistics
+        )
 
     @property
     def descriptions(self) -> bool:

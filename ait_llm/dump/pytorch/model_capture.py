@@ -22,10 +22,10 @@ from ait_llm.dump.pytorch.hooks import (
     module_paths,
     wrapped_module,
 )
+from ait_llm.dump.pytorch.module_paths import layer_number
 from ait_llm.dump.pytorch.operator_mode import OperatorMode
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.recorder import Recorder, Unit
-from ait_llm.dump.pytorch.selection import layer_number
 from ait_llm.dump.pytorch.spans import call_span
 from ait_llm.dump.pytorch.steps import StepCounter
 

@@ -55,7 +55,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         if func._schema.is_mutable:
             # Version counters are raised above this level, after the operator: until then a
             # changed tensor looks like the one that was saved.
-            recorder.forget_saved()
+            recorder.forget_saved(by_operator=True)
         if recorder.options.outputs:
             recorder.values(unit, output, "output")
         recorder.finish(unit)

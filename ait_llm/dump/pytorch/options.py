@@ -30,6 +30,7 @@ class CaptureOptions:
         warmup: generations at the start that do not count.
         queue_bytes: bytes that may wait to be written.
         run: name of the launcher's run, in the header of the ledger.
+        survey: only note what would be saved, see :mod:`ait_llm.dump.pytorch.survey`.
     """
 
     output: Path
@@ -47,6 +48,7 @@ class CaptureOptions:
     warmup: int = 0
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     run: str = ""
+    survey: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The settings as the ledger's header shows them."""

@@ -27,6 +27,7 @@ from ait_llm.dump.pytorch.statistics import (
     tensor_description,
     tensor_statistics,
 )
+from ait_llm.dump.pytorch.survey import SizeSurvey, storage_identity
 from ait_llm.dump.pytorch.values import Leaf, leaves
 from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
 
@@ -113,6 +114,8 @@ class Recorder:
         self._pool = BufferPool(options.queue_bytes)
         self._saved = SavedOnce(options.queue_bytes // 4)
         self._known = KnownStatistics()
+        self.survey = SizeSurvey(folder) if options.survey else None
+        self._address = storage_identity if options.survey else _storage_address
         self._only_statistics = options.statistics and not options.data
         self._table: StatisticsTable | None = None
         if options.statistics or options.descriptions:
@@ -126,12 +129,14 @@ class Recorder:
         """Tell the names of parameters; where one is an input, the ledger names it."""
         self._known.forget()  # nothing that is known is a parameter
         for name, tensor in weights.items():
-            address = _storage_address(tensor)
+            address = self._address(tensor)
             if address:
                 self._weights[address] = (name, weakref.ref(tensor))
 
-    def forget_saved(self) -> None:
+    def forget_saved(self, *, by_operator: bool = False) -> None:
         """Save every tensor anew: at a new step, whose folder stands on its own, for one."""
+        if self.survey is not None:
+            self.survey.forget(by_operator=by_operator)
         self._saved.forget()
         self._known.forget()
 
@@ -180,6 +185,8 @@ class Recorder:
     def close(self, end: str) -> None:
         """Finish writing, close the tables and seal the ledger."""
         self.writer.close()
+        if self.survey is not None:
+            self.survey.close()
         if self._table is not None:
             self._table.close()
         if self.ledger.was_removed() and not self._complained:
@@ -263,6 +270,9 @@ class Recorder:
             tensor: what to record.
             original: the program's own tensor object, if that is what is recorded.
         """
+        if self.survey is not None:
+            self.survey.tensor(unit.order, name, tensor, original=original is not None)
+            return
         if self._table is not None:
             self._statistics(unit, name, tensor)
         if not self.options.data:
@@ -293,13 +303,13 @@ class Recorder:
 
     def _weight(self, tensor: Tensor) -> str | None:
         """Name of the parameter whose memory ``tensor`` shows, if it does."""
-        known = self._weights.get(_storage_address(tensor))
+        known = self._weights.get(self._address(tensor))
         if known is None:
             return None
         name, reference = known
         parameter = reference()
         # The memory of a parameter that was replaced can belong to anything now.
-        if parameter is None or _storage_address(parameter) != _storage_address(tensor):
+        if parameter is None or self._address(parameter) != self._address(tensor):
             return None
         return name
 

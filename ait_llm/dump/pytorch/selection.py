@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
+from ait_llm.dump.pytorch.module_paths import layer_number, matches
 from ait_llm.errors import UsageError
-
-_LAYER = re.compile(r"\.(\d+)(?=\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class ModuleSelection:
         """True if the module at ``path`` is to be captured."""
         return (
             (not self.types or isinstance(module, self.types))
-            and (not self.names or any(_matches(path, name) for name in self.names))
+            and (not self.names or any(matches(path, name) for name in self.names))
             and (not self.type_prefixes or self._has_prefix(module))
             and (not self.layers or self._in_layers(path))
         )
@@ -55,18 +53,6 @@ class ModuleSelection:
     def _in_layers(self, path: str) -> bool:
         number = layer_number(path)
         return number is not None and any(first <= number <= last for first, last in self.layers)
-
-
-def layer_number(path: str) -> int | None:
-    """The layer a module path belongs to: its first number, or None outside the layers."""
-    found = _LAYER.search(path)
-    return int(found.group(1)) if found else None
-
-
-def _matches(path: str, pattern: str) -> bool:
-    if pattern.startswith("re:"):
-        return re.search(pattern[3:], path) is not None
-    return fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(path, f"*.{pattern}")
 
 
 def as_selection(

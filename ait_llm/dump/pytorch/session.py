@@ -98,6 +98,8 @@ class CaptureSession:
             for capture in self.models:
                 self._report_unseen(capture)
                 self._report_outside(capture)
+                if self._recorder.survey is not None:
+                    self._recorder.survey.steps(capture.root, capture.steps.step + 1)
             self._recorder.close(end)
 
     def continue_in_child(self) -> None:

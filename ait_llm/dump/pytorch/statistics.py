@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from ait_llm.core.kernels import (
     ELEMENTS,
@@ -77,16 +76,7 @@ class _Result:
 
 
 class _Known(NamedTuple):
-    """What was found in some memory, and what to recognise it by."""
-
-    storage: StorageWeakRef
-    version: int
-    mark: int
-    result: _Result
-
-
-class _KnownObject(NamedTuple):
-    """The same for a tensor object that is still alive."""
+    """What was found in the memory of a tensor that is still alive, and what to know it by."""
 
     tensor: weakref.ref[Tensor]
     version: int
@@ -96,19 +86,32 @@ class _KnownObject(NamedTuple):
     mark: int
     result: _Result
 
+    def holds_for(self, tensor: Tensor) -> bool:
+        """True if the tensor has the elements that were looked at, and nothing changed them."""
+        return (
+            tensor._version == self.version
+            and tensor.data_ptr() == self.address
+            and tensor.numel() == self.elements
+            and tensor.dtype == self.dtype
+        )
+
 
 class KnownStatistics:
     """Results of one step, so that memory which modules and operators pass on is read once.
 
-    A result counts for the same tensor object, or for another one over the same memory while the
-    storage lives, as long as autograd's version counter stands still and a sample of the bytes is
-    unchanged. The counter sees every in-place operator of torch; the sample is for changes behind
-    its back (``.data``, NumPy).
+    A result counts for the same tensor object, or for another one with the same memory while an
+    object with which it was seen lives, as long as autograd's version counter stands still and a
+    sample of the bytes is unchanged. The counter sees every in-place operator of torch; the sample
+    is for changes behind its back (``.data``, NumPy).
+
+    Nothing of a tensor is kept. Weak references to storages would be surer signs of life, but each
+    leaves a few bytes of a freed storage where the allocator had put it, and those keep it from
+    using the memory around them again: the program would get, and zero, new pages all the time.
     """
 
     def __init__(self) -> None:
-        self._objects: dict[int, _KnownObject] = {}
-        self._memory: dict[tuple[int, int, int, torch.dtype], _Known] = {}
+        self._objects: dict[int, _Known] = {}
+        self._memory: dict[tuple[int, int, torch.dtype], list[_Known]] = {}
 
     def forget(self) -> None:
         """Start afresh: at a new step, and after an operator whose change is not yet counted."""
@@ -129,21 +132,13 @@ class KnownStatistics:
 
     def _find(self, tensor: Tensor) -> _Result | None:
         known = self._objects.get(id(tensor))
-        if known is None:
-            return None
-        reference, version, address, elements, dtype, mark, result = known
-        if (
-            reference() is not tensor
-            or tensor._version != version
-            or tensor.data_ptr() != address
-            or tensor.numel() != elements
-            or tensor.dtype != dtype
-        ):
+        if known is None or known.tensor() is not tensor or not known.holds_for(tensor):
             return None
         kernels = native_kernels()
-        if kernels is None or kernels.sample(address, elements * dtype.itemsize) != mark:
+        size = known.elements * known.dtype.itemsize
+        if kernels is None or kernels.sample(known.address, size) != known.mark:
             return None
-        return result
+        return known.result
 
     def result(self, kernels: NativeKernels, tensor: Tensor, code: int | None) -> _Result | None:
         """The earlier result for the memory of a tensor, else that of reducing it now.
@@ -158,15 +153,10 @@ class KnownStatistics:
         if size < _WORTH_KNOWING or tensor.is_inference():
             return _reduced(kernels, tensor, code)
         version = tensor._version
-        storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch
-        key = (storage.cdata, address, size, dtype)
-        same = self._memory.get(key)
-        if (
-            same is not None
-            and not same.storage.expired()  # type: ignore[no-untyped-call]  # torch
-            and same.version == version
-            and kernels.sample(address, size) == same.mark
-        ):
+        seen = self._memory.setdefault((address, size, dtype), [])
+        seen[:] = [each for each in seen if _is_as_it_was(each)]
+        same = next((each for each in seen if each.version == version), None)
+        if same is not None and kernels.sample(address, size) == same.mark:
             mark, result = same.mark, same.result
         else:
             reduced = _reduced(kernels, tensor, code)
@@ -175,11 +165,21 @@ class KnownStatistics:
             result = reduced
             # Now that the memory is in the cache; nothing changes it in between.
             mark = kernels.sample(address, size)
-            self._memory[key] = _Known(storage, version, mark, result)
-        self._objects[id(tensor)] = _KnownObject(
-            weakref.ref(tensor), version, address, count, dtype, mark, result
-        )
+        known = _Known(weakref.ref(tensor), version, address, count, dtype, mark, result)
+        seen.append(known)
+        self._objects[id(tensor)] = known
         return result
+
+
+def _is_as_it_was(known: _Known) -> bool:
+    """True while the tensor lives, in the same memory and without a change that was counted."""
+    tensor = known.tensor()
+    if tensor is None:
+        return False
+    fix = getattr(tensor, "_fix_weakref", None)
+    if fix is not None:  # the object may have been given up by Python, and kept by torch
+        fix()
+    return known.holds_for(tensor)
 
 
 def _joined(head: str, result: _Result) -> str:
