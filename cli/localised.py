@@ -91,7 +91,7 @@ class WideFormatter(click.HelpFormatter):
             margin = " " * self.current_indent
             if paragraph.lstrip().startswith("\b"):
                 for line in paragraph.split("\n")[1:]:
-                    self.write(f"{margin}{line}\n")
+                    self.write(f"{margin}{line.strip()}\n")
             else:
                 self.write(wrapped(paragraph, self.width, margin, margin) + "\n")
 

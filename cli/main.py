@@ -137,9 +137,13 @@ def _exit_code(run: Callable[[], Any]) -> int:
     except AitError as error:
         if logging.getLogger("ait_llm").isEnabledFor(logging.DEBUG):
             traceback.print_exc()
-        click.echo(f"ait: {translate('error')}: {translate(str(error))}", err=True)
+        click.echo(f"ait: {_titled('error', str(error))}", err=True)
         return error.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _titled(title: str, text: str) -> str:
+    return f"{translate(title)}{translate(': ')}{translate(text)}"
 
 
 def _show(error: click.ClickException) -> None:
@@ -149,7 +153,7 @@ def _show(error: click.ClickException) -> None:
         return
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(error.ctx.get_usage(), err=True)
-    click.echo(f"{translate('Error')}: {translate(error.format_message())}", err=True)
+    click.echo(_titled("Error", error.format_message()), err=True)
 
 
 @click.command(

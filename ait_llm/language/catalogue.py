@@ -114,6 +114,8 @@ class Catalogue:
 
     def translate(self, text: str) -> str:
         """The text in the other language; what no entry knows stays as it is."""
+        if (exact := self._exact.get(text)) is not None:
+            return exact
         return "\n".join(self._line(line) for line in text.split("\n"))
 
     def _line(self, line: str) -> str:

@@ -11,6 +11,7 @@ from ait_llm.language import Catalogue
 ENTRIES = {
     "{path}: it is empty": "{path}：是空的",
     ". ": "。",
+    ": ": "：",
     ", ": "，",
     "{number} operations": "{number} 个算子",
     "Dump it again": "请重新采集",
