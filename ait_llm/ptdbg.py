@@ -25,6 +25,7 @@ from ait_llm.dump.ptdbg import (
 )
 from ait_llm.dumps.ptdbg_place import PtdbgPlace
 from ait_llm.errors import UsageError
+from ait_llm.storage import local_path
 
 __all__ = [
     "acc_cmp_dump",
@@ -79,7 +80,7 @@ def compare(
     missing = [key for key in _KEYS if not input_param.get(key)]
     if missing:
         raise UsageError(f"compare: input_param lacks {', '.join(missing)}")
-    mine, golden, my_data, golden_data = (Path(input_param[key]).absolute() for key in _KEYS)
+    mine, golden, my_data, golden_data = (local_path(input_param[key]).absolute() for key in _KEYS)
     outcome = compare_pkl(
         PtdbgPlace(mine, data=my_data),
         PtdbgPlace(golden, data=golden_data),
@@ -109,12 +110,12 @@ def compare_distributed(
         UsageError: the folders do not hold the same number of ranks, or something else.
         FormatError: a file is damaged.
     """
-    if is_api_dump(Path(npu_dump_dir)) and is_api_dump(Path(bench_dump_dir)):
+    if is_api_dump(local_path(npu_dump_dir)) and is_api_dump(local_path(bench_dump_dir)):
         found = _api.compare_distributed(npu_dump_dir, bench_dump_dir, output_path, **kwargs)
         return [pair.files[0] for pair in found.pairs]
     outcomes = _compare_distributed(
-        Path(npu_dump_dir),
-        Path(bench_dump_dir),
+        local_path(npu_dump_dir),
+        local_path(bench_dump_dir),
         Path(output_path),
         advise=bool(kwargs.get("auto_analyze", True)),
         fuzzy=bool(kwargs.get("fuzzy_match", False)),
@@ -132,5 +133,5 @@ def parse(pkl_file: str | Path, moudule_name_prefix: str) -> None:
     Raises:
         FormatError: the file is damaged.
     """
-    for line in describe_call(Path(pkl_file).absolute(), moudule_name_prefix):
+    for line in describe_call(local_path(pkl_file).absolute(), moudule_name_prefix):
         sys.stdout.write(f"{line}\n")

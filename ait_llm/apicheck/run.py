@@ -21,6 +21,7 @@ from ait_llm.apicheck.outcome import ApiResult, Checked, Outcome
 from ait_llm.apicheck.sides import Side, golden_side
 from ait_llm.apicheck.tables import Tables, free_stamp, stamp_of
 from ait_llm.errors import UsageError
+from ait_llm.storage import local_path
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +63,7 @@ class CheckOptions:
 
 
 def check_apis(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     output: Path,
     options: CheckOptions | None = None,
     *,
@@ -72,7 +73,7 @@ def check_apis(
     """Run every recorded call again and judge it against a CPU run in more bits.
 
     Args:
-        paths: each a ``dump.json`` or a folder of a dump of level L1 or mix.
+        paths: each a ``dump.json``, a folder of a dump of level L1 or mix, or its URL.
         output: folder for the tables; not used when an earlier check is continued.
         options: how.
         on_progress: called in this thread.
@@ -94,7 +95,7 @@ def check_apis(
             "nothing of the CPU itself; choose another --device or standard"
         )
     functions = Functions(options.api_list)
-    files = read_calls(paths)
+    files = read_calls([local_path(path) for path in paths])
     folder, stamp = _tables_of(output, options.resume)
     error_data = None
     if options.save_error_data:

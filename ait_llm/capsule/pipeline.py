@@ -16,6 +16,7 @@ from ait_llm.core.optional import import_optional
 from ait_llm.dumps import ApiDump, AtbDump, open_dump
 from ait_llm.errors import UsageError
 from ait_llm.opcheck.plugins import load_entry_points
+from ait_llm.storage import local_path
 
 MAX_BYTES = 4 << 30
 
@@ -70,10 +71,10 @@ def make_capsule(
     """
     import_optional("torch", "computing golden operators")
     load_entry_points()
-    dump = open_dump(Path(path))
+    dump = open_dump(path)
     if isinstance(dump, AtbDump):
         origin = atb_case(
-            Path(path), op, step=step, device=device, output=output, max_bytes=max_bytes
+            local_path(path), op, step=step, device=device, output=output, max_bytes=max_bytes
         )
     elif isinstance(dump, ApiDump):
         origin = api_case(dump, op, step=step, device=device, output=output, max_bytes=max_bytes)

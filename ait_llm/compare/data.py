@@ -15,6 +15,8 @@ from ait_llm.compare.values import Values, open_file
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.formats import dtype_of, from_torch
 from ait_llm.metrics import CustomMetric, Tolerance
+from ait_llm.naming import shown
+from ait_llm.storage import local_path
 
 
 def compare_data(
@@ -31,7 +33,7 @@ def compare_data(
 
     Args:
         golden: the trusted side: anything NumPy takes as an array, a torch tensor on any device,
-            or the path of a tensor file.
+            or the path or URL of a tensor file.
         mine: the side under suspicion, of the same kinds.
         metrics: names of metrics, all when None.
         custom: the user's own metrics, ``path.py:function`` or loaded ones.
@@ -65,7 +67,7 @@ def compare_data(
 
 def _opened(data: Any, name: str | None) -> Values:
     if isinstance(data, str | Path):
-        return open_file(Path(data), name)
+        return open_file(local_path(data), name)
     if type(data).__module__.partition(".")[0] == "torch":
         return Values(*from_torch(data))
     array = np.asarray(data)
@@ -73,7 +75,7 @@ def _opened(data: Any, name: str | None) -> Values:
 
 
 def _record(data: Any, values: Values, name: str | None) -> TensorRecord:
-    path = str(data) if isinstance(data, str | Path) else ""
+    path = shown(str(local_path(data))) if isinstance(data, str | Path) else ""
     return TensorRecord(
         op=Path(path).name,
         op_id="",

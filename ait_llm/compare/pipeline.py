@@ -44,7 +44,8 @@ from ait_llm.metrics import (
     parse_tolerance,
 )
 from ait_llm.metrics import metrics as known_metrics
-from ait_llm.storage import address
+from ait_llm.naming import shown
+from ait_llm.storage import address, local_path
 
 FoundMatches = Sequence[tuple[Run, Run, Sequence[Match]]]
 
@@ -79,7 +80,7 @@ def compare(
     report itself.
 
     Args:
-        golden_path: file, folder or dump of the trusted side.
+        golden_path: file, folder or dump of the trusted side, or its URL.
         my_path: the same of the side under suspicion.
         op_mapping_file: the user's table of operator types, a JSON file or a folder with
             ``op_mapping_file.json``; or a saved mapping.
@@ -127,8 +128,8 @@ def compare(
         "metrics": list(settings.metrics),
         "custom": [f"{each.source}:{each.name}" for each in settings.custom],
         "tolerance": _plain_tolerance(settings.tolerance),
-        "op_mapping_file": None if op_mapping_file is None else str(op_mapping_file),
-        "mapping": None if mapping is None else str(mapping),
+        "op_mapping_file": None if op_mapping_file is None else shown(str(op_mapping_file)),
+        "mapping": None if mapping is None else shown(str(mapping)),
         "weights": weights,
         "by_value": by_value,
         "steps": None if step_map is None else {str(k): v for k, v in step_map.items()},
@@ -272,9 +273,9 @@ def _match_options(
 ) -> MatchOptions:
     table = saved = None
     if op_mapping_file is not None:
-        table, saved = read_either(Path(op_mapping_file))
+        table, saved = read_either(local_path(op_mapping_file))
     if mapping is not None:
-        saved = read_mapping(Path(mapping))
+        saved = read_mapping(local_path(mapping))
     return MatchOptions(op_mapping=table, mapping=saved, by_value=by_value)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from operator import itemgetter
+from pathlib import Path
 
 from ait_llm.compare.error_split import operation_key, split_error
 from ait_llm.compare.pair import (
@@ -27,6 +28,7 @@ from ait_llm.compare.resume import EarlierReport
 from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
 from ait_llm.engine import Engine, LocalEngine, Lost
 from ait_llm.match.model import Match, Unmatched
+from ait_llm.storage import is_staging, prefetch
 
 MAX_JOBS = 64
 # A batch is one task of a thread: enough to make handing it over cheap, few enough that all
@@ -184,7 +186,10 @@ def _here(
 ) -> Generator[_Outcome, None, None]:
     """Batches measured in threads as they come; after a stop only those already under way."""
 
+    ahead = _files_ahead(batches) if is_staging() else {}
+
     def work(batch: _Batch) -> _Outcome:
+        prefetch(ahead.pop(batch.operations[0][0], ()))
         return batch, *_compare_batch(batch, settings, earlier)
 
     engine = LocalEngine(jobs, "ait-compare")
@@ -192,6 +197,23 @@ def _here(
         for _, outcome in results:
             assert not isinstance(outcome, Lost)  # threads of this process do not get lost
             yield outcome
+
+
+def _files_ahead(batches: Sequence[_Batch]) -> dict[int, list[Path]]:
+    """Files of each batch and of the next one, by the first place of the batch."""
+    files = [
+        [
+            side.tensor.path
+            for _, item in batch.items()
+            if isinstance(item, Match)
+            for side in (item.golden, item.mine)
+        ]
+        for batch in batches
+    ]
+    return {
+        batch.operations[0][0]: own + following
+        for batch, own, following in zip(batches, files, [*files[1:], []], strict=True)
+    }
 
 
 def _there(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,7 +20,9 @@ from ait_llm.errcheck.tree import (
     weighs,
 )
 from ait_llm.match.model import Run
+from ait_llm.storage import is_staging, prefetch
 
+_AHEAD = 8  # operations whose files are fetched while earlier ones are looked at
 Kind = Literal["born", "leak", "passed", "padding", "stopped", "held"]
 """``born``: clean inputs and an output that is not. ``leak``: only padding was odd in the inputs,
 and tokens are in the output. ``passed``: odd in, odd out. ``padding``: odd in padding alone.
@@ -126,7 +128,13 @@ class Pass:
     events: list[Event] = field(default_factory=list)
 
 
-def look_at(run: Run, process: int, first_order: int, tally: Tally) -> Pass:
+def look_at(
+    run: Run,
+    process: int,
+    first_order: int,
+    tally: Tally,
+    read: Callable[[Tensor], Reading] = read,
+) -> Pass:
     """Read all tensors of a pass and classify its operations.
 
     Args:
@@ -134,16 +142,20 @@ def look_at(run: Run, process: int, first_order: int, tally: Tally) -> Pass:
         process: number of its process.
         first_order: operations of the process before it.
         tally: counts what is read.
+        read: looks at a tensor; asked for each in an order that only its answers decide.
     """
     tree = tree_of(run)
     found = Pass(tree, tokens_of(run.kind, run.operations))
     designed: set[Mark] = set()
     tally.passes += 1
+    ahead = _AHEAD if is_staging() else 0
     for op in range(len(tree.run.operations)):
+        for following in tree.run.operations[op : op + ahead]:
+            prefetch(tensor.path for tensor in following.tensors)
         if not tree.is_leaf(op) and run.kind not in ("torch", "api"):
             continue  # what a graph takes and gives is what its members take and give
         tally.operations += 1
-        event = _look(tree, op, found.tokens, designed, tally)
+        event = _look(tree, op, found.tokens, designed, tally, read)
         if event is not None:
             event.process, event.order = process, first_order + op
             event.is_leaf = tree.is_leaf(op)
@@ -152,7 +164,12 @@ def look_at(run: Run, process: int, first_order: int, tally: Tally) -> Pass:
 
 
 def _look(
-    tree: Tree, op: int, tokens: Tokens | None, designed: set[Mark], tally: Tally
+    tree: Tree,
+    op: int,
+    tokens: Tokens | None,
+    designed: set[Mark],
+    tally: Tally,
+    read: Callable[[Tensor], Reading],
 ) -> Event | None:
     operation = tree.run.operations[op]
     inputs, outputs = _sides(operation)
@@ -181,13 +198,13 @@ def _look(
     if not odd_in and not odd_out:
         return None
     if not odd_in and tree.is_leaf(op):
-        odd_in = _parameters(tree.run, operation)
+        odd_in = _parameters(tree.run, operation, read)
     known &= bool(inputs) or not odd_out
     kind = _kind(operation, odd_in, odd_out)
     return Event(0, 0, tree.run, op, kind, tuple(odd_in), tuple(odd_out), known, masks)
 
 
-def _parameters(run: Run, operation: Operation) -> list[Seen]:
+def _parameters(run: Run, operation: Operation, read: Callable[[Tensor], Reading]) -> list[Seen]:
     """Odd parameters and buffers of a module, or of that of an operator, if they were saved."""
     owner = operation.name.partition(".aten.")[0]
     found = []

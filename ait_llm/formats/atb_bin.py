@@ -18,7 +18,13 @@ from ait_llm.formats.atb_header import MAGIC, MAX_HEADER_BYTES, AtbHeader, parse
 from ait_llm.formats.elements import Array, decode, encode, stored_byte_counts
 from ait_llm.formats.layout import stored_shape
 from ait_llm.formats.names import PLAIN_FORMATS
-from ait_llm.formats.opening import contained, open_descriptor, open_unbuffered, unlinked
+from ait_llm.formats.opening import (
+    contained,
+    not_here,
+    open_descriptor,
+    open_unbuffered,
+    unlinked,
+)
 from ait_llm.formats.payload import Payload
 
 SUFFIX = ".bin"
@@ -37,6 +43,8 @@ def read_header(path: Path | str) -> AtbHeader:
     Raises:
         FormatError: the file is missing, is not a tensor file, or contradicts its own header.
     """
+    if (elsewhere := not_here(path)) is not None:
+        return parse_header(path, elsewhere.pread(MAX_HEADER_BYTES, 0), elsewhere.size)
     descriptor, status = open_descriptor(path)
     try:
         head = os.read(descriptor, _USUAL_HEADER_BYTES)
@@ -132,6 +140,8 @@ def looks_like_atb(path: Path) -> bool:
     Raises:
         FormatError: it cannot be opened.
     """
+    if (elsewhere := not_here(path)) is not None:
+        return elsewhere.pread(len(MAGIC), 0) == MAGIC
     with open_unbuffered(path) as file:
         return file.read(len(MAGIC)) == MAGIC
 

@@ -20,6 +20,7 @@ from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import FormatError
 from ait_llm.formats.elements import stored_byte_counts
 from ait_llm.formats.names import PLAIN_FORMATS
+from ait_llm.formats.opening import open_regular
 from ait_llm.formats.statistics import Statistics
 
 MAGIC = b"$Version="
@@ -155,7 +156,7 @@ def _trailing_reason(path: Path | str, data_end: int, surplus: int, head: bytes)
     if data_end < len(head):
         following = head[data_end : data_end + len(MAGIC)]
     else:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             file.seek(data_end)
             following = file.read(len(MAGIC))
     if following == MAGIC:

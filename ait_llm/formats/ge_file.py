@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -20,7 +22,7 @@ from ait_llm.formats.elements import is_decoded
 from ait_llm.formats.ge_header import Described, Description, parse_description
 from ait_llm.formats.ge_layout import known_dims
 from ait_llm.formats.ge_types import ge_type, ge_type_name
-from ait_llm.formats.opening import open_descriptor
+from ait_llm.formats.opening import not_here, open_descriptor
 
 _PREFIX = 8  # bytes of the header's length
 _FIRST_READ = 4096  # holds the header of nearly every operator
@@ -104,13 +106,16 @@ def looks_like_ge(path: Path | str) -> bool:
     Raises:
         FormatError: the file cannot be opened.
     """
-    descriptor, status = open_descriptor(path)
-    try:
-        first = os.pread(descriptor, _PREFIX + 32, 0)
-    finally:
-        os.close(descriptor)
+    if (elsewhere := not_here(path)) is not None:
+        first, size = elsewhere.pread(_PREFIX + 32, 0), elsewhere.size
+    else:
+        descriptor, status = open_descriptor(path)
+        try:
+            first, size = os.pread(descriptor, _PREFIX + 32, 0), status.st_size
+        finally:
+            os.close(descriptor)
     length = int.from_bytes(first[:_PREFIX], "little")
-    if length > status.st_size:
+    if length > size:
         return False
     if _BEGINS.match(first[: _PREFIX + length], _PREFIX):
         return True
@@ -130,9 +135,28 @@ def read_ge(path: Path | str) -> GeFile:
     Raises:
         FormatError: it is not such a file, or the header is damaged or cut off.
     """
+    if (elsewhere := not_here(path)) is not None:
+        return _read(path, elsewhere.pread, elsewhere.size, None)
     descriptor, status = open_descriptor(path)
     try:
-        first = os.pread(descriptor, _FIRST_READ, 0)
+        return _read(path, partial(os.pread, descriptor), status.st_size, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(
+    path: Path | str, pread: Callable[[int, int], bytes], size: int, descriptor: int | None
+) -> GeFile:
+    """Read the header with a function that takes a length and an offset.
+
+    Args:
+        path: the file.
+        pread: reads from it.
+        size: in bytes.
+        descriptor: of the file where it can be mapped.
+    """
+    try:
+        first = pread(_FIRST_READ, 0)
         if len(first) < _PREFIX:
             raise FormatError(path, f"is cut off, it has only {len(first)} bytes")
         length = int.from_bytes(first[:_PREFIX], "little")
@@ -141,12 +165,12 @@ def read_ge(path: Path | str) -> GeFile:
         if length > _MAX_HEADER_BYTES:
             raise FormatError(path, "is not a dump file of the graph engine")
         end = _PREFIX + length
-        if end > status.st_size:
+        if end > size:
             raise FormatError(path, f"header of {length} bytes is cut off")
         if end <= len(first):
             description = parse_description(first, _PREFIX, end)
-        elif length < _MAP_HEADER_FROM:
-            rest = os.pread(descriptor, end - len(first), len(first))
+        elif length < _MAP_HEADER_FROM or descriptor is None:
+            rest = pread(end - len(first), len(first))
             if len(first) + len(rest) < end:
                 raise FormatError(path, "became shorter while it was read")
             description = parse_description(first + rest, _PREFIX, end)
@@ -157,10 +181,8 @@ def read_ge(path: Path | str) -> GeFile:
         raise FormatError(path, f"header is damaged: {error}") from None
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
-    finally:
-        os.close(descriptor)
-    tensors, problem = _place(description, end, status.st_size)
-    return GeFile(path, description, tensors, status.st_size, problem)
+    tensors, problem = _place(description, end, size)
+    return GeFile(path, description, tensors, size, problem)
 
 
 def _place(

@@ -7,6 +7,7 @@ damaged one.
 from __future__ import annotations
 
 import ast
+import io
 import math
 import os
 import re
@@ -19,7 +20,7 @@ from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import FormatError
 from ait_llm.formats.elements import decode
 from ait_llm.formats.loaded import LoadedTensor, dtype_of
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import not_here, open_regular
 from ait_llm.formats.payload import Payload
 
 SUFFIX = ".npy"
@@ -27,6 +28,7 @@ _MAGIC = b"\x93NUMPY"
 _LENGTH_BYTES = {1: 2, 2: 4, 3: 4}  # size of the header length by major version
 _MAX_HEADER_BYTES = 64 * 1024
 _MAX_RANK = 32
+_PREFIX = 12  # bytes before the header
 _TYPE = re.compile(r"[<>|=]?[biufcmMOSUV][0-9]{0,4}(\[[a-z0-9]{1,8}\])?")
 
 
@@ -82,7 +84,7 @@ def read_npy_header(path: Path | str) -> TensorDesc:
         FormatError: not an npy file.
     """
     path = Path(path)
-    with open_regular(path) as file:
+    with _open_header(path)[0] as file:
         shape, _, stored = _read_header(path, file)
     try:
         return TensorDesc(dtype_of(np.empty(0, stored)), shape)
@@ -97,9 +99,10 @@ def npy_payload(path: Path | str) -> Payload | None:
         FormatError: as :func:`read_npy`.
     """
     path = Path(path)
-    with open_regular(path) as file:
+    file, size = _open_header(path)
+    with file:
         shape, fortran_order, stored = _read_header(path, file)
-        offset, present = file.tell(), os.fstat(file.fileno()).st_size - file.tell()
+        offset, present = file.tell(), size - file.tell()
     if stored.hasobject or stored.kind == "V" or not stored.isnative:
         return None
     expected = math.prod(shape) * stored.itemsize
@@ -113,6 +116,14 @@ def npy_payload(path: Path | str) -> Payload | None:
     if fortran_order and len(shape) > 1:
         strides = tuple(math.prod(shape[:axis]) for axis in range(len(shape)))
     return Payload(path, offset, expected, dtype, shape, strides=strides)
+
+
+def _open_header(path: Path) -> tuple[BinaryIO, int]:
+    """The beginning of a file, and how large it is."""
+    if (elsewhere := not_here(path)) is not None:
+        return io.BytesIO(elsewhere.pread(_MAX_HEADER_BYTES + _PREFIX, 0)), elsewhere.size
+    file = open_regular(path)
+    return file, os.fstat(file.fileno()).st_size
 
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -11,6 +11,7 @@ from typing import BinaryIO, TypeVar
 
 from ait_llm.errors import FormatError
 from ait_llm.storage.places import staged, staged_files
+from ait_llm.storage.tree import RemoteTensorFile
 
 _Path = TypeVar("_Path", Path, str)
 
@@ -50,6 +51,13 @@ def open_descriptor(path: Path | str) -> tuple[int, os.stat_result]:
         os.close(descriptor)
         raise FormatError(path, "is not a regular file")
     return descriptor, status
+
+
+def not_here(path: Path | str) -> RemoteTensorFile | None:
+    """A large file elsewhere whose header can be read without fetching it; None for all others."""
+    if not staged_files or (copy := staged(path)) is None:
+        return None
+    return copy if copy.has_header and not copy.here else None
 
 
 def unlinked(path: _Path, root: Path) -> _Path | Path:

@@ -7,8 +7,8 @@ reader needs ten times as long, which counts where a dump has a hundred thousand
 
 from __future__ import annotations
 
-import os
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 _END = struct.Struct("<4sHHHHIIH")
@@ -41,20 +41,20 @@ class Archive:
     """An open archive.
 
     Args:
-        descriptor: the open file.
+        pread: reads so many bytes from such an offset.
         size: of the file in bytes.
     """
 
-    def __init__(self, descriptor: int, size: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, pread: Callable[[int, int], bytes], size: int) -> None:
+        self._pread = pread
         self._size = size
         if size <= 4 * _WINDOW:
-            self._head = self._tail = os.pread(descriptor, size, 0)
+            self._head = self._tail = pread(size, 0)
             self._tail_start = 0
         else:
-            self._head = os.pread(descriptor, _WINDOW, 0)
+            self._head = pread(_WINDOW, 0)
             self._tail_start = size - _WINDOW
-            self._tail = os.pread(descriptor, _WINDOW, self._tail_start)
+            self._tail = pread(_WINDOW, self._tail_start)
 
     def records(self) -> dict[str, Record] | None:
         """Records by name without the archive's own folder; None if it is not of torch's kind."""
@@ -137,7 +137,7 @@ class Archive:
             return self._tail[within : within + size]
         if start >= self._size:
             return b""
-        return os.pread(self._descriptor, size, start)
+        return self._pread(size, start)
 
 
 def _wide_fields(extra: bytes, *narrow: int) -> tuple[int, int, int] | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ait_llm.formats.opening import open_descriptor
+from ait_llm.formats.opening import not_here, open_descriptor
 from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_archive import Archive, Record
 from ait_llm.formats.pth_pickle import StoredTensor, UnexpectedPickleError, read_tensor_pickle
@@ -28,9 +29,11 @@ def pth_payloads(path: Path | str) -> dict[str, Payload] | None:
     Raises:
         FormatError: the file cannot be opened.
     """
+    if (elsewhere := not_here(path)) is not None:
+        return _payloads(path, Archive(elsewhere.pread, elsewhere.size))
     descriptor, status = open_descriptor(path)
     try:
-        return _payloads(path, Archive(descriptor, status.st_size))
+        return _payloads(path, Archive(partial(os.pread, descriptor), status.st_size))
     finally:
         os.close(descriptor)
 

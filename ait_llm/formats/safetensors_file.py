@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -17,7 +18,7 @@ from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import FormatError
 from ait_llm.formats.elements import Array, decode
 from ait_llm.formats.loaded import LoadedTensor
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import not_here, open_regular
 from ait_llm.formats.payload import Payload
 
 SUFFIX = ".safetensors"
@@ -78,8 +79,9 @@ def index_safetensors(path: Path | str) -> Mapping[str, SafetensorsEntry]:
         FormatError: the table of contents is unreadable or contradicts the file.
     """
     path = Path(path)
-    with open_regular(path) as file:
-        return _read_contents(path, file)
+    file, size = _open_header(path)
+    with file:
+        return _read_contents(path, file, size)
 
 
 def read_safetensors(path: Path | str, name: str) -> LoadedTensor:
@@ -127,16 +129,23 @@ def safetensors_payloads(path: Path | str) -> dict[str, Payload]:
         FormatError: as :func:`list_safetensors`.
     """
     path = Path(path)
-    with open_regular(path) as file:
-        contents = _read_contents(path, file)
+    contents = index_safetensors(path)
     return {
         name: Payload(path, entry.begin, entry.length, entry.desc.dtype, entry.desc.shape)
         for name, entry in contents.items()
     }
 
 
-def _read_contents(path: Path, file: BinaryIO) -> dict[str, SafetensorsEntry]:
-    size = os.fstat(file.fileno()).st_size
+def _open_header(path: Path) -> tuple[BinaryIO, int]:
+    """The beginning of a file, with the table of contents, and how large it is."""
+    if (elsewhere := not_here(path)) is not None:
+        length = int.from_bytes(elsewhere.pread(8, 0), "little")
+        return io.BytesIO(elsewhere.pread(8 + min(length, _MAX_HEADER_BYTES), 0)), elsewhere.size
+    file = open_regular(path)
+    return file, os.fstat(file.fileno()).st_size
+
+
+def _read_contents(path: Path, file: BinaryIO, size: int) -> dict[str, SafetensorsEntry]:
     prefix = file.read(8)
     if len(prefix) < 8:
         raise FormatError(path, "is too short for a safetensors file")

@@ -24,6 +24,7 @@ from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats import from_torch, write_tensor
 from ait_llm.formats.opening import open_regular
 from ait_llm.formats.writing import new_file
+from ait_llm.storage import staged
 
 if TYPE_CHECKING:
     import torch
@@ -221,7 +222,8 @@ class ProcessWriter:
         size = desc.byte_count
         find: Callable[[], Payload | None] | None = getattr(tensor, "payload", None)
         payload = find() if find is not None else None
-        if payload is not None and Path(payload.path) == tensor.path:
+        own = payload is not None and Path(payload.path) == tensor.path
+        if own and staged(tensor.path) is None:  # a copy of this process does not last
             try:
                 place.hardlink_to(tensor.path)
             except OSError:

@@ -13,12 +13,14 @@ from ait_llm.dumps import AtbDump, IoRow, open_dump
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.match.model import Run
 from ait_llm.match.passes import passes_of
+from ait_llm.naming import shown
 from ait_llm.replay.collectives import run_together
 from ait_llm.replay.execution import Execution, Steps
 from ait_llm.replay.files import Files
 from ait_llm.replay.golden_dump import GoldenDump, ProcessWriter
 from ait_llm.replay.outcome import MODES, Mode, Outcome
 from ait_llm.replay.program import program_of
+from ait_llm.storage import local_path
 
 
 def replay(
@@ -60,7 +62,7 @@ def replay(
     begin = time.perf_counter()
     import_optional("torch", "ait llm replay")
     chosen, last = _options(mode, until)
-    dump = open_dump(Path(path))
+    dump = open_dump(path)
     if not isinstance(dump, AtbDump):
         raise UsageError(
             f"{path}: this is a {dump.kind} dump; replay computes graphs of the acceleration "
@@ -82,13 +84,13 @@ def replay(
     ):
         raise UsageError(f"--until {until}: the dump has no operation of that id")
     golden = GoldenDump(Path(output))
-    outcome = Outcome(Path(path), golden.root, chosen, until or "")
+    outcome = Outcome(local_path(path), golden.root, chosen, until or "")
     outcome.steps = tuple(sorted({run.step for found in runs for run in found}))
     outcome.problems += [p.problem for p in dump.processes if p.problem is not None]
     for level, graphs in (("layer", dump.layers), ("model", dump.models)):
         for graph in graphs:
             golden.add_graph(level, graph.pid, graph.path)
-    options = {"mode": chosen, "until": until, "source": str(dump.root)}
+    options = {"mode": chosen, "until": until, "source": shown(str(dump.root))}
     tables = _tables(dump)
     with ExitStack() as stack:
         processes = []

@@ -8,7 +8,7 @@ file of a dump, and asks here first. Nothing here knows what a dump holds.
 from ait_llm.storage.addresses import is_url, redacted
 from ait_llm.storage.ahead import prefetch
 from ait_llm.storage.output import OutputFolder, output_folder
-from ait_llm.storage.places import address, forget, local_path, staged
+from ait_llm.storage.places import address, forget, is_staging, local_path, staged
 from ait_llm.storage.remote import StorageError
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "StorageError",
     "address",
     "forget",
+    "is_staging",
     "is_url",
     "local_path",
     "output_folder",

@@ -37,9 +37,12 @@ def prefetch(paths: Iterable[Path | str]) -> None:
         if file is None or file.here:
             continue
         with _lock:
+            if file.asked:
+                continue
             if _underway + file.size > file.tree.cache.limit * _MAX_SHARE:
                 return
             _underway += file.size
+            file.asked = True
             if _pool is None:
                 _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ait-fetch")
             _pool.submit(_bring, file)
@@ -53,3 +56,4 @@ def _bring(file: RemoteTensorFile) -> None:
     finally:
         with _lock:
             _underway -= file.size
+            file.asked = False

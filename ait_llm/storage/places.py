@@ -92,6 +92,11 @@ def staged(path: Path | str) -> RemoteTensorFile | None:
     return found
 
 
+def is_staging() -> bool:
+    """True if something of another place is read in this process."""
+    return bool(staged_files)
+
+
 def forget() -> None:
     """Delete all copies; URLs are listed anew when they are used again.
 
@@ -131,10 +136,10 @@ def _known(url: str) -> Path | None:
 
 
 def _stage(url: str) -> Path:
-    filesystem, path = open_filesystem(url)
+    filesystem, key = open_filesystem(url)
     parts = _parts(url)
     if parts is None:  # a file system within another, whose paths stand in no URL
-        listing = list_remote(filesystem, path, url)
+        listing = list_remote(filesystem, key, url)
         if listing.is_file:
             return _tree(url, filesystem, [], listing, url).folder / listing.files[0].name
         return _tree(url, filesystem, ["dump"], listing, url).folder
@@ -147,18 +152,23 @@ def _stage(url: str) -> Path:
         found = root.joinpath(*parts[whole + 1 :])
         if found.exists():
             return found
-    listing = list_remote(filesystem, path, url)
+    listing = list_remote(filesystem, key, url)
     if not listing.is_file:
         return _tree(url, filesystem, parts, listing, url).folder
     name = parts[-1]
-    folder_url, folder = _above(url, 1), path.rpartition("/")[0]
+    folder_url, folder = _above(url, 1), key.rpartition("/")[0]
     for tree in _trees.values():  # of a file beside this one
         if tree.url == folder_url and str(tree.folder / name) in staged_files:
             return tree.folder / name
     if len(parts) > 2 and (_RECORD.fullmatch(name) or name.endswith(".bin")):
         depth = None if _RECORD.fullmatch(name) else 1  # .bin files may refer to their neighbours
         listing = list_remote(filesystem, folder, folder_url, depth=depth)
-    return _tree(folder_url, filesystem, parts[:-1], listing, url).folder / name
+    path = _tree(folder_url, filesystem, parts[:-1], listing, url).folder / name
+    file = staged_files[str(path)]
+    if file.is_table:  # however large: who names it reads it
+        file.bring()
+        cache().pin(file)
+    return path
 
 
 def _tree(url: str, filesystem: object, parts: list[str], listing: Listing, given: str) -> Tree:
@@ -205,8 +215,8 @@ def _after_fork() -> None:
     _lock = threading.RLock()
     if _cache is not None:
         _cache.after_fork()
-    for file in staged_files.values():
-        file.lock = threading.Lock()
+    for tree in _trees.values():
+        tree.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

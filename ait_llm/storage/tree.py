@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 from ait_llm.storage.cache import Cache
 from ait_llm.storage.placeholders import FILE_MODE, MARKER, make_placeholder
 from ait_llm.storage.remote import RemoteFile, StorageError, explained, open_filesystem
+from ait_llm.storage.starts import Starts
 
 # Tables and graphs: read by everything that looks at a dump, in part by readers of plain text.
 _TABLES = frozenset(
@@ -35,9 +35,11 @@ class RemoteTensorFile:
         remote: the file at the other side.
         path: the local file.
         place: its position among the files of the tree in natural order.
+        here: True if the content is.
+        asked: True while it waits to be fetched ahead of its use.
     """
 
-    __slots__ = ("here", "lock", "path", "place", "remote", "tree")
+    __slots__ = ("asked", "here", "lock", "path", "place", "remote", "tree")
 
     def __init__(self, tree: Tree, remote: RemoteFile, path: str, place: int) -> None:
         self.tree = tree
@@ -45,6 +47,7 @@ class RemoteTensorFile:
         self.path = path
         self.place = place
         self.here = False
+        self.asked = False
         self.lock = threading.Lock()
 
     @property
@@ -56,6 +59,32 @@ class RemoteTensorFile:
     def url(self) -> str:
         """What users call it."""
         return self.tree.url_of(self.remote.name)
+
+    @property
+    def has_header(self) -> bool:
+        """True if it is so large that a header is fetched without the rest."""
+        return self.size > _SMALL
+
+    @property
+    def is_table(self) -> bool:
+        """True for text: tables, graphs, records, reports."""
+        return os.path.splitext(self.path)[1].lower() in _TABLES  # noqa: PTH122
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Some of its bytes, as ``os.pread``, of a file that is not fetched for that.
+
+        Raises:
+            StorageError: they cannot be fetched.
+        """
+        return self.tree.starts.read(self, length, offset)
+
+    def cut_off(self, present: int, expected: int) -> StorageError:
+        """What is wrong if not all bytes arrived."""
+        return StorageError(
+            self.url,
+            f"{present:,} bytes arrived of {expected:,} that the listing promises",
+            "The connection broke or the file changed meanwhile; try again",
+        )
 
     def open(self) -> tuple[int, os.stat_result]:
         """A descriptor of the content, fetched if need be, and what the system says about it.
@@ -96,7 +125,7 @@ class RemoteTensorFile:
     def accept(self, data: bytes) -> None:
         """Take content that was fetched together with others; the lock is held."""
         if len(data) != self.size:
-            raise _cut_off(self.url, len(data), self.size)
+            raise self.cut_off(len(data), self.size)
 
         def write(target: str) -> None:
             Path(target).write_bytes(data)
@@ -120,7 +149,7 @@ class RemoteTensorFile:
                 write(temporary)
                 status = os.stat(temporary)  # noqa: PTH116
                 if status.st_size != self.size:
-                    raise _cut_off(self.url, status.st_size, self.size)
+                    raise self.cut_off(status.st_size, self.size)
                 os.chmod(temporary, FILE_MODE)  # noqa: PTH101
                 os.utime(temporary, ns=(self.remote.changed, self.remote.changed))
                 os.replace(temporary, self.path)  # noqa: PTH105
@@ -164,6 +193,7 @@ class Tree:
             RemoteTensorFile(self, file, f"{folder}/{file.name}", place)
             for place, file in enumerate(ordered)
         ]
+        self.starts = Starts(self.files)
         self._incoming = Path(tempfile.mkdtemp(prefix="incoming-", dir=cache.folder))
         self._numbers = iter(range(1 << 62))
 
@@ -174,6 +204,12 @@ class Tree:
             self._filesystem, _ = open_filesystem(self.url)
             self._pid = os.getpid()
         return self._filesystem
+
+    def after_fork(self) -> None:
+        """A child has no thread that could hold a lock."""
+        self.starts.after_fork()
+        for file in self.files:
+            file.lock = threading.Lock()
 
     def url_of(self, name: str) -> str:
         """What users call a file."""
@@ -203,9 +239,7 @@ class Tree:
                 file.here = True
                 continue
             make_placeholder(file.path, file.size, file.remote.changed)
-            suffix = os.path.splitext(file.path)[1].lower()  # noqa: PTH122
-            is_table = suffix in _TABLES and file.size <= _MAX_TABLE_BYTES
-            if is_table or file.size < len(MARKER):
+            if file.size < len(MARKER) or (file.is_table and file.size <= _MAX_TABLE_BYTES):
                 at_once.append(file)
         batch: list[RemoteTensorFile] = []
         size = 0
@@ -263,20 +297,6 @@ class Tree:
                     raise explained(file.url, content)
             elif needed or len(content) == file.size:
                 file.accept(bytes(content))
-
-
-def is_placeholder(path: Path | str) -> bool:
-    """True for a file that nobody may read because its content is not here."""
-    status = os.lstat(path)
-    return stat.S_ISREG(status.st_mode) and not stat.S_IMODE(status.st_mode)
-
-
-def _cut_off(url: str, present: int, expected: int) -> StorageError:
-    return StorageError(
-        url,
-        f"{present:,} bytes arrived, the listing says {expected:,}",
-        "The connection broke or the file changed meanwhile; try again",
-    )
 
 
 def _natural(name: str) -> list[object]:

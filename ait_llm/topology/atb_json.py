@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.errors import FormatError
+from ait_llm.formats.opening import open_regular
 from ait_llm.topology.graph import Graph, Node, op_id_of
 
 MAX_FILE_BYTES = 512 << 20  # about two million operations
@@ -53,7 +54,8 @@ def load_json(path: Path) -> Any:  # any JSON value
             raise FormatError(
                 path, f"{size} bytes are more than the {MAX_FILE_BYTES} of a topology"
             )
-        text = path.read_text(encoding="utf-8")
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8")
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from ait_llm.core import DType
 from ait_llm.errors import FormatError, UsageError
+from ait_llm.formats.opening import open_regular
 from ait_llm.topology.graph import Node
 
 TABLE_DIRECTORY = "operation_io_tensors"
@@ -129,7 +131,9 @@ def _cached(path: Path) -> OperationTable:
 def _read_table(path: Path, _mtime_ns: int, _size: int) -> OperationTable:
     rows: dict[str, OperationRow] = {}
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+        with io.TextIOWrapper(
+            open_regular(path), encoding="utf-8", errors="replace", newline="\n"
+        ) as lines:
             header = next(lines, "").rstrip("\r\n").split("|")
             if len(header) != _COLUMNS or header[_OP_NAME] != "OpName":
                 raise FormatError(path, f"the first line has not the {_COLUMNS} columns of a table")

@@ -14,6 +14,7 @@ from ait_llm.compare.api.run import compare_api_dumps
 from ait_llm.compare.api.settings import ApiOptions, read_data_mapping
 from ait_llm.errors import UsageError
 from ait_llm.report.writing import STAMP_FORMAT
+from ait_llm.storage import local_path
 
 _PATHS = ("npu_json_path", "bench_json_path")
 _ALIASES = {"npu_path": "npu_json_path", "bench_path": "bench_json_path"}
@@ -63,10 +64,10 @@ def compare(
         highlight=highlight,
         advise=auto_analyze,
         stack=None if stack is None else stack_mode,
-        stack_path=None if stack is None else Path(stack),
+        stack_path=None if stack is None else local_path(stack),
         log=bool(given.get("is_print_compare_log", False)),
     )
-    mine, golden = (Path(given[key]).absolute() for key in _PATHS)
+    mine, golden = (local_path(given[key]).absolute() for key in _PATHS)
     return _compare(mine, golden, Path(output_path), options, kwargs)
 
 
@@ -91,7 +92,7 @@ def compare_distributed(
         advise=kwargs.pop("auto_analyze", True),
         log=kwargs.pop("is_print_compare_log", False),
     )
-    mine, golden = Path(npu_dump_dir).absolute(), Path(bench_dump_dir).absolute()
+    mine, golden = (local_path(each).absolute() for each in (npu_dump_dir, bench_dump_dir))
     return _compare(mine, golden, Path(output_path), options, kwargs)
 
 
@@ -117,4 +118,4 @@ def _compare(
 
 
 def _mapping(path: str | Path | None) -> dict[str, str]:
-    return {} if path is None else read_data_mapping(Path(path))
+    return {} if path is None else read_data_mapping(local_path(path))

@@ -14,6 +14,7 @@ from ait_llm.core.optional import import_optional
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import open_regular
 from ait_llm.metrics.custom import CustomMetric
+from ait_llm.storage import local_path
 
 _LIMIT = 64 << 20  # bytes of a file that a person wrote
 # Text in quotes, or a comment: only the latter is taken out.
@@ -92,8 +93,8 @@ def read_compare_file(path: Path) -> CompareFile:
     log = content.get("is_print_compare_log", True)
     if not isinstance(log, bool):
         raise FormatError(path, "'is_print_compare_log' is neither true nor false")
-    mine, golden = (Path(content[key]).absolute() for key in _PATHS)
-    return CompareFile(mine, golden, Path(stack).absolute() if stack else None, log)
+    mine, golden = (local_path(content[key]).absolute() for key in _PATHS)
+    return CompareFile(mine, golden, local_path(stack).absolute() if stack else None, log)
 
 
 def read_data_mapping(path: Path) -> dict[str, str]:
