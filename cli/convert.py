@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from ait_llm.cli.engine_options import engine_options, take_engine
 from ait_llm.cli.params import OutputCommand, allow_skip_option, input_path, output_path
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.convert import convert_files
@@ -34,6 +36,7 @@ _TOLD = 10
 @click.option("--name", metavar="TENSOR", help="Only the tensor of that name.  [default: all]")
 @click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
 @click.option("-j", "--jobs", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
+@engine_options
 @allow_skip_option
 @click.pass_context
 def convert(
@@ -46,6 +49,7 @@ def convert(
     overwrite: bool,
     jobs: int,
     allow_skip: bool,
+    **engine_settings: Any,
 ) -> None:
     """Convert a tensor file, or every one below a folder, to another format.
 
@@ -57,7 +61,10 @@ def convert(
     device become row-major; a type that the format does not know is widened, no value changes.
     Exits with 3 if a file could not be converted.
     """
-    with ProgressLine() as progress:
+    choice = take_engine(engine_settings)
+    given = ctx.get_parameter_source("jobs") is not click.core.ParameterSource.DEFAULT
+    limit = jobs if given or choice.address is None else None  # a cluster has its own number
+    with choice.open(limit) as engine, ProgressLine() as progress:
         done = 0
 
         def count(_path: Path) -> None:
@@ -72,6 +79,7 @@ def convert(
             name=name,
             overwrite=overwrite,
             jobs=jobs,
+            engine=engine,
             on_file=count,
         )
     files = _counted(len(result.files), "file")

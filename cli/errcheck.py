@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
+from ait_llm.cli.engine_options import engine_options, take_engine
 from ait_llm.cli.errcheck_text import describe_result, next_step
 from ait_llm.cli.params import (
     ListOption,
@@ -97,6 +99,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     help="Tokens to check, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7.",
 )
 @click.option("--keep", is_flag=True, help="Keep the capture as ait_dump in the output directory.")
+@engine_options
 @log_level_option([*LOG_LEVELS, "warn"])
 @allow_skip_option
 @json_option
@@ -115,6 +118,7 @@ def errcheck(
     steps: StepRange,
     keep: bool,
     log_level: str,
+    **engine_settings: Any,
 ) -> None:
     """Find where NaN, Inf and saturated values are born, and how far they go.
 
@@ -126,11 +130,17 @@ def errcheck(
     The exit code is 1 if something was found and 3 if something could not be checked. A program's
     own failure is passed on: its code, or 128 plus the signal that ended it.
     """
+    choice = take_engine(engine_settings)
     if (command is None) == (dump is None):
         raise UsageError("give either --exec with a command or --dump with a folder")
     if dump is not None:
         _refuse(ctx)
-        result = check_dump(dump)
+        with choice.open() as engine:
+            result = check_dump(dump, engine=engine)
+    elif choice.name != "local":
+        raise UsageError(
+            f"--engine {choice.name} is for --dump; a program runs where it is started"
+        )
     else:
         assert command is not None
         settings = Settings(

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ait_llm.cli.engine_options import engine_options, take_engine
 from ait_llm.cli.opcheck_selftest import self_test
 from ait_llm.cli.opcheck_text import summary_lines
 from ait_llm.cli.params import (
@@ -141,8 +142,10 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "-j",
     "--jobs",
     type=click.IntRange(1),
-    help="Threads; with --atb-rerun always one.  [default: one for each processor]",
+    help="Threads, or worker processes; with --atb-rerun always one.  [default: one for each "
+    "processor]",
 )
+@engine_options
 @click.option(
     "--format",
     "formats",
@@ -205,6 +208,7 @@ def opcheck(
     allow_skip: bool,
     as_json: bool,
     log_level: str,
+    **engine_settings: Any,
 ) -> None:
     """Check every operator of a dump against its golden operator, from its own dumped inputs.
 
@@ -216,6 +220,7 @@ def opcheck(
     Exits with 0 if every operator was checked and passed, with 1 if one fails, with 3 if
     something could not be checked.
     """
+    choice = take_engine(engine_settings)
     if grade:
         ctx.exit(self_test(as_json=as_json))
     if path is None:
@@ -237,7 +242,11 @@ def opcheck(
     threads = 1 if rerun else jobs or os.cpu_count() or 1
     _share_processors(threads)
     repros = None if repro is None else Repros(repro)
-    with stop_on_signals() as stop, ProgressLine() as progress:
+    with (
+        choice.open(jobs) as engine,
+        stop_on_signals() as stop,
+        ProgressLine() as progress,
+    ):
         report = check_dump(
             path,
             table=table,
@@ -246,6 +255,8 @@ def opcheck(
             metrics=metrics,
             backend=choose_backend(device) if rerun else None,
             jobs=threads,
+            engine=engine,
+            plugins=golden,
             journal=journal,
             resume=resume,
             stop=stop,

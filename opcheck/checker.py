@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ait_llm.core.comparison import Verdict
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
+from ait_llm.naming import shown
 from ait_llm.opcheck.cases import (
     REFUSALS,
     evaluate,
@@ -64,6 +65,10 @@ class Checker:
                 self.on_failure(target, inputs, item)
         return [item.checked for item in judged]
 
+    def not_checked(self, target: Target, verdict: Verdict, reason: str) -> Checked:
+        """What stands for an operator that was not looked at."""
+        return replace(self._base(target), verdict=verdict, reason=reason)
+
     def examine(self, target: Target) -> tuple[list[torch.Tensor | None], list[Judged]]:
         """The same with its tensors: the inputs, and each output with its verdict."""
         base = self._base(target)
@@ -96,7 +101,7 @@ class Checker:
             device=target.device,
             pid=target.pid,
             params=json.dumps(dict(target.params), separators=(",", ":")),
-            path="" if operation is None else str(operation.path),
+            path="" if operation is None else shown(str(operation.path)),
             standard=self.standard,
         )
 

@@ -5,27 +5,35 @@ from __future__ import annotations
 import os
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import cache
+from contextlib import closing
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 from ait_llm.core.comparison import Problem, Verdict
 from ait_llm.core.optional import import_optional
 from ait_llm.dumps import open_dump
+from ait_llm.engine import Engine, Lost
 from ait_llm.errors import UsageError
+from ait_llm.naming import shown
 from ait_llm.opcheck.checker import Checker, OnFailure, stamp_of
 from ait_llm.opcheck.journal import Journal, Key, read_journal
 from ait_llm.opcheck.judging import METRICS
 from ait_llm.opcheck.outcome import Checked, OpcheckReport
 from ait_llm.opcheck.plugins import load_entry_points
 from ait_llm.opcheck.ranks import Ranks
+from ait_llm.opcheck.remote import OTHER_FILES, OpcheckRequest, check_unit, units_of
 from ait_llm.opcheck.rerun import Backend
 from ait_llm.opcheck.selection import Selection, Target, Wanted
 from ait_llm.opcheck.standards import standards
+from ait_llm.storage import address, is_staging, local_path, prefetch
 
 _AHEAD = 2  # operators waiting for a thread, for each thread
 OnProgress = Callable[[int, int], None]
+_Results = list[list[Checked] | None]
 
 
 def opcheck(
@@ -37,6 +45,8 @@ def opcheck(
     metrics: Sequence[str] = (),
     backend: Backend | None = None,
     jobs: int | None = None,
+    engine: Engine | None = None,
+    plugins: Sequence[str] = (),
     journal: Path | None = None,
     resume: Path | None = None,
     stop: threading.Event | None = None,
@@ -53,6 +63,9 @@ def opcheck(
         metrics: optional columns, ``abs``, ``cos_sim``, ``kl``.
         backend: runs each operator again; then operators are checked one after the other.
         jobs: threads; None for one for each processor.
+        engine: checks operators in other processes; see :func:`ait_llm.engine.open_engine`.
+        plugins: modules and files with golden operators, loaded here already, that other processes
+            must load too.
         journal: file that grows with the results.
         resume: journal of an interrupted check with the same options.
         stop: set it to end early with a partial report.
@@ -69,10 +82,13 @@ def opcheck(
     for name in metrics:
         if name not in METRICS:
             raise UsageError(f"unknown metric {name!r}; known: {', '.join(METRICS)}")
+    remote = engine if engine is not None and engine.remote else None
+    if remote is not None and backend is not None:
+        raise UsageError("operators are run again in this process; leave out --engine or --rerun")
     load_entry_points()
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    path = Path(path)
-    selection = Selection(path, None if table is None else Path(table), wanted or Wanted())
+    path = local_path(path)
+    selection = Selection(path, None if table is None else local_path(table), wanted or Wanted())
     targets, problems = selection.targets(), selection.problems()
     if not targets and not problems:
         raise UsageError(
@@ -80,7 +96,7 @@ def opcheck(
             "select, or none at all"
         )
     options = {
-        "path": str(path),
+        "path": shown(str(path)),
         "standard": standard,
         "metrics": sorted(metrics),
         "rerun": backend.name if backend else "",
@@ -95,13 +111,26 @@ def opcheck(
     checker = Checker(standard, tuple(metrics), backend, ranks, on_failure)
     work = _Work(checker, targets, known, stop or threading.Event(), on_progress)
     threads = 1 if backend is not None else jobs or os.cpu_count() or 1
+    run: Callable[[Journal | None], _Results] = partial(work.run, threads)
+    if remote is not None:
+        request = OpcheckRequest(
+            uuid.uuid4().hex,
+            address(path),
+            None if table is None else address(table),
+            wanted or Wanted(),
+            standard,
+            tuple(metrics),
+            tuple(plugins),
+            max(1, (os.cpu_count() or 1) // threads),
+        )
+        run = partial(work.run_elsewhere, remote, request)
     if journal is None:
-        results = work.run(threads, None)
+        results = run(None)
     else:
         with Journal(journal, options) as file:
-            results = work.run(threads, file)
+            results = run(file)
     return OpcheckReport(
-        path=str(path),
+        path=shown(str(path)),
         items=[item for items in results if items is not None for item in items],
         problems=_with_nothing_checked(problems, targets),
         standard=standard,
@@ -133,10 +162,10 @@ class _Work:
         self._known = known
         self._stop = stop
         self._on_progress = on_progress
-        self._results: list[list[Checked] | None] = [None] * len(targets)
+        self._results: _Results = [None] * len(targets)
         self._done = 0
 
-    def run(self, threads: int, journal: Journal | None) -> list[list[Checked] | None]:
+    def run(self, threads: int, journal: Journal | None) -> _Results:
         """The results of each target; None for those that were not reached."""
         running: dict[Future[list[Checked]], int] = {}
         with ThreadPoolExecutor(threads, thread_name_prefix="opcheck") as pool:
@@ -147,6 +176,8 @@ class _Work:
                     if (kept := self._kept(target)) is not None:
                         self._finish(index, kept, journal)
                         continue
+                    if is_staging() and target.operation is not None:
+                        prefetch(tensor.path for tensor in target.operation.tensors)
                     running[pool.submit(self._checker.check, target)] = index
                     if len(running) >= threads * (1 + _AHEAD):
                         self._collect(running, journal)
@@ -159,6 +190,39 @@ class _Work:
             if not future.cancelled():
                 self._finish(index, future.result(), journal)
         return self._results
+
+    def run_elsewhere(
+        self, engine: Engine, request: OpcheckRequest, journal: Journal | None
+    ) -> _Results:
+        """The same from other processes."""
+        todo = []
+        for index, target in enumerate(self._targets):
+            if (kept := self._kept(target)) is not None:
+                self._finish(index, kept, journal)
+            else:
+                todo.append((index, target))
+        units = tuple(units_of(todo, engine.slots))
+        running = engine.run(
+            partial(check_unit, request), units, roots=request.roots, stop=self._stop
+        )
+        with closing(running) as results:
+            for number, answer in results:
+                for place, (index, _) in enumerate(units[number]):
+                    found = answer if isinstance(answer, Lost) else answer[place]
+                    self._finish(index, self._received(self._targets[index], found), journal)
+        return self._results
+
+    def _received(self, target: Target, found: list[Checked] | Lost | None) -> list[Checked]:
+        """What another process says of an operator, under the names of this one."""
+        own = self._checker.not_checked(target, Verdict.ERROR, OTHER_FILES)
+        if found is None:
+            return [own]
+        if isinstance(found, Lost):
+            return [replace(own, verdict=Verdict.SKIPPED, reason=found.reason)]
+        failed = any(item.verdict is Verdict.FAIL for item in found)
+        if failed and self._checker.on_failure is not None:
+            self._checker.check(target)  # tensors do not travel
+        return [replace(item, path=own.path) for item in found]
 
     def _collect(self, running: dict[Future[list[Checked]], int], journal: Journal | None) -> None:
         done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)

@@ -2,6 +2,6 @@
 
 from ait_llm.engine.choose import ENGINES, open_engine
 from ait_llm.engine.local import LocalEngine
-from ait_llm.engine.model import Engine, Lost
+from ait_llm.engine.model import Engine, Lost, attempt
 
-__all__ = ["ENGINES", "Engine", "LocalEngine", "Lost", "open_engine"]
+__all__ = ["ENGINES", "Engine", "LocalEngine", "Lost", "attempt", "open_engine"]

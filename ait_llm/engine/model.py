@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
+
+
+_attempt: ContextVar[int] = ContextVar("attempt", default=1)
+
+
+def attempt() -> int:
+    """Which attempt at its unit the running function is; more than 1 after a worker died."""
+    return _attempt.get()
+
+
+def set_attempt(number: int) -> None:
+    """For engines: what :func:`attempt` says from now on."""
+    _attempt.set(number)
 
 
 @dataclass(frozen=True, slots=True)

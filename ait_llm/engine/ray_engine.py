@@ -198,7 +198,7 @@ class _Run:
                 num_cpus=1,
                 max_retries=0,  # where it is tried again is decided here
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
-            ).remote(self._token, [self._function], attempt.unit)
+            ).remote(self._token, [self._function], attempt.unit, attempt.made)
             self._running[reference] = attempt
             self._busy[node.id] = self._busy.get(node.id, 0) + 1
 

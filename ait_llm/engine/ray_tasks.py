@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ait_llm.engine.model import set_attempt
+
 _KEPT = 2  # functions of different runs that a worker remembers
 _functions: dict[str, Callable[[Any], Any]] = {}
 
@@ -25,13 +27,14 @@ class Failure:
     trace: str
 
 
-def compute(token: str, reference: Sequence[Any], unit: Any) -> Any:
+def compute(token: str, reference: Sequence[Any], unit: Any, attempt: int) -> Any:
     """One unit.
 
     Args:
         token: name of the run.
         reference: holds the reference to its function, which is fetched once per worker.
         unit: the unit.
+        attempt: from 1.
 
     Returns:
         What the function returns, or a :class:`Failure`.
@@ -43,6 +46,7 @@ def compute(token: str, reference: Sequence[Any], unit: Any) -> Any:
             while len(_functions) >= _KEPT:
                 del _functions[next(iter(_functions))]
             _functions[token] = ray.get(reference[0])
+        set_attempt(attempt)
         return _functions[token](unit)
     except Exception as error:  # noqa: BLE001  raised again where the run was started
         return Failure(_sendable(error), traceback.format_exc())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ait_llm.dumps import Dump, Process, open_dump
+from ait_llm.engine import Engine
 from ait_llm.errcheck.events import Event, Pass, Seen, Tally, look_at
+from ait_llm.errcheck.reading import read
+from ait_llm.errcheck.remote import Reader, readers
 from ait_llm.errcheck.result import (
     HARMFUL,
     Checked,
@@ -18,16 +21,18 @@ from ait_llm.errcheck.result import (
     Place,
 )
 from ait_llm.errcheck.spread import Beginning, Key, Spread, spread
+from ait_llm.match.model import Run
 from ait_llm.match.passes import passes_of
 
 _NAMED = 5  # operations that a finding names of those which handed it on
 
 
-def check_dump(path: Path | str) -> ErrcheckResult:
+def check_dump(path: Path | str, *, engine: Engine | None = None) -> ErrcheckResult:
     """Find what is NaN, infinite or saturated in a dump, and where it began.
 
     Args:
         path: a dump of any kind that :func:`ait_llm.open_dump` reads.
+        engine: reads the values in other processes; see :func:`ait_llm.engine.open_engine`.
 
     Raises:
         FormatError: the folder is no dump, or its listing cannot be read.
@@ -36,18 +41,18 @@ def check_dump(path: Path | str) -> ErrcheckResult:
         >>> for finding in check_dump("out").harmful:  # doctest: +SKIP
         ...     print(finding.origin, finding.place.name, finding.tensors[0].kinds)
     """
-    return check(open_dump(path))
+    return check(open_dump(path), engine=engine)
 
 
-def check(dump: Dump) -> ErrcheckResult:
+def check(dump: Dump, *, engine: Engine | None = None) -> ErrcheckResult:
     """The same for a dump that is open."""
     tally = Tally()
     processes: list[list[Pass]] = []
-    for number, process in enumerate(dump.processes):
+    for number, runs in enumerate(_runs(dump, engine)):
         found: list[Pass] = []
         order = 0
-        for run in passes_of(dump, process):
-            found.append(look_at(run, number, order, tally))
+        for run, reader in runs:
+            found.append(look_at(run, number, order, tally, reader))
             order += len(run.operations)
         processes.append(found)
     traced = spread(processes)
@@ -60,6 +65,17 @@ def check(dump: Dump) -> ErrcheckResult:
         _operators(processes, harmful=True),
         _operators(processes, harmful=False),
     )
+
+
+def _runs(dump: Dump, engine: Engine | None) -> Iterator[Iterator[tuple[Run, Reader]]]:
+    """The passes of each process, each with what reads its tensors."""
+    if engine is None or not engine.remote:
+        for process in dump.processes:
+            yield ((run, read) for run in passes_of(dump, process))
+        return
+    runs = [passes_of(dump, process) for process in dump.processes]
+    for each, found in zip(runs, readers(engine, dump, runs), strict=True):
+        yield zip(each, found, strict=True)
 
 
 def rank_of(process: Process) -> int:
