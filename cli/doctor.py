@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ait_llm.cli.manual import ManualCommand
 from ait_llm.cli.params import absolute_path, json_option
 from ait_llm.dump.checkup import Finding, check_machine
 from ait_llm.errors import IncompleteError
@@ -16,7 +17,7 @@ from ait_llm.errors import IncompleteError
 _MARKS = {"ok": "ok", "absent": "--", "broken": "!!"}
 
 
-@click.command()
+@click.command(cls=ManualCommand)
 @click.option(
     "-o",
     "--output",

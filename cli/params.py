@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ait_llm.cli.manual import ManualCommand
 from ait_llm.errors import UsageError
 from ait_llm.storage import OutputFolder, is_url, local_path, output_folder, redacted
 
@@ -44,7 +45,7 @@ class ListOption(click.Option):
     """An option with a comma list that may have blanks around its commas: ``-ids 2, 3_1``."""
 
 
-class OutputCommand(click.Command):
+class OutputCommand(ManualCommand):
     """A command that sends its results where a URL was given for them."""
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -8,12 +8,19 @@ from pathlib import Path
 import click
 
 from ait_llm.capsule import Capsule, make_capsule
-from ait_llm.cli.params import absolute_path, input_path, json_option, log_level_option, parse_size
+from ait_llm.cli.params import (
+    OutputCommand,
+    absolute_path,
+    input_path,
+    json_option,
+    log_level_option,
+    parse_size,
+)
 
 LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
 
 
-@click.command()
+@click.command(cls=OutputCommand)
 @click.option(
     "-d",
     "--dump",

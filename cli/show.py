@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ait_llm.cli.numbers import ranges
-from ait_llm.cli.params import allow_skip_option, log_level_option
+from ait_llm.cli.params import OutputCommand, allow_skip_option, log_level_option
 from ait_llm.dumps import Dump, Process, Row, describe, open_dump
 from ait_llm.errors import IncompleteError, UsageError
 from ait_llm.naming import shown
@@ -23,7 +23,7 @@ def _given(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
     return local_path(value)
 
 
-@click.command()
+@click.command(cls=OutputCommand)
 @click.argument("path", callback=_given)
 @click.option("--tensors", is_flag=True, help="Also list the tensors of each operation.")
 @click.option("--token", "step", type=click.IntRange(0), help="Only this token.  [default: all]")

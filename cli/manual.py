@@ -1,0 +1,129 @@
+"""Help like a manual page: what a command does, examples, and each option with its default."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import click
+
+_NAMES = 4  # columns of names; what is longer stands on a line of its own
+_LONGEST_CHOICE = 24
+_BRACKETS = re.compile(
+    r"\s*(?:\[((?:default|required|env var)[^\]]*)\])?\s*(?:\[([^\]]*x[<>]=[^\]]*)\])?\s*$"
+)
+_RANGES = (
+    (re.compile(r"(\d+)<=x<=(\d+)"), r"\1 to \2"),
+    (re.compile(r"(?:; )?x>=[01]\b"), ""),
+)
+_METAVARS = (
+    ("DIRECTORY", "DIR"),
+    ("INTEGER RANGE", "N"),
+    ("INTEGER", "N"),
+    ("BOOLEAN", "true|false"),
+)
+
+
+class ManualCommand(click.Command):
+    """A command whose help shows its examples apart and keeps each option readable.
+
+    A paragraph of its docstring that begins with ``\\b`` holds the examples, one a line.
+    """
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the command does."""
+        prose = "\n\n".join(part for part in _paragraphs(self.help) if not _is_kept(part))
+        if prose:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(prose)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, then the options."""
+        write_examples(examples(self), formatter)
+        rows = []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and record[1]:
+                rows.append(_readable(param, *record))
+        if rows:
+            with formatter.section("Options"):
+                formatter.write_dl(rows, col_max=_NAMES)
+
+
+def examples(command: click.Command) -> list[str]:
+    """The lines of a command's examples."""
+    kept = [part for part in _paragraphs(command.help) if _is_kept(part)]
+    lines = [line.strip() for part in kept for line in part.split("\n")[1:]]
+    return [line for line in lines if line]
+
+
+def write_examples(lines: list[str], formatter: click.HelpFormatter) -> None:
+    """The section with examples, one a line; a long one goes on after a backslash."""
+    if not lines:
+        return
+    with formatter.section("Examples"):
+        for line in lines:
+            for number, piece in enumerate(_broken(line, formatter.width - 4)):
+                formatter.write(f"{'':{formatter.current_indent + (4 if number else 0)}}{piece}\n")
+
+
+def _broken(line: str, width: int) -> Iterator[str]:
+    """A command in lines that can be copied to a shell; an option keeps its values."""
+    words = re.findall(r"(?:\"[^\"]*\"|'[^']*'|\S)+", line)
+    groups: list[str] = []
+    for word in words:
+        if word.startswith("-") or not groups:
+            groups.append(word)
+        else:
+            groups[-1] += f" {word}"
+    piece = ""
+    while groups:
+        group = groups.pop(0)
+        if piece and len(piece) + 1 + len(group) + len(" \\" if groups else "") > width:
+            yield f"{piece} \\"
+            piece = ""
+        piece += f" {group}" if piece else group
+    yield piece
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    parts = re.split(r"\n\s*\n", inspect.cleandoc(text or "").partition("\f")[0])
+    return [part.strip("\n ") for part in parts if part.strip("\n ")]
+
+
+def _is_kept(paragraph: str) -> bool:
+    return paragraph.startswith("\b")
+
+
+def _readable(param: click.Parameter, names: str, text: str) -> tuple[str, str]:
+    """Names and description of an option, without click's own notation."""
+    for theirs, ours in _METAVARS:
+        names = names.replace(theirs, ours)
+    if (
+        isinstance(param, click.Option)
+        and isinstance(param.type, click.Choice)
+        and param.metavar is None
+    ):
+        choices = [str(choice) for choice in param.type.choices]
+        if len("|".join(choices)) > _LONGEST_CHOICE:
+            several = " ..." if param.multiple else ""
+            names = re.sub(r" ?\[[^\]]*\]$", f" NAME{several}", names)
+            text = _with_sentence(text, f"One of {', '.join(choices)}.")
+    found = _BRACKETS.search(text)
+    assert found is not None  # it matches nothing at the end, too
+    facts = "; ".join(filter(None, found.groups()))
+    for pattern, words in _RANGES:
+        facts = pattern.sub(words, facts)
+    facts = facts.replace("default: True", "default: true").replace(
+        "default: False", "default: false"
+    )
+    return names, text[: found.start()] + (f"  [{facts}]" if facts else "")
+
+
+def _with_sentence(text: str, sentence: str) -> str:
+    found = _BRACKETS.search(text)
+    assert found is not None
+    end = found.start()
+    return f"{text[:end]} {sentence}{text[end:]}"
