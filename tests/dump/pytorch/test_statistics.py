@@ -3,9 +3,11 @@ from __future__ import annotations
 import csv
 import io
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -244,6 +246,48 @@ def test_changed_memory_is_reduced_again(change: Callable[[Tensor], object]) -> 
     tensor_statistics(tensor, known)
     change(tensor)
     assert cells_of(tensor, known) == cells_of(tensor)
+
+
+@pytest.mark.native
+def test_memory_stays_known_while_one_of_its_tensors_lives(way: str) -> None:
+    if way != "native":
+        return
+    kernels = Counting(built_kernels())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "native_kernels", lambda: kernels)
+        known = KnownStatistics()
+        tensor = torch.randn(200, 300)
+        first = cells_of(tensor, known)
+        view = tensor.view(-1)
+        assert cells_of(view, known)[2:] == first[2:]
+        del tensor
+        assert cells_of(view.view(100, 600), known)[2:] == first[2:]
+        assert kernels.reductions == 1
+
+
+def test_other_memory_at_the_address_of_a_known_tensor_is_reduced() -> None:
+    known = KnownStatistics()
+    tensor = torch.randn(200, 300)
+    alias = torch.from_numpy(tensor.numpy())  # torch does not know that they share
+    tensor_statistics(tensor, known)
+    tensor.add_(1)
+    assert cells_of(alias, known) == cells_of(alias)
+    alias.add_(1)
+    assert cells_of(alias, known) == cells_of(alias)
+
+
+def test_known_statistics_keep_nothing_of_a_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a weak reference keeps of a freed storage keeps its memory from being used again."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("a weak reference to a storage was taken")
+
+    monkeypatch.setattr(torch.UntypedStorage, "_weak_ref", refuse)
+    known = KnownStatistics()
+    tensor = torch.randn(200, 300)
+    before = sys.getrefcount(tensor)
+    assert cells_of(tensor, known) == cells_of(tensor.view(200, 300), known)
+    assert sys.getrefcount(tensor) == before
 
 
 def test_memory_of_a_freed_tensor_is_not_taken_for_known() -> None:
