@@ -43,6 +43,7 @@ def read_stacks(path: Path) -> dict[str, tuple[str, ...]]:
     if not path.exists():
         return {}
     found: dict[str, tuple[str, ...]] = {}
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}  # most calls share a few stacks
     is_shared: bool | None = None
     for member in read_members(path):
         value = member.value
@@ -52,9 +53,10 @@ def read_stacks(path: Path) -> dict[str, tuple[str, ...]]:
             if not _is_shared_stack(value):
                 raise FormatError(path, f"the entry {member.key!r} is not calls and their stack")
             frames = tuple(map(str, value[1]))
-            found.update(dict.fromkeys(map(str, value[0]), frames))
+            found.update(dict.fromkeys(map(str, value[0]), known.setdefault(frames, frames)))
         elif isinstance(value, list):
-            found[member.key] = tuple(map(str, value))
+            frames = tuple(map(str, value))
+            found[member.key] = known.setdefault(frames, frames)
         else:
             raise FormatError(path, f"the stack of {member.key!r} is not a list of frames")
     return found

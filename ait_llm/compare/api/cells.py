@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Sequence
-
 from ait_llm.compare.api.columns import Mode, Style
 from ait_llm.compare.api.item import NO_FILE, NOT_AVAILABLE, Item
 from ait_llm.compare.api.manual_results import manual_message
@@ -18,9 +14,6 @@ _NOBODY = Item(
     (NOT_AVAILABLE,) * 4,
     md5=NOT_AVAILABLE,
 )
-_INFINITE = frozenset({math.inf, -math.inf})
-_FORMULA = frozenset("=@+-\t\r")
-_NOT_A_NUMBER = re.compile(r"[=@\t\r]|[+-](?!inf$|\d)")
 
 
 def cells_of(row: Row, mode: Mode, style: Style, stack: str | None) -> list[Cell]:
@@ -57,19 +50,6 @@ def cells_of(row: Row, mode: Mode, style: Style, stack: str | None) -> list[Cell
     if mode == "tensor":
         found.append(str([_file(mine), _file(golden)]))
     return found
-
-
-def for_csv(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells as a csv file holds them.
-
-    A blank keeps spreadsheets from losing an infinity; text that looks like a formula is quoted.
-    """
-    return [
-        (f"'{cell}" if cell[:1] in _FORMULA and cell and _NOT_A_NUMBER.match(cell) else cell)
-        if type(cell) is str
-        else (f" {cell}" if cell in _INFINITE else "None" if cell is None else cell)
-        for cell in cells
-    ]
 
 
 def _file(item: Item | None) -> str:

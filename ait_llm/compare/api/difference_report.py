@@ -84,9 +84,12 @@ def _write_rank(
     """Write the file of a rank record by record."""
     stacks = read_stacks(pair.mine.place.folder / "stack.json")
     line = 0
-    with replacing(path) as file:
+    with (
+        replacing(path) as file,
+        rows_of(pair, options, result.problems.append) as groups,
+    ):
         separator = "{\n"
-        for rows in rows_of(pair, options, result.problems.append):
+        for rows in groups:
             for row in rows:
                 result.take(line, row, options.style)
                 line += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +34,13 @@ from ait_llm.metrics.custom import CustomMetric
 _AHEAD = 64  # records that are measured while earlier ones are written
 
 
+@contextlib.contextmanager
 def rows_of(
     pair: ApiPair, options: ApiOptions, on_problem: Callable[[str], None]
-) -> Generator[list[Row], None, None]:
+) -> Iterator[Iterator[list[Row]]]:
     """Judged rows of each record of mine, in its order, then what only golden has.
+
+    Reading begins with the block, in other processes where files are large.
 
     Args:
         pair: the files.
@@ -50,8 +53,8 @@ def rows_of(
     """
     apart = options.jobs > 1
     with (
-        contextlib.closing(read_side(pair.mine, on_problem, apart=apart)) as mine,
-        contextlib.closing(read_side(pair.golden, on_problem, apart=apart)) as golden,
+        read_side(pair.mine, on_problem, apart=apart) as mine,
+        read_side(pair.golden, on_problem, apart=apart) as golden,
     ):
         if options.fuzzy:
             groups = match_fuzzily(mine, golden)
@@ -60,18 +63,17 @@ def rows_of(
         else:
             groups = match_by_name(mine, golden, Places(pair.golden).items)
         with _measured(pair, groups, options) as measured:
-            for rows in measured:
-                _judge(rows, pair, options)
-                yield rows
+            yield (_judged(rows, pair, options) for rows in measured)
 
 
-def _judge(rows: list[Row], pair: ApiPair, options: ApiOptions) -> None:
+def _judged(rows: list[Row], pair: ApiPair, options: ApiOptions) -> list[Row]:
     if options.style == "release":
         judge_release(rows, pair.mode)
     else:
         judge_manual(rows, pair.mode, fuzzy=options.fuzzy)
     if options.highlight:
         colour(rows, pair.mode)
+    return rows
 
 
 @contextlib.contextmanager

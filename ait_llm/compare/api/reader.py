@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import marshal
 import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,8 +41,9 @@ class ReaderError(AitError):
     """The process that reads a file ended before it was done."""
 
 
-def read_apart(path: Path) -> Generator[Row, None, None]:
-    """Records of a file, decoded by another process, which ends with this generator.
+@contextlib.contextmanager
+def read_apart(path: Path) -> Iterator[Iterator[Row]]:
+    """Records of a file, decoded by another process, which ends with the block.
 
     Raises:
         FormatError: the file is malformed.
@@ -58,13 +60,17 @@ def read_apart(path: Path) -> Generator[Row, None, None]:
             assert process.stdout is not None
             with contextlib.suppress(OSError):  # more than an ordinary user may have
                 fcntl.fcntl(process.stdout, _SET_PIPE_SIZE, _PIPE_BYTES)
-            while (batch := _receive(process.stdout)) is not None:
-                if isinstance(batch, tuple):
-                    _raise(path, *batch)
-                    return
-                yield from batch
+            yield _received(path, process.stdout)
         finally:
             process.kill()
+
+
+def _received(path: Path, source: IO[bytes]) -> Iterator[Row]:
+    while (batch := _receive(source)) is not None:
+        if isinstance(batch, tuple):
+            _raise(path, *batch)
+            return
+        yield from batch
     raise ReaderError(f"{path}: the process that read it ended early; {_NEXT}")
 
 
@@ -76,6 +82,7 @@ def main(path: str) -> None:
     """Read a file and write its records to stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started this ends it
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    gc.disable()  # nothing here is part of a cycle
     out = sys.stdout.buffer
     batch: list[Row] = []
     size = 0

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from ait_llm.compare.api.item import Item, items_of
-from ait_llm.compare.api.reader import read_apart
+from ait_llm.compare.api.reader import Row, read_apart
 from ait_llm.compare.api.sides import ApiSide
-from ait_llm.dumps.api_json import UnfinishedError, read_value
+from ait_llm.dumps.api_json import Member, UnfinishedError, read_value
 from ait_llm.dumps.api_stream import content_of, read_records
 
 # Below it, starting a process takes longer than reading.
@@ -54,31 +56,44 @@ class Places:
         return list(items_of(name, content_of(path, name, value)))
 
 
+@contextlib.contextmanager
 def read_side(
     side: ApiSide, on_problem: Callable[[str], None], *, apart: bool = False
-) -> Generator[Record, None, None]:
+) -> Iterator[Iterator[Record]]:
     """Records up to where the file of a killed process breaks off.
 
     Args:
         side: the file.
         on_problem: told in a sentence if it breaks off.
-        apart: decode it in a process of its own if it is large.
+        apart: decode it in a process of its own if it is large; it begins with the block.
 
     Raises:
         FormatError: the file is malformed.
+        ReaderError: the process was killed, or could not be started.
     """
     path = side.place.path
+    if apart and sys.executable and path.stat().st_size >= _APART_BYTES:
+        with read_apart(path) as rows:
+            yield _unbroken(map(_record, rows), on_problem)
+    else:
+        yield _unbroken(map(partial(_decoded, path), read_records(path)), on_problem)
+
+
+def _unbroken(records: Iterator[Record], on_problem: Callable[[str], None]) -> Iterator[Record]:
     try:
-        if apart and sys.executable and path.stat().st_size >= _APART_BYTES:
-            with contextlib.closing(read_apart(path)) as records:
-                for name, offset, length, rows in records:
-                    yield Record(name, list(map(Item._make, rows)), _place(offset, length))
-        else:
-            for member in read_records(path):
-                items = list(items_of(member.key, content_of(path, member.key, member.value)))
-                yield Record(member.key, items, _place(member.offset, member.length))
+        yield from records
     except UnfinishedError as error:
         on_problem(str(error))
+
+
+def _record(row: Row) -> Record:
+    name, offset, length, items = row
+    return Record(name, list(map(Item._make, items)), _place(offset, length))
+
+
+def _decoded(path: Path, member: Member) -> Record:
+    items = items_of(member.key, content_of(path, member.key, member.value))
+    return Record(member.key, list(items), _place(member.offset, member.length))
 
 
 def _place(offset: int, length: int) -> int:

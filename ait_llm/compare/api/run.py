@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from ait_llm.compare.api.cells import cells_of
@@ -96,11 +97,12 @@ def compare_pair(
     kind = "debug_compare_result" if pair.mine.is_debug else "compare_result"
     result.files += [output / f"{kind}{pair.suffix}_{stamp}.{name}" for name in formats]
     with contextlib.ExitStack() as stack:
+        groups = stack.enter_context(rows_of(pair, options, result.problems.append))
         tables: list[TableWriter] = [
             stack.enter_context(FORMATS[name](path, columns))
             for name, path in zip(formats, result.files, strict=True)
         ]
-        for line, (row, frames) in enumerate(_with_stacks(pair, options, result, stacks)):
+        for line, (row, frames) in enumerate(_with_stacks(groups, stacks)):
             cells = cells_of(row, pair.mode, options.style, frames)
             for table in tables:
                 table.add(cells, row.colour)
@@ -115,11 +117,9 @@ def compare_pair(
     return result
 
 
-def _with_stacks(
-    pair: ApiPair, options: ApiOptions, result: PairOutcome, stacks: _Stacks
-) -> Iterator[tuple[Row, str | None]]:
+def _with_stacks(groups: Iterable[list[Row]], stacks: _Stacks) -> Iterator[tuple[Row, str | None]]:
     """Rows, the first of each record with its call stack."""
-    for rows in rows_of(pair, options, result.problems.append):
+    for rows in groups:
         previous = ""
         for row in rows:
             record = row.mine.record if row.mine is not None else ""
@@ -128,22 +128,31 @@ def _with_stacks(
 
 
 class _Stacks:
-    """Cells of the column of call stacks."""
+    """Cells of the column of call stacks; the file is read when the first is asked for."""
 
     def __init__(self, pair: ApiPair, options: ApiOptions) -> None:
-        path = options.stack_path or pair.mine.place.folder / "stack.json"
-        if options.stack_path is not None and not path.exists():
-            raise FormatError(path, "no such file")
-        wanted = path.exists() if options.stack is None else options.stack
+        self._path = options.stack_path or pair.mine.place.folder / "stack.json"
+        if options.stack_path is not None and not self._path.exists():
+            raise FormatError(self._path, "no such file")
+        wanted = self._path.exists() if options.stack is None else options.stack
         self.shown = wanted and not pair.mine.is_debug
-        self._frames = read_stacks(path) if self.shown else {}
+        self._texts: dict[tuple[str, ...], str] = {}
+
+    @cached_property
+    def _frames(self) -> Mapping[str, tuple[str, ...]]:
+        return read_stacks(self._path)
 
     def cell(self, record: str) -> str | None:
         """Frames of a record; ``N/A`` without a record; None without the column."""
         if not self.shown:
             return None
-        frames = self._frames.get(record)
-        return NOT_AVAILABLE if not frames else str(list(frames))
+        frames = self._frames.get(record) if record else None
+        if not frames:
+            return NOT_AVAILABLE
+        text = self._texts.get(frames)
+        if text is None:
+            text = self._texts[frames] = str(list(frames))
+        return text
 
 
 __all__ = ["FORMATS", "STACK", "compare_api_dumps", "compare_pair"]

@@ -25,7 +25,7 @@ NO_DIFFERENCES: tuple[Cell, ...] = (0,) * 8
 def statistics_cells(mine: Item | None, golden: Item | None) -> list[Cell]:
     """The eight recorded statistics, mine first; ``N/A`` for a missing side."""
     if mine is not None and golden is not None and _are_same(mine, golden):
-        found = [*map(shown, mine.statistics)]
+        found = [NAN if value != value else value for value in mine.statistics]
         return found + found
     cells: list[Cell] = []
     for side in (mine, golden):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
-from ait_llm.compare.api.cells import for_csv
+from ait_llm.compare.api.csv_lines import CsvLines
 from ait_llm.compare.api.statistics_rules import Cell
 from ait_llm.core.optional import import_optional
 from ait_llm.report.files import replacing
@@ -36,9 +35,9 @@ def csv_table(path: Path, columns: Sequence[str]) -> Iterator[TableWriter]:
         UsageError: it cannot be written.
     """
     with replacing(path) as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(columns)
-        yield _Csv(table)
+        table = _Csv(file)
+        table.add(columns)
+        yield table
 
 
 @contextlib.contextmanager
@@ -133,10 +132,11 @@ class Sheets:
 
 
 class _Csv:
-    def __init__(self, table: Any) -> None:
-        self._table = table
+    def __init__(self, file: IO[str]) -> None:
+        self._write = file.write
+        self._line = CsvLines().line
 
     def add(self, cells: Sequence[Cell], colour: str = "") -> None:
         """Append a row."""
         del colour
-        self._table.writerow(for_csv(cells))
+        self._write(self._line(cells))
