@@ -62,9 +62,14 @@ def shape_text(shape: Iterable[int] | None) -> str:
 
 def path_text(record: TensorRecord | None) -> str:
     """The absolute path or the URL of a record's file; empty without a record."""
-    if record is None or not record.path or is_url(record.path):
-        return "" if record is None else record.path
-    return os.path.abspath(record.path)  # noqa: PTH100  # the path may hold bytes that are no text
+    return "" if record is None else absolute_text(record.path)
+
+
+def absolute_text(path: str) -> str:
+    """An absolute path, or the URL that is given; empty for none."""
+    if not path or is_url(path):
+        return path
+    return os.path.abspath(path)  # noqa: PTH100  # it may hold bytes that are no text
 
 
 def short(value: float | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os.path
 import re
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from ait_llm.opcheck.outcome import Checked, OpcheckReport
 from ait_llm.opcheck.reports.writing import writers
 from ait_llm.report.csv_table import number_cell, safe_cell
 from ait_llm.report.files import replacing
-from ait_llm.report.wording import index_text
+from ait_llm.report.wording import absolute_text, index_text
 
 _STATES = {
     Verdict.PASS: "execution successful",
@@ -67,7 +66,7 @@ def row(report: OpcheckReport, item: Checked) -> list[str]:
         item.op_id,
         safe_cell(item.op_type),
         safe_cell(item.params),
-        safe_cell(os.path.abspath(item.path) if item.path else ""),  # noqa: PTH100  # no link is followed
+        safe_cell(absolute_text(item.path)),
         output,
         safe_cell(item.limit),
         _STATES[item.verdict],
