@@ -16,7 +16,6 @@ import click
 from ait_llm.cli.engine_options import EngineChoice
 from ait_llm.cli.params import input_path
 from ait_llm.cli.progress import ProgressLine
-from ait_llm.cli.shards_compare import compare_shards
 from ait_llm.cli.stamps import free_table_stamp
 from ait_llm.compare.api.difference_report import analyze_differences
 from ait_llm.compare.api.outcome import Outcome, PairOutcome
@@ -24,7 +23,7 @@ from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.run import FORMATS, compare_api_dumps
 from ait_llm.compare.api.settings import ApiOptions, read_compare_file, read_data_mapping
 from ait_llm.compare.api.sides import is_api_dump, share_no_ranks
-from ait_llm.compare.work import default_jobs
+from ait_llm.compare.resources import default_jobs
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import UsageError
 from ait_llm.metrics import load_custom
@@ -186,6 +185,8 @@ def compare_api(
         what = "-da" if request.diff_analyze else "a comparison of different numbers of ranks"
         raise UsageError(f"{what} looks at all ranks together; leave out --engine {engine.name}")
     if shards:
+        from ait_llm.cli.shards_compare import compare_shards  # much that others do without
+
         return compare_shards(request, golden, mine, output, formats, as_json, allow_skip)
     options = _options(request, default_jobs() if jobs is None else jobs, custom)
     if request.diff_analyze:

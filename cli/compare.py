@@ -33,12 +33,10 @@ from ait_llm.cli.params import (
     output_path,
 )
 from ait_llm.cli.progress import ProgressLine
-from ait_llm.compare import compare as compare_paths
-from ait_llm.compare import onnx_report, stop_on_signals
+from ait_llm.compare import stop_on_signals
 from ait_llm.core.comparison import Comparison, Report
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError
-from ait_llm.match.saved_mapping import write_mapping
 from ait_llm.report import (
     JsonlWriter,
     free_stamp,
@@ -52,7 +50,7 @@ from ait_llm.report import (
 from ait_llm.report.files import make_folder
 
 FORMATS = ("csv", "xlsx", "jsonl", "html", "junit", "onnx")
-_PACKAGES = {"xlsx": "openpyxl", onnx_report.FORMAT: "onnx"}
+_PACKAGES = {"xlsx": "openpyxl", "onnx": "onnx"}
 LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
 
 
@@ -230,6 +228,10 @@ def compare(
             )
             if not formats:
                 ctx.exit(code)
+    # loaded here: API-level tables do without, and it takes longer than some of them
+    from ait_llm.compare import onnx_report  # noqa: F401  registers its format
+    from ait_llm.match.saved_mapping import write_mapping
+
     formats = formats or ("csv",)
     for name in formats:  # what cannot be is told before hours of work, not after
         writers.get(name)
@@ -274,6 +276,8 @@ def _compare(
 
     Ctrl-C and SIGTERM end it early with a partial report.
     """
+    from ait_llm.compare import compare as compare_paths
+
     writer: JsonlWriter | None = None
     written = 0
 

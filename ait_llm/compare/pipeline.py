@@ -16,16 +16,10 @@ from ait_llm.compare.pair import Settings
 from ait_llm.compare.progress import ProgressCallback
 from ait_llm.compare.remote import Request
 from ait_llm.compare.requests import different_requests
+from ait_llm.compare.resources import MAX_JOBS, default_jobs, without_full_collections
 from ait_llm.compare.resume import EarlierReport
 from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
-from ait_llm.compare.work import (
-    MAX_JOBS,
-    Elsewhere,
-    Item,
-    default_jobs,
-    measure_all,
-    without_full_collections,
-)
+from ait_llm.compare.work import Elsewhere, Item, measure_all
 from ait_llm.core.comparison import Comparison, Problem, Report, Side
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.engine import Engine

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -30,7 +29,6 @@ from ait_llm.engine import Engine, LocalEngine, Lost
 from ait_llm.match.model import Match, Unmatched
 from ait_llm.storage import is_staging, prefetch
 
-MAX_JOBS = 64
 # A batch is one task of a thread: enough to make handing it over cheap, few enough that all
 # threads stay busy to the end.
 _BATCH_BYTES = 16 << 20
@@ -39,23 +37,6 @@ _BATCH_PAIRS = 128
 _REMOTE_BYTES = 512 << 20
 _REMOTE_PAIRS = 4096
 _UNITS_PER_SLOT = 8
-
-
-@contextmanager
-def without_full_collections() -> Iterator[None]:
-    """Keep Python from searching all objects for cycles each time their number has grown.
-
-    Hundreds of thousands of records are made here, none of them in a cycle; looking through them
-    again and again takes a quarter of the time. :func:`measure_all` looks at young ones itself.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 Item = Match | Unmatched
@@ -113,11 +94,6 @@ class Measured:
 
     comparisons: list[Comparison | None]
     failed: dict[int, Match]
-
-
-def default_jobs() -> int:
-    """One thread for each processor that this process may use."""
-    return min(len(os.sched_getaffinity(0)), MAX_JOBS)
 
 
 def measure_all(

@@ -17,7 +17,7 @@ from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.settings import ApiOptions
 from ait_llm.compare.api.sides import ApiPair, pair_sides, problems_of
 from ait_llm.compare.api.tables import TableWriter, csv_table, xlsx_table
-from ait_llm.compare.work import without_full_collections
+from ait_llm.compare.resources import without_full_collections
 from ait_llm.dumps.api_order import read_stacks
 from ait_llm.engine import Engine
 from ait_llm.errors import FormatError
