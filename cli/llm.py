@@ -2,34 +2,97 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
 import click
+from click.shell_completion import CompletionItem
 
 from ait_llm.cli.main import GROUP, LazyGroup
+from ait_llm.cli.manual import write_examples
+from ait_llm.cli.version import version_options
+from ait_llm.language import translate
 
-_COMMANDS = {
-    "api-check": "ait_llm.cli.api_check:api_check",
-    "api-precision-compare": "ait_llm.cli.api_check:api_precision_compare",
-    "bisect": "ait_llm.cli.bisect:bisect_command",
-    "compare": "ait_llm.cli.compare:compare",
-    "convert": "ait_llm.cli.convert:convert",
-    "doctor": "ait_llm.cli.doctor:doctor",
-    "dump": "ait_llm.cli.dump:dump",
-    "errcheck": "ait_llm.cli.errcheck:errcheck",
-    "merge-result": "ait_llm.cli.merge_result:merge_result",
-    "opcheck": "ait_llm.cli.opcheck:opcheck",
-    "replay": "ait_llm.cli.replay:replay",
-    "repro": "ait_llm.cli.repro:repro",
-    "show": "ait_llm.cli.show:show",
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A command as the list shows it, without loading it.
+
+    Attributes:
+        group: the title beside which it stands.
+        value: module and name, as an entry point writes them.
+        summary: what it does, in a line of the list.
+    """
+
+    group: str
+    value: str
+    summary: str
+
+
+_CLI = "ait_llm.cli"
+COMMANDS = {
+    "dump": Listed("Capture", f"{_CLI}.dump:dump", "Run a program and save what it computes."),
+    "compare": Listed("Compare", f"{_CLI}.compare:compare", "Compare a run with a trusted one."),
+    "bisect": Listed(
+        "", f"{_CLI}.bisect:bisect_command", "Find where two programs part, for few bytes."
+    ),
+    "api-precision-compare": Listed(
+        "", f"{_CLI}.api_check:api_precision_compare", "Compare API checks of two devices."
+    ),
+    "merge-result": Listed(
+        "", f"{_CLI}.merge_result:merge_result", "Put the tables of all ranks side by side."
+    ),
+    "opcheck": Listed("Check", f"{_CLI}.opcheck:opcheck", "Check operators against golden ones."),
+    "errcheck": Listed("", f"{_CLI}.errcheck:errcheck", "Find where NaN and Inf are born."),
+    "api-check": Listed(
+        "", f"{_CLI}.api_check:api_check", "Run recorded API calls again on the CPU."
+    ),
+    "replay": Listed("", f"{_CLI}.replay:replay", "Compute a captured graph with golden ones."),
+    "show": Listed("Tools", f"{_CLI}.show:show", "List the operations of a dump."),
+    "convert": Listed("", f"{_CLI}.convert:convert", "Convert tensor files to another format."),
+    "repro": Listed("", f"{_CLI}.repro:repro", "Put one operator into a zip of its own."),
+    "doctor": Listed("", f"{_CLI}.doctor:doctor", "Say what works on this machine."),
 }
+"""In the order of the list; an empty group is that of the command before."""
+
+_EXAMPLES = [
+    'ait llm dump --exec "bash run.sh" --type model layer tensor -o out',
+    "ait llm compare -gp golden/ait_dump -mp out/ait_dump -o report",
+    "ait llm COMMAND --help",
+]
 
 
 def own_commands() -> dict[str, EntryPoint]:
     """Our commands by name."""
-    return {name: EntryPoint(name, value, GROUP) for name, value in _COMMANDS.items()}
+    return {name: EntryPoint(name, each.value, GROUP) for name, each in COMMANDS.items()}
 
 
-@click.command(cls=LazyGroup, source=own_commands)
+class GroupedCommands(LazyGroup):
+    """Lists its commands by purpose, on one screen and without loading them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list and the examples; the few options go without saying."""
+        width = max(len(translate(each.group)) for each in COMMANDS.values())
+        rows = [
+            (f"{translate(each.group):<{width}}  {name}", each.summary)
+            for name, each in COMMANDS.items()
+        ]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_dl(rows, col_max=40)
+        write_examples(_EXAMPLES, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so."""
+        names = [
+            CompletionItem(name, help=translate(each.summary))
+            for name, each in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+@click.command(cls=GroupedCommands, source=own_commands)
+@version_options
 def llm() -> None:
     """Find the operator whose numbers go wrong in large language model inference."""

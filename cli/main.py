@@ -13,21 +13,26 @@ from typing import Any, NoReturn
 
 import click
 
-from ait_llm import __version__
 from ait_llm.cli.localised import localised, take_language
+from ait_llm.cli.manual import examples, write_examples, write_prose
+from ait_llm.cli.usage import usage_sentence
+from ait_llm.cli.version import version_options
 from ait_llm.errors import AitError, MissingDependencyError
-from ait_llm.language import LANGUAGES, chosen, current, speaking, translate
+from ait_llm.language import LANGUAGES, chosen, speaking, translate
 
 GROUP = "ait.commands"
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 # Works in a bare checkout too, where no metadata is installed.
-_OWN = EntryPoint("llm", "ait_llm.cli.llm:llm", GROUP)
+_OWN = {
+    "completion": EntryPoint("completion", "ait_llm.cli.completion:completion", GROUP),
+    "llm": EntryPoint("llm", "ait_llm.cli.llm:llm", GROUP),
+}
 
 
 def installed_commands() -> dict[str, EntryPoint]:
-    """Entry points of the group ``ait.commands`` of all installed packages."""
-    return {_OWN.name: _OWN, **{entry.name: entry for entry in entry_points(group=GROUP)}}
+    """Ours, and the entry points of the group ``ait.commands`` of all installed packages."""
+    return {**_OWN, **{entry.name: entry for entry in entry_points(group=GROUP)}}
 
 
 class LazyGroup(click.Group):
@@ -72,11 +77,21 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, and suggest the nearest name when there is no such command."""
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
+        unknown = self.get_command(ctx, name) is None and not name.startswith("-")
+        if unknown and not ctx.resilient_parsing:
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "see --help for the list."
+            hint = f"did you mean {near[0]!r}?" if near else f"see {ctx.command_path} --help"
             ctx.fail(f"there is no command {name!r}; {hint}")
         return super().resolve_command(ctx, args)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the group is for."""
+        write_prose(self, formatter)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, the options and the sub-commands."""
+        write_examples(examples(self), formatter)
+        super().format_options(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the sub-commands; one that cannot be loaded is listed with the reason."""
@@ -147,13 +162,11 @@ def _titled(title: str, text: str) -> str:
 
 
 def _show(error: click.ClickException) -> None:
-    """As click shows it, in the language of the messages."""
-    if current() == "en":
+    """One sentence, in the language of the messages; help where nothing was asked for."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # click 8.2 and later
         error.show()
         return
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        click.echo(error.ctx.get_usage(), err=True)
-    click.echo(_titled("Error", error.format_message()), err=True)
+    click.echo(f"ait: {_titled('error', usage_sentence(error))}", err=True)
 
 
 @click.command(
@@ -167,11 +180,14 @@ def _show(error: click.ClickException) -> None:
     expose_value=False,
     help="Language of messages, at any place of the line.  [default: that of the locale]",
 )
-@click.version_option(
-    __version__, "-V", "--version", prog_name="ait", message="%(prog)s %(version)s"
-)
+@version_options
 def ait() -> None:
-    """Tools for large language model inference. Commands come from installed packages."""
+    """Tools for large language model inference. Commands come from installed packages.
+
+    \b
+    ait llm --help
+    ait completion --help
+    """
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:

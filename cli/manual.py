@@ -5,9 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from ait_llm.cli.completed import complete_paths, open_option
+from ait_llm.cli.usage import refuse_misspelled
+
+_WORDS = "ait_llm.words"
 _NAMES = 4  # columns of names; what is longer stands on a line of its own
 _LONGEST_CHOICE = 24
 _BRACKETS = re.compile(
@@ -31,13 +37,27 @@ class ManualCommand(click.Command):
     A paragraph of its docstring that begins with ``\\b`` holds the examples, one a line.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        complete_paths(self.params)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; a word that is nearly an option is refused."""
+        ctx.meta[_WORDS] = list(args)
+        if not ctx.resilient_parsing:
+            refuse_misspelled(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Further values of the option before, else the names of options."""
+        option = open_option(self.params, ctx.meta.get(_WORDS, ()))
+        if option is not None and not incomplete.startswith("-"):
+            return option.shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """What the command does."""
-        prose = "\n\n".join(part for part in _paragraphs(self.help) if not _is_kept(part))
-        if prose:
-            formatter.write_paragraph()
-            with formatter.indentation():
-                formatter.write_text(prose)
+        write_prose(self, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, then the options."""
@@ -57,6 +77,15 @@ def examples(command: click.Command) -> list[str]:
     kept = [part for part in _paragraphs(command.help) if _is_kept(part)]
     lines = [line.strip() for part in kept for line in part.split("\n")[1:]]
     return [line for line in lines if line]
+
+
+def write_prose(command: click.Command, formatter: click.HelpFormatter) -> None:
+    """What a command does, without its examples."""
+    prose = "\n\n".join(part for part in _paragraphs(command.help) if not _is_kept(part))
+    if prose:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(prose)
 
 
 def write_examples(lines: list[str], formatter: click.HelpFormatter) -> None:

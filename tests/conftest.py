@@ -3,7 +3,7 @@
 import os
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Many tests fork or start programs. OpenMP's threads do not survive a fork, and on a small machine
 # more threads than tests need only get in each other's way. Programs that tests start inherit this.
@@ -20,5 +20,8 @@ for _number, _handler in (
         signal.signal(_number, _handler)
 
 # A change is judged on the same examples each time; HYPOTHESIS_PROFILE=default searches for others.
-settings.register_profile("same", derandomize=True)
+# A busy machine is slow to make them, which is no fault of a test.
+settings.register_profile(
+    "same", derandomize=True, suppress_health_check=[HealthCheck.too_slow], deadline=None
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

@@ -24,6 +24,7 @@ from ait_llm.core import StepRange
 from ait_llm.dump.atb import plan_atb_dump, run_atb_dump
 from ait_llm.errors import AitError, ProbeError
 from ait_llm.probe import ProbeConfig
+from ait_llm.probe.builds import native_builds
 from ait_llm.probe.library import find_embedded, find_host, find_packaged, find_probe, inspect_host
 
 Status = Literal["ok", "absent", "broken"]
@@ -83,6 +84,7 @@ def check_machine(environ: Mapping[str, str], directory: Path) -> list[Finding]:
             _check_cann(environ),
             *(_check_probe(abi, environ) for abi in (0, 1)),
             _check_embedded(environ),
+            _check_builds(environ),
             _check_space(directory),
             _check_preload(environ),
         ]
@@ -186,6 +188,22 @@ def _check_embedded(environ: Mapping[str, str]) -> Finding:
     except ProbeError as error:
         return Finding("hostatb", "broken", str(error), disables, essential=True)
     return Finding("hostatb", "ok", f"{path}, C++ ABI {host.abi}", essential=True)
+
+
+def _check_builds(environ: Mapping[str, str]) -> Finding:
+    builds = native_builds(environ)
+    groups: dict[str, list[str]] = {}
+    for each in builds:
+        groups.setdefault(each.text, []).append(each.name)
+    compilers = {each.compiler for each in builds if each.compiler}
+    if all(each.build_id for each in builds) and len(compilers) == 1:
+        ids = ", ".join(f"{each.name.replace(', ABI ', ' ')} {each.build_id}" for each in builds)
+        return Finding("native", "ok", f"{compilers.pop()}; builds: {ids}")
+    detail = "; ".join(f"{' and '.join(names)}: {text}" for text, names in groups.items())
+    slower = "fast metrics and statistics; NumPy takes their place"
+    missing = [each.name for each in builds if each.path is None]
+    lost = slower if {"metrics", "statistics"} & set(missing) else ""
+    return Finding("native", "absent" if missing else "broken", detail, lost)
 
 
 def _check_space(directory: Path) -> Finding:

@@ -12,6 +12,7 @@ import platform
 import stat
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -24,7 +25,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _DYNAMIC = struct.Struct("<qQ")
 
 _ET_DYN = 3
-_SHT_DYNAMIC, _SHT_DYNSYM = 6, 11
+_SHT_DYNAMIC, _SHT_NOTE, _SHT_DYNSYM = 6, 7, 11
+_NT_GNU_BUILD_ID = 3
 _STB_GLOBAL, _STB_WEAK = 1, 2
 _STV_DEFAULT, _STV_PROTECTED = 0, 3
 _DT_NULL, _DT_NEEDED, _DT_SYMBOLIC, _DT_FLAGS = 0, 1, 16, 30
@@ -69,6 +71,7 @@ class SharedLibrary:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
+    name: int
     kind: int
     offset: int
     size: int
@@ -83,6 +86,39 @@ def read_shared_library(path: Path) -> SharedLibrary:
         FormatError: not a readable regular file, or not a well-formed 64-bit little-endian ELF
             shared library with a dynamic symbol table.
     """
+    with _opened(path) as (file, size):
+        return _parse(_Image(path, file, size))
+
+
+def read_build(path: Path) -> tuple[str, str]:
+    """The GNU build id as hexadecimal digits, and what the first compiler says of itself.
+
+    Each is empty where the library does not carry it.
+
+    Raises:
+        FormatError: as :func:`read_shared_library`, symbols apart.
+    """
+    with _opened(path) as (file, size):
+        image = _Image(path, file, size)
+        comment = image.section(".comment").partition(b"\0")[0].decode("utf-8", "replace")
+        notes = (image.read(each.offset, each.size, "note") for each in image.of(_SHT_NOTE))
+        return next(filter(None, map(_build_id, notes)), ""), comment
+
+
+def _build_id(notes: bytes) -> str:
+    """The id among the notes of one section: name, description and kind, padded to words."""
+    at = 0
+    while at + 12 <= len(notes):
+        name_size, size, kind = struct.unpack_from("<III", notes, at)
+        start = at + 12 + (name_size + 3) // 4 * 4
+        if kind == _NT_GNU_BUILD_ID and notes[at + 12 : at + 16] == b"GNU\0":
+            return notes[start : start + min(size, 64)].hex()
+        at = start + (size + 3) // 4 * 4
+    return ""
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     try:
         # O_NONBLOCK: a named pipe must be refused below, not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -90,41 +126,68 @@ def read_shared_library(path: Path) -> SharedLibrary:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise FormatError(path, "is not a regular file")
-            return _parse(path, file, status.st_size)
+            yield file, status.st_size
     except OSError as error:
         raise FormatError(path, f"cannot be read ({error.strerror})") from error
 
 
-def _parse(path: Path, file: BufferedReader, file_size: int) -> SharedLibrary:
-    header = file.read(_HEADER.size)
-    if len(header) < _HEADER.size or header[:4] != b"\x7fELF":
-        raise FormatError(path, "is not an ELF file")
-    if header[4] != 2 or header[5] != 1:
-        raise FormatError(path, "is not a 64-bit little-endian ELF file")
-    fields = _HEADER.unpack(header)
-    kind, machine, section_offset = fields[1], fields[2], fields[6]
-    section_size, section_count = fields[11], fields[12]
-    if kind != _ET_DYN:
-        raise FormatError(path, "is an ELF file but not a shared library")
-    if section_count == 0 or section_size != _SECTION.size:
-        raise FormatError(path, "has no section headers, so its symbols cannot be listed")
+class _Image:
+    """The sections of a library that is open."""
 
-    def read(offset: int, size: int, what: str) -> bytes:
+    def __init__(self, path: Path, file: BufferedReader, file_size: int) -> None:
+        self.path, self.file, self.file_size = path, file, file_size
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size or header[:4] != b"\x7fELF":
+            raise FormatError(path, "is not an ELF file")
+        if header[4] != 2 or header[5] != 1:
+            raise FormatError(path, "is not a 64-bit little-endian ELF file")
+        fields = _HEADER.unpack(header)
+        kind, self.machine, section_offset = fields[1], fields[2], fields[6]
+        section_size, section_count, self.names = fields[11], fields[12], fields[13]
+        if kind != _ET_DYN:
+            raise FormatError(path, "is an ELF file but not a shared library")
+        if section_count == 0 or section_size != _SECTION.size:
+            raise FormatError(path, "has no section headers, so its symbols cannot be listed")
+        size = min(section_count, _MAX_SECTIONS) * section_size
+        table = self.read(section_offset, size, "section table")
+        self.sections = [
+            _Section(name=s[0], kind=s[1], offset=s[4], size=s[5], link=s[6], entry_size=s[9])
+            for s in _SECTION.iter_unpack(table)
+        ]
+
+    def read(self, offset: int, size: int, what: str) -> bytes:
+        """Bytes of the file, which must be there."""
         if size > _MAX_TABLE_BYTES:
-            raise FormatError(path, f"declares a {what} of {size} bytes, which cannot be true")
-        if offset > file_size or size > file_size - offset:
-            raise FormatError(path, f"is truncated: its {what} lies beyond the end of the file")
-        file.seek(offset)
-        data = file.read(size)
+            raise FormatError(self.path, f"declares a {what} of {size} bytes, which cannot be true")
+        if offset > self.file_size or size > self.file_size - offset:
+            raise FormatError(
+                self.path, f"is truncated: its {what} lies beyond the end of the file"
+            )
+        self.file.seek(offset)
+        data = self.file.read(size)
         if len(data) != size:
-            raise FormatError(path, f"is truncated: its {what} ends early")
+            raise FormatError(self.path, f"is truncated: its {what} ends early")
         return data
 
-    table = read(section_offset, min(section_count, _MAX_SECTIONS) * section_size, "section table")
-    sections = [
-        _Section(kind=s[1], offset=s[4], size=s[5], link=s[6], entry_size=s[9])
-        for s in _SECTION.iter_unpack(table)
-    ]
+    def of(self, kind: int) -> Iterator[_Section]:
+        """The sections of a kind."""
+        return (section for section in self.sections if section.kind == kind)
+
+    def section(self, name: str) -> bytes:
+        """What the section of a name holds; nothing if there is none."""
+        if self.names >= len(self.sections):
+            return b""
+        strings = self.read(
+            self.sections[self.names].offset, self.sections[self.names].size, "string table"
+        )
+        for section in self.sections:
+            if _string_at(strings, section.name) == name:
+                return self.read(section.offset, section.size, name)
+        return b""
+
+
+def _parse(image: _Image) -> SharedLibrary:
+    path, sections, read, machine = image.path, image.sections, image.read, image.machine
 
     def strings_of(section: _Section) -> bytes:
         if section.link >= len(sections):

@@ -163,7 +163,7 @@ def test_two_reports_of_one_second_do_not_replace_each_other(golden: Path, outpu
         (("-alg", "absent.py:f"), "absent.py"),
         (("--resume", "absent.jsonl"), "absent.jsonl: cannot be read"),
         (("-mf", "absent"), "absent"),
-        (("--verbose",), "No such option"),
+        (("--verbose",), "there is no option"),
     ],
 )
 def test_a_wrong_option_ends_with_2_before_anything_is_compared(

@@ -179,7 +179,7 @@ def test_a_wrong_value_is_one_clear_sentence_and_2(
 def test_exec_is_required() -> None:
     result = CliRunner().invoke(ait, ["llm", "dump"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "Missing option '--exec'" in result.stderr
+    assert "the option --exec is missing" in result.stderr
 
 
 def test_a_redirection_is_refused_with_the_advice(recorder: Recorder) -> None:

@@ -100,14 +100,26 @@ def test_a_bug_keeps_its_exception() -> None:
     [
         (["lmm"], "there is no command 'lmm'; did you mean 'llm'?"),
         (["llm", "dmp"], "there is no command 'dmp'; did you mean 'dump'?"),
-        (["llm", "zzz"], "there is no command 'zzz'; see --help"),
-        (["--nope"], "no such option"),
+        (["llm", "zzz"], "there is no command 'zzz'; see ait llm --help"),
+        (["--nope"], "there is no option '--nope'; see ait --help"),
+        (["llm", "dump", "--exce", "x"], "there is no option '--exce'; did you mean '--exec'?"),
+        (["llm", "dump", "-opnam", "x"], "there is no option '-opnam'; did you mean '-opname'?"),
+        (["llm", "dump", "--exec", "x", "-stp1"], "no option '-stp1'; did you mean '-stp'?"),
+        (["llm", "dump"], "the option --exec is missing; see ait llm dump --help"),
+        (["llm", "show"], "the argument PATH is missing; see ait llm show --help"),
+        (["llm", "show", "a", "b"], "got unexpected extra argument (b); see ait llm show --help"),
+        (["llm", "dump", "--type", "tensr"], "'inductor'; did you mean 'tensor'?"),
+        (["llm", "dump", "-stp", "x"], "the value of --save-tensor-part is wrong: 'x' is no whole"),
+        (["llm", "dump", "-stp", "3"], "3 is not in the range 0<=x<=2; see ait llm dump --help"),
+        (["llm", "dump", "--exec"], "option '--exec' requires an argument"),
     ],
 )
 def test_wrong_usage_is_2_with_a_hint(words: list[str], hint: str) -> None:
-    code, _, error = run(*words)
-    assert code == 2
-    assert hint.lower() in error.lower()
+    code, output, error = run(*words)
+    assert (code, output) == (2, "")
+    assert error.startswith("ait: error: ")
+    assert error.count("\n") == 1
+    assert hint in error
 
 
 def test_the_level_debug_shows_the_traceback() -> None:
