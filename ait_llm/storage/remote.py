@@ -68,7 +68,7 @@ def open_filesystem(url: str) -> tuple[Any, str]:
         UsageError: no such protocol.
         StorageError: the URL cannot be used.
     """
-    core = import_optional("fsspec.core", f"{redacted(url)}", "remote")
+    core = import_optional("fsspec", redacted(url), "remote").core
     protocol = url.rpartition("::")[2].partition(":")[0].lower()
     try:
         filesystem, path = core.url_to_fs(url)
@@ -114,7 +114,8 @@ def list_remote(filesystem: Any, path: str, url: str, *, depth: int | None = Non
         raise
     except Exception as error:  # noqa: BLE001  each storage raises its own types
         raise explained(url, error) from None
-    root = filesystem._strip_protocol(path).rstrip("/") + "/"
+    root = filesystem._strip_protocol(path).rstrip("/")
+    root += "/" if root else ""  # that of an archive is empty
     files = []
     for key, about in found.items():
         if about.get("type") == "directory":

@@ -9,6 +9,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from object_store import BUCKET, Store, use_s3
+from odd_store import OddFileSystem
 
 from ait_llm import storage
 
@@ -57,3 +58,11 @@ def store(request: pytest.FixtureRequest) -> Store:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Store)
     return found
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Iterator[Store]:
+    """A store with faults."""
+    OddFileSystem.reset()
+    yield Store(f"odd://{tmp_path.name}", OddFileSystem())
+    OddFileSystem.reset()
