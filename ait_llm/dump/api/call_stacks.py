@@ -1,7 +1,7 @@
 """Where calls came from: ``stack.json``.
 
-A stack is a tuple of code objects and lines while the program runs; the text is made when the file
-is written. Calls with the same stack share it.
+A stack is a list of code objects and of places in them while the program runs; lines and text are
+made when the file is written. Calls with the same stack share it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import time
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 _HERE = str(Path(__file__).parent) + os.sep
 _FAILED = ("The call stack retrieval failed.",)
@@ -20,21 +21,31 @@ _SECONDS = 0.5
 # The file may lag by this share of its length, so that writing it costs no more than it grows.
 _GROWTH = 1.25
 
-Stack = tuple[tuple[CodeType, int], ...]
-# The same by identity: to hash a code object means to hash all it holds. The stacks that are kept
-# keep their code objects, so that no other one gets the id.
-_Key = tuple[int, ...]
+
+class Stack(NamedTuple):
+    """Frames, innermost first.
+
+    Attributes:
+        key: id of the code and index of the instruction of each frame. By identity, because to
+            hash a code object means to hash all it holds; by instruction, because to know the line
+            means to decode a table.
+        codes: of the frames; while they are kept, no other code gets the id.
+    """
+
+    key: tuple[int, ...]
+    codes: list[CodeType]
 
 
 def call_stack(frame: FrameType | None) -> Stack:
-    """A frame and those above it, innermost first, without those of this package."""
-    found = []
+    """A frame and those above it."""
+    key: list[int] = []
+    codes: list[CodeType] = []
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_HERE):
-            found.append((code, frame.f_lineno))
+        key += id(code), frame.f_lasti
+        codes.append(code)
         frame = frame.f_back
-    return tuple(found)
+    return Stack(tuple(key), codes)
 
 
 class CallStacks:
@@ -46,7 +57,7 @@ class CallStacks:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._names: dict[_Key, tuple[Stack, list[str]]] = {}
+        self._names: dict[tuple[int, ...], tuple[Stack, list[str]]] = {}
         self._lines: dict[tuple[int, int], str] = {}
         self._count = 0
         self._written = -1
@@ -54,10 +65,9 @@ class CallStacks:
 
     def add(self, name: str, stack: Stack) -> None:
         """Note where a call came from; the file follows at growing distances."""
-        key = tuple([part for code, line in stack for part in (id(code), line)])
-        known = self._names.get(key)
+        known = self._names.get(stack.key)
         if known is None:
-            self._names[key] = stack, [name]
+            self._names[stack.key] = stack, [name]
         else:
             known[1].append(name)
         self._count += 1
@@ -76,7 +86,8 @@ class CallStacks:
             return
         groups: dict[tuple[str, ...], list[str]] = {}
         for stack, names in self._names.values():
-            lines = tuple(filter(None, (self._line(*frame) for frame in stack))) or _FAILED
+            frames = zip(stack.codes, stack.key[1::2], strict=True)
+            lines = tuple(filter(None, (self._line(*frame) for frame in frames))) or _FAILED
             groups.setdefault(lines, []).extend(names)
         document = {
             str(number): [names, lines] for number, (lines, names) in enumerate(groups.items())
@@ -91,13 +102,23 @@ class CallStacks:
         self._written = self._count
         self._time = time.monotonic()
 
-    def _line(self, code: CodeType, number: int) -> str:
-        """The text of one frame; empty where the source is not to be had."""
-        text = self._lines.get((id(code), number))
+    def _line(self, code: CodeType, place: int) -> str:
+        """The text of one frame; empty for our own, and where the source is not to be had."""
+        text = self._lines.get((id(code), place))
         if text is None:
-            source = linecache.getline(code.co_filename, number).strip()
             text = ""
-            if source:
-                text = f"File {code.co_filename}, line {number}, in {code.co_name}, \n {source}"
-            self._lines[id(code), number] = text
+            if not code.co_filename.startswith(_HERE):
+                number = _line_number(code, place)
+                source = linecache.getline(code.co_filename, number).strip()
+                if source:
+                    text = f"File {code.co_filename}, line {number}, in {code.co_name}, \n {source}"
+            self._lines[id(code), place] = text
         return text
+
+
+def _line_number(code: CodeType, place: int) -> int:
+    """The line of an instruction; 0 where there is none."""
+    for begin, end, line in code.co_lines():
+        if begin <= place < end:
+            return line or 0
+    return code.co_firstlineno

@@ -14,7 +14,7 @@ from torch import nn
 from ait_llm.dump.api.calls import Call, first_tensor
 from ait_llm.dump.api.collectives import PREFIX, WorkWatch, results
 from ait_llm.dump.api.compiled import EagerWatch
-from ait_llm.dump.api.dispatcher import DispatcherMode
+from ait_llm.dump.api.dispatcher import DispatcherMode, step_aside, step_back
 from ait_llm.dump.api.interception import Interception
 from ait_llm.dump.api.names import Api
 from ait_llm.dump.api.recorder import RecordedCall, Recorder
@@ -77,8 +77,8 @@ class Capture:
 
     def __init__(self, make: Callable[[Callable[..., Any]], Interception]) -> None:
         self._interception = make(self.receive)
-        operators = DispatcherMode(self.receive, self._interception.apis)
-        self._modes = Modes(self._interception.mode, operators)
+        self._operators = DispatcherMode(self.receive, self._interception.apis)
+        self._modes = Modes(self._interception.mode, self._operators)
         self._threads = ThreadWatch(self._modes)
         self._eager = EagerWatch()
         self._works = WorkWatch()
@@ -117,6 +117,7 @@ class Capture:
             return function(*args, **kwargs)
         # Also within a call that is not wanted, calls are not looked at.
         here.busy = True
+        aside = step_aside(self._operators)
         try:
             if found is None or not recording.wants(found):
                 return function(*args, **kwargs)
@@ -146,6 +147,8 @@ class Capture:
             return output
         finally:
             here.busy = False
+            if aside and self.recording is not None:  # still open
+                step_back(self._operators)
 
     def _end_collective(
         self,

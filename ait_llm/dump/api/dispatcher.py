@@ -3,7 +3,8 @@
 The override protocol does not see them, the dispatcher does. Whatever arrives there while no call
 from Python is under way, and no gradient is being computed, came from C++. It is recorded when the
 operator has the name of a listed function; composite functions show as the operators they consist
-of.
+of. While a call from Python is under way the mode stands aside, so that its operators run at their
+own speed, and in the very form in which they run without a capture.
 """
 
 from __future__ import annotations
@@ -90,6 +91,25 @@ def _numbers_as_tensors(operator: Any, args: tuple[Any, ...]) -> tuple[Any, ...]
 def push(mode: TorchDispatchMode) -> None:
     """Push the mode on this thread's stack, to be taken off with :func:`pull`."""
     torch._C._push_on_torch_dispatch_stack(mode)
+
+
+def step_aside(mode: TorchDispatchMode) -> bool:
+    """Take the mode off this thread's stack if it is on top; True if it was."""
+    depth = torch._C._len_torch_dispatch_stack()
+    if not depth or torch._C._get_dispatch_stack_at(depth - 1) is not mode:
+        return False
+    top = torch._C._pop_torch_dispatch_stack(None)
+    if top is mode:
+        return True
+    torch._C._push_on_torch_dispatch_stack(top)
+    return False
+
+
+def step_back(mode: TorchDispatchMode) -> None:
+    """Undo :func:`step_aside`, unless the mode was pushed anew meanwhile."""
+    at = torch._C._get_dispatch_stack_at
+    if all(at(place) is not mode for place in range(torch._C._len_torch_dispatch_stack())):
+        push(mode)
 
 
 def pull(mode: TorchDispatchMode) -> None:

@@ -138,8 +138,8 @@ class OverflowRecording(Recording):
                 complete[key] = describer.outputs(value, f"{name}.{item}")
         for fill in call.deferred:
             fill()
-        stack, parent = self._came_from.get(name, ((), None))
-        if self._stacks is not None and stack:
+        stack, parent = self._came_from.get(name, (None, None))
+        if self._stacks is not None and stack is not None:
             self._stacks.add(name, stack)
         if self.settings.modules:
             self.belongs(name, parent)

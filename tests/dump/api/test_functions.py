@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
+import types
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,14 @@ from api_captures import Debug, Read
 from torch import nn
 from torch import relu as imported_relu
 from torch.nn.functional import softmax as imported_softmax
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class PassingOn(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is untyped here
+    """A mode of the program that changes nothing."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return func(*args, **(kwargs or {}))
 
 
 def names(captured: Read, step: int = 0) -> list[str]:
@@ -236,6 +245,44 @@ def test_a_mode_of_the_program_that_ends_after_stop_is_not_disturbed(debug: Debu
         debugger.stop()
         assert torch.zeros(1).is_meta
     assert torch._C._len_torch_function_stack() == 0
+
+
+def test_operators_within_a_recorded_call_run_as_without_a_capture(debug: Debug) -> None:
+    modes: list[int] = []
+    kernels = types.SimpleNamespace(fused=lambda x: modes.append(_dispatch_modes()) or x)
+    debugger = debug()
+    debugger.register_custom_api(kernels, "fused", "mine")
+    debugger.start()
+    with PassingOn():  # one of the program's own is there as ever
+        kernels.fused(torch.ones(2))
+    kernels.fused(torch.ones(2))
+    modes.append(_dispatch_modes())
+    debugger.stop()
+
+    assert modes == [2, 0, 1]
+    assert _dispatch_modes() == 0
+
+
+def test_capture_that_ends_within_a_recorded_call_leaves_no_mode(debug: Debug) -> None:
+    debugger = debug()
+    kernels = types.SimpleNamespace(
+        last=lambda x: debugger.stop() or x, anew=lambda x: debugger.stop() or debugger.start() or x
+    )
+    for name in ("last", "anew"):
+        debugger.register_custom_api(kernels, name, "mine")
+    debugger.start()
+    kernels.last(torch.ones(2))
+    assert _dispatch_modes() == torch._C._len_torch_function_stack() == 0
+
+    debugger.start()
+    kernels.anew(torch.ones(2))
+    assert _dispatch_modes() == 1
+    debugger.stop()
+    assert _dispatch_modes() == torch._C._len_torch_function_stack() == 0
+
+
+def _dispatch_modes() -> int:
+    return int(torch._C._len_torch_dispatch_stack())
 
 
 def test_steps_have_folders_and_counters_of_their_own(debug: Debug, captured: Read) -> None:
