@@ -1,15 +1,21 @@
 """Measures ``ait llm compare`` on API-level dumps beside msprobe 26.2, in one run.
 
     python scripts/bench/api_compare.py --peer-python PYTHON [--gigabytes 2] [--calls 50000]
+    python scripts/bench/api_compare.py --large-json 2 --cases
 
 Three cases: tensors of 2 GB per side, statistics and checksums of 50 000 calls. Both commands get
 the same files, write a csv table, and start from nothing; all is in the page cache. The best of
 the repetitions counts for us, the peer runs once: it takes minutes.
+
+MB are those of all processes of a command together.
+
+``--large-json`` compares one pair of ``dump.json`` files of so many GB each, by our command alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import sys
@@ -23,6 +29,8 @@ from figures import figure
 
 SPEED_TARGETS = {"tensors": 20.0, "statistics": 10.0, "md5": 10.0}
 PEAK_TARGET = 0.25
+LARGE_PEAK_TARGET = 1024  # MB
+_RECORD_BYTES = 919  # of one call in dump.json
 
 
 def tensors(folder: Path, gigabytes: float) -> tuple[Path, Path]:
@@ -33,36 +41,35 @@ def tensors(folder: Path, gigabytes: float) -> tuple[Path, Path]:
 
 def described(folder: Path, calls: int, *, md5: bool) -> tuple[Path, Path]:
     """Golden and my dump of linear calls without values; every tenth output differs a little."""
-    found = []
-    for side in ("golden", "mine"):
-        step = folder / side / "step0" / "rank0"
-        step.mkdir(parents=True)
-        random.seed(5)
-        records = {}
+    random.seed(5)
+    steps = [folder / side / "step0" / "rank0" for side in ("golden", "mine")]
+    head = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    frames = ['File "model.py", line 3, in forward, \n return F.linear(x, w, b)'] * 6
+    with contextlib.ExitStack() as opened:
+        files = []
+        for step in steps:
+            step.mkdir(parents=True)
+            (step / "construct.json").write_text("{}")
+            dump, stack = (step / name for name in ("dump.json", "stack.json"))
+            files.append([opened.enter_context(each.open("w")) for each in (dump, stack)])
+        for dump, stack in files:
+            dump.write(json.dumps(head)[:-1] + ', "data": {')
+            stack.write("{")
         for number in range(calls):
+            name = f"Functional.linear.{number}.forward"
+            stack_text = json.dumps({str(number): [[name], frames]})[1:-1]
             parts = [_tensor(md5) for _ in range(4)]
-            if side == "mine" and not number % 10:
-                parts[3] |= {"md5": "00000000"} if md5 else {"Max": parts[3]["Max"] * 1.001}
-            records[f"Functional.linear.{number}.forward"] = {
-                "input_args": parts[:3],
-                "input_kwargs": {},
-                "output": parts[3:],
-            }
-        content = {
-            "task": "statistics",
-            "level": "L1",
-            "framework": "pytorch",
-            "dump_data_dir": None,
-            "data": records,
-        }
-        (step / "dump.json").write_text(json.dumps(content))
-        names = list(records)
-        frames = ['File "model.py", line 3, in forward, \n return F.linear(x, w, b)'] * 6
-        stacks = {str(place): [[name], frames] for place, name in enumerate(names)}
-        (step / "stack.json").write_text(json.dumps(stacks))
-        (step / "construct.json").write_text("{}")
-        found.append(step / "dump.json")
-    return found[0], found[1]
+            for side, (dump, stack) in enumerate(files):
+                if side and not number % 10:
+                    parts[3] |= {"md5": "00000000"} if md5 else {"Max": parts[3]["Max"] * 1.001}
+                record = {"input_args": parts[:3], "input_kwargs": {}, "output": parts[3:]}
+                separator = ", " if number else ""
+                dump.write(f"{separator}{json.dumps({name: record})[1:-1]}")
+                stack.write(f"{separator}{stack_text}")
+        for dump, stack in files:
+            dump.write("}}")
+            stack.write("}")
+    return steps[0] / "dump.json", steps[1] / "dump.json"
 
 
 def _tensor(md5: bool) -> dict:
@@ -105,7 +112,8 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=2.0, help="per side")
     parser.add_argument("--calls", type=int, default=50_000)
     parser.add_argument("--times", type=int, default=2)
-    parser.add_argument("--cases", nargs="+", default=list(SPEED_TARGETS), choices=SPEED_TARGETS)
+    parser.add_argument("--large-json", type=float, metavar="GB", help="per side")
+    parser.add_argument("--cases", nargs="*", default=list(SPEED_TARGETS), choices=SPEED_TARGETS)
     parser.add_argument("--directory", help="where the dumps are made")
     options = parser.parse_args()
     makers: dict[str, Callable[[Path], tuple[Path, Path]]] = {
@@ -130,6 +138,18 @@ def main() -> None:
                 figure(f"{what}, memory", peak, "of msprobe's", at_most=PEAK_TARGET)
                 row += f" {speed:.1f} ({SPEED_TARGETS[case]:.0f}) | {peak:.2f} ({PEAK_TARGET}) |"
             print(row, flush=True)
+    if options.large_json is not None:
+        with tempfile.TemporaryDirectory(dir=options.directory) as name:
+            folder = Path(name)
+            calls = int(options.large_json * 1e9 / _RECORD_BYTES)
+            dumps = described(folder, calls, md5=False)
+            size = dumps[0].stat().st_size / 1e9
+            our = ours(dumps, folder)
+            print(f"\ndump.json of {size:.2f} GB per side, {calls} calls:")
+            print(f"{our.seconds:.0f} s, CPU {our.cpu_seconds:.0f} s", end=", ")
+            print(f"peak {our.peak_mb:.0f} MB ({LARGE_PEAK_TARGET})")
+            what = f"API tables, dump.json of {options.large_json:g} GB per side, memory"
+            figure(what, our.peak_mb, "MB", at_most=LARGE_PEAK_TARGET)
 
 
 if __name__ == "__main__":
