@@ -60,7 +60,7 @@ def _devices(_ctx: click.Context, _param: click.Parameter, value: Any) -> str:
     callback=_paths,
     required=True,
     metavar="FILE ...",
-    help="dump.json of level L1 or mix, or a folder with the steps and ranks of a capture.",
+    help="A dump.json of level L1 or mix, or a folder with the steps and ranks of a capture.",
 )
 @click.option(
     "-o",
@@ -124,7 +124,8 @@ def _devices(_ctx: click.Context, _param: click.Parameter, value: Any) -> str:
     "resume",
     callback=absolute_path,
     metavar="FILE",
-    help="Continue the interrupted check whose accuracy_checking_result_TIME.csv this is.",
+    help="Continue the interrupted check whose accuracy_checking_result_TIME.csv this is.  "
+    "[default: check all]",
 )
 @click.option(
     "-config",
@@ -133,14 +134,15 @@ def _devices(_ctx: click.Context, _param: click.Parameter, value: Any) -> str:
     "config",
     callback=input_path,
     metavar="config.json",
-    help="White and black list, folder of error data: msprobe's section acc_check or run_ut.",
+    help="White and black list, folder of error data: msprobe's section acc_check or run_ut.  "
+    "[default: check all functions]",
 )
 @click.option(
     "--api-list",
     "api_list",
     callback=input_path,
     metavar="FILE.yaml",
-    help="Functions of your own that may be called, as captures take them.",
+    help="Functions of your own that may be called, as captures take them.  [default: none]",
 )
 @click.option(
     "-j",
@@ -281,7 +283,7 @@ def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
     required=True,
     callback=input_path,
     metavar="FILE",
-    help="accuracy_checking_details_TIME.csv of the device under test.",
+    help="The table accuracy_checking_details_TIME.csv of the device under test.",
 )
 @click.option(
     "-gpu",
@@ -316,6 +318,9 @@ def api_precision_compare(
     as_json: bool,
 ) -> None:
     """Compare the details tables of ait llm api-check of two devices by ratios of their errors.
+
+    \b
+    ait llm api-precision-compare -npu npu/details.csv -gpu gpu/details.csv -o report
 
     Exits with 0 if no output errs, with 1 if one does, with 3 if one could not be compared.
     """

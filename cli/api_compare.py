@@ -40,7 +40,8 @@ _OPTIONS = (
         "input_file",
         callback=input_path,
         metavar="compare.json",
-        help="The manual's file with npu_path and bench_path, instead of -mp and -gp.",
+        help="The manual's file with npu_path and bench_path, instead of -mp and -gp.  "
+        "[default: none]",
     ),
     click.option(
         "-s",
@@ -81,7 +82,8 @@ _OPTIONS = (
         "data_mapping",
         callback=input_path,
         metavar="FILE.yaml",
-        help="API level: lines 'name of mine: name of golden' for what no name matches.",
+        help="API level: lines 'name of mine: name of golden' for what no name matches.  "
+        "[default: none]",
     ),
     click.option(
         "-da",

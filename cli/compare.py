@@ -19,6 +19,7 @@ from ait_llm.cli.api_compare import (
     take_request,
 )
 from ait_llm.cli.compare_text import as_dict, given_words, started, what_next
+from ait_llm.cli.completed import CompletedWords
 from ait_llm.cli.engine_options import EngineChoice, engine_options, take_engine
 from ait_llm.cli.params import (
     ListOption,
@@ -37,6 +38,7 @@ from ait_llm.compare import stop_on_signals
 from ait_llm.core.comparison import Comparison, Report
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError
+from ait_llm.metrics.registry import metrics as known_metrics
 from ait_llm.report import (
     JsonlWriter,
     free_stamp,
@@ -70,14 +72,15 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "--golden-path",
     callback=input_path,
     metavar="PATH",
-    help="The trusted side: a tensor file, the output directory of a dump, or a folder in it.",
+    help="The trusted side: a tensor file, the output directory of a dump, or a folder in it.  "
+    "[required, or -i]",
 )
 @click.option(
     "-mp",
     "--my-path",
     callback=input_path,
     metavar="PATH",
-    help="The side under suspicion, of any of the same kinds.",
+    help="The side under suspicion, of any of the same kinds.  [required, or -i]",
 )
 @click.option(
     "-mf",
@@ -85,7 +88,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     callback=input_path,
     metavar="PATH",
     help="Your table of operator types, a JSON file or a folder with op_mapping_file.json, or a "
-    "file of --save-mapping. What it does not name is matched as without it.",
+    "file of --save-mapping. What it does not name is matched as without it.  [default: none]",
 )
 @click.option(
     "-o",
@@ -101,6 +104,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "--format",
     "formats",
     cls=ManyOption,
+    type=CompletedWords(lambda: FORMATS),
     callback=_unique,
     metavar="NAME ...",
     help=f"Reports to write, one or more of {', '.join(FORMATS)}. 'html' is one page to look at "
@@ -110,6 +114,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 @click.option(
     "--metrics",
     cls=ManyOption,
+    type=CompletedWords(known_metrics.names),
     callback=_unique,
     metavar="NAME ...",
     help="Only these metrics, such as cosine_similarity max_absolute_error.  [default: all]",
@@ -120,12 +125,13 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "custom",
     cls=ManyOption,
     metavar="FILE.py:FUNCTION ...",
-    help="Your own metrics: functions of golden and mine that return a value and a message.",
+    help="Your own metrics: functions of golden and mine that return a value and a message.  "
+    "[default: none]",
 )
 @click.option(
     "--tolerance",
     metavar="LIMIT",
-    help="Largest relative Euclidean distance that passes: 1e-3, or by type fp16=1e-3,bf16=2e-2. "
+    help="Largest relative Euclidean distance that passes: 1e-3, or by type fp16=1e-3,bf16=2e-2.  "
     "[default: by type]",
 )
 @click.option(
@@ -144,7 +150,8 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "--save-mapping",
     callback=absolute_path,
     metavar="FILE",
-    help="Write which tensor was matched with which, to be edited and given to -mf.",
+    help="Write which tensor was matched with which, to be edited and given to -mf.  "
+    "[default: not written]",
 )
 @click.option(
     "--deep",
@@ -176,7 +183,8 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "--resume",
     callback=input_path,
     metavar="FILE",
-    help="Take over what this jsonl report of an interrupted comparison has, and do the rest.",
+    help="Take over what this jsonl report of an interrupted comparison has, and do the rest.  "
+    "[default: compare all]",
 )
 @engine_options
 @api_options

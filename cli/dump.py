@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ait_llm.cli.completed import CompletedWords, operator_names
 from ait_llm.cli.dump_text import describe_plan, describe_summary, what_next
 from ait_llm.cli.params import (
     ListOption,
@@ -134,11 +135,12 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "--operation-name",
     "operation_names",
     cls=ListOption,
+    type=CompletedWords(operator_names, comma=True),
     callback=_names,
     metavar="PREFIX,...",
     help="Only operations whose type starts so, in any case: 'self' is SelfAttentionOperation. "
     "With torch types: only modules whose class starts so; with fx: only nodes whose target does, "
-    "such as mm or aten.mm; with inductor: only kernels that fused such a node.",
+    "such as mm or aten.mm; with inductor: only kernels that fused such a node.  [default: all]",
 )
 @click.option(
     "-tiling", "--save-tiling", "tiling", is_flag=True, help="Save tiling data of kernels."
@@ -173,7 +175,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "--probe-lib",
     callback=absolute_path,
     metavar="FILE",
-    help="Preload this probe instead of ours, for instance the one that CANN ships.",
+    help="Preload this probe, for instance the one that CANN ships.  [default: ours]",
 )
 @click.option("--dedupe", is_flag=True, help="Store identical tensors once.")
 @click.option(

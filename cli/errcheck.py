@@ -49,14 +49,15 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "command",
     metavar="COMMAND",
     help='Command that runs the model, such as "bash run.sh". It is started without a shell: put '
-    "redirections and pipes into a script.",
+    "redirections and pipes into a script.  [required, or --dump]",
 )
 @click.option(
     "--dump",
     "dump",
     callback=input_path,
     metavar="DIR",
-    help="Check this dump, of any kind that ait llm show lists, instead of running a program.",
+    help="Check this dump, of any kind that ait llm show lists, instead of running a program.  "
+    "[required, or --exec]",
 )
 @click.option(
     "--type",

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ait_llm.cli.completed import CompletedWords, operator_names
 from ait_llm.cli.engine_options import engine_options, take_engine
 from ait_llm.cli.opcheck_selftest import self_test
 from ait_llm.cli.opcheck_text import summary_lines
@@ -42,6 +43,7 @@ from ait_llm.opcheck.reports import (
 from ait_llm.opcheck.repro import Repros
 from ait_llm.opcheck.rerun import choose_backend
 from ait_llm.opcheck.selection import Wanted, operation_ids
+from ait_llm.opcheck.standards import standards
 from ait_llm.report.files import make_folder
 
 LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
@@ -59,7 +61,8 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "path",
     callback=input_path,
     metavar="DIR",
-    help="Tensors of ait llm dump --type tensor: OUTPUT_DIR/PID_TID/0/, or any folder of a dump.",
+    help="Tensors of ait llm dump --type tensor: OUTPUT_DIR/PID_TID/0/, or any folder of a dump.  "
+    "[required, or --self-test]",
 )
 @click.option(
     "-c",
@@ -86,25 +89,27 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     cls=ListOption,
     callback=_words,
     metavar="ID,...",
-    help="Only these operations and what is within them: 24_1,2_3_5.",
+    help="Only these operations and what is within them: 24_1,2_3_5.  [default: all]",
 )
 @click.option(
     "-opname",
     "--operation-name",
     "names",
     cls=ListOption,
+    type=CompletedWords(operator_names, comma=True),
     callback=_words,
     metavar="NAME,...",
-    help="Only types that contain one of these, in any case: self,linear.",
+    help="Only types that contain one of these, in any case: self,linear.  [default: all]",
 )
 @click.option(
     "-metric",
     "--precision-metric",
     "metrics",
     cls=ManyOption,
+    type=CompletedWords(lambda: ("abs", "cos_sim", "kl")),
     callback=_words,
     metavar="NAME ...",
-    help="Further columns: abs (rate of the absolute error), cos_sim, kl.",
+    help="Further columns: abs (rate of the absolute error), cos_sim, kl.  [default: none]",
 )
 @click.option(
     "-device",
@@ -128,15 +133,16 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "--standard",
     default="classic",
     show_default=True,
+    type=CompletedWords(standards.names),
     metavar="NAME",
-    help="Precision standard.",
+    help=f"What an output may differ from golden: one of {', '.join(standards.names())}.",
 )
 @click.option(
     "--golden",
     "golden",
     cls=ManyOption,
     metavar="MODULE ...",
-    help="Modules or .py files with golden operators of your own (@golden_op).",
+    help="Modules or .py files with golden operators of your own (@golden_op).  [default: none]",
 )
 @click.option(
     "-j",
@@ -150,6 +156,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "--format",
     "formats",
     cls=ManyOption,
+    type=CompletedWords(lambda: SUFFIXES),
     callback=_words,
     metavar="NAME ...",
     help=f"Reports to write, one or more of {', '.join(SUFFIXES)}.  [default: csv, and xlsx where "
@@ -160,13 +167,15 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "repro",
     callback=absolute_path,
     metavar="DIR",
-    help="For each failure write a script and its tensors that show it without this tool.",
+    help="For each failure write a script and its tensors that show it without this tool.  "
+    "[default: not written]",
 )
 @click.option(
     "--resume",
     callback=input_path,
     metavar="FILE",
-    help="Take over what the journal (.jsonl) of an interrupted check has, and do the rest.",
+    help="Take over what the journal (.jsonl) of an interrupted check has, and do the rest.  "
+    "[default: check all]",
 )
 @click.option(
     "--fail-on",

@@ -67,14 +67,15 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> l
 @click.option(
     "--mode",
     type=click.Choice(MODES),
-    help="end-to-end: from the inputs and weights of the graph alone; local: each operator from "
-    "its dumped inputs; hybrid: end-to-end up to --until, local after it.  [default: end-to-end, "
-    "with --until hybrid]",
+    help="What operators start from. 'end-to-end': the inputs and weights of the graph alone; "
+    "'local': each operator its dumped inputs; 'hybrid': end-to-end up to --until, local after "
+    "it.  [default: end-to-end, with --until hybrid]",
 )
 @click.option(
     "--until",
     metavar="OP",
-    help="Id of the last operation that gets golden inputs: 2_0_1, or 2 for all within it.",
+    help="Id of the last operation that gets golden inputs: 2_0_1, or 2 for all within it.  "
+    "[default: the last]",
 )
 @click.option(
     "--steps",

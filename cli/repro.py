@@ -36,13 +36,21 @@ LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
     metavar="ID",
     help="The operator: 2_1_3, or Functional.linear.3.forward.",
 )
-@click.option("--step", type=click.IntRange(0), metavar="N", help="Its execution count.")
-@click.option("--device", type=int, metavar="D", help="Device or rank.")
+@click.option(
+    "--step",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Its execution count.  [default: the first that fails]",
+)
+@click.option(
+    "--device", type=int, metavar="D", help="Device or rank.  [default: the first that fails]"
+)
 @click.option(
     "--tensor",
     "output",
     metavar="NAME",
-    help="Which output: outtensor1, or intensor2 of an input that the operator overwrites.",
+    help="Which output: outtensor1, or intensor2 of an input that the operator overwrites.  "
+    "[default: the first that fails]",
 )
 @click.option(
     "-o",

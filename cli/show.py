@@ -24,14 +24,15 @@ def _given(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
 
 
 @click.command(cls=OutputCommand)
-@click.argument("path", callback=_given)
+@click.argument("path", callback=_given, metavar="PATH")
 @click.option("--tensors", is_flag=True, help="Also list the tensors of each operation.")
 @click.option("--token", "step", type=click.IntRange(0), help="Only this token.  [default: all]")
 @click.option(
     "--onnx",
     "onnx_folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write every graph of the dump as an ONNX model into this folder instead.",
+    help="Write every graph of the dump as an ONNX model into this folder instead.  "
+    "[default: list operations]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @allow_skip_option
