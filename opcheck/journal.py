@@ -146,7 +146,7 @@ def read_journal(path: Path, options: Mapping[str, Any]) -> dict[Key, list[Check
                 else:
                     items = [from_record(record) for record in data["outputs"]]
                     found[key_of(items[0])] = items
-            except (KeyError, TypeError, ValueError, IndexError, RecursionError):
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
                 raise FormatError(
                     path, f"line {number} is not of an opcheck journal", "Give the jsonl file"
                 ) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from ait_llm.apicheck.checker import Selection
 from ait_llm.errors import FormatError
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import read_small
 
 _MAX_BYTES = 16 << 20
 _SECTIONS = ("acc_check", "run_ut")
@@ -40,10 +40,9 @@ def read_check_file(path: Path | None) -> CheckFile:
     """
     if path is None:
         return CheckFile()
-    with open_regular(path) as file:
-        raw = file.read(_MAX_BYTES + 1)
+    raw = read_small(path, _MAX_BYTES)
     try:
-        found = json.loads(raw) if len(raw) <= _MAX_BYTES else None
+        found = json.loads(raw)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

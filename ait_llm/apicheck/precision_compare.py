@@ -18,7 +18,7 @@ from ait_llm.apicheck.outcome import BLANK, ERROR, PASS, SKIP, Status, joined, w
 from ait_llm.apicheck.standards import error_ratio
 from ait_llm.apicheck.tables import METRIC_COLUMNS, RESULT_COLUMNS, free_stamp
 from ait_llm.errors import FormatError
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import read_small
 from ait_llm.report.files import make_folder, replacing
 from ait_llm.report.wording import printable
 
@@ -218,19 +218,20 @@ def _cells(row: RowResult) -> list[str]:
 
 
 def _read(path: Path) -> dict[str, Row]:
-    with open_regular(path) as file:
-        raw = file.read(_MAX_BYTES + 1)
-    if len(raw) > _MAX_BYTES:
-        raise FormatError(path, "is larger than 1 GiB")
+    raw = read_small(path, _MAX_BYTES)
     table = csv.DictReader(raw.decode("utf-8-sig", "replace").splitlines(keepends=True))
-    lacking = [name for name in _NEEDED if name not in (table.fieldnames or ())]
-    if lacking:
-        raise FormatError(
-            path,
-            f"lacks the column {lacking[0]}",
-            "Give an accuracy_checking_details_TIME.csv of ait llm api-check",
-        )
-    return {row["API Name"]: row for row in table if None not in row.values()}
+    try:
+        columns = table.fieldnames or ()
+        lacking = [name for name in _NEEDED if name not in columns]
+        if lacking:
+            raise FormatError(
+                path,
+                f"lacks the column {lacking[0]}",
+                "Give an accuracy_checking_details_TIME.csv of ait llm api-check",
+            )
+        return {row["API Name"]: row for row in table if None not in row.values()}
+    except csv.Error as error:
+        raise FormatError(path, f"is not a table that can be read ({error})") from None
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

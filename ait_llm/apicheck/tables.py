@@ -14,7 +14,7 @@ from typing import IO, Any, cast, get_args
 from ait_llm.apicheck.metrics import Metrics
 from ait_llm.apicheck.outcome import BLANK, ApiResult, OutputResult, Status
 from ait_llm.errors import FormatError, UsageError
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import read_small
 from ait_llm.report.files import FILE_MODE, make_folder, replacing
 from ait_llm.report.wording import printable
 from ait_llm.report.writing import STAMP_FORMAT
@@ -203,12 +203,12 @@ def _read_rows(path: Path, columns: Sequence[str]) -> list[list[str]]:
     """The whole rows of a table; a last one that was cut off is left out."""
     if not path.exists():
         return []
-    with open_regular(path) as file:
-        raw = file.read(_MAX_BYTES + 1)
-    if len(raw) > _MAX_BYTES:
-        raise FormatError(path, "is larger than 1 GiB")
+    raw = read_small(path, _MAX_BYTES)
     text = raw[: raw.rfind(b"\n") + 1].decode("utf-8-sig", "replace")
-    rows = list(csv.reader(text.splitlines(keepends=True)))
+    try:
+        rows = list(csv.reader(text.splitlines(keepends=True)))
+    except csv.Error as error:
+        raise FormatError(path, f"is not a table that can be read ({error})") from None
     if not rows or rows[0] != list(columns):
         raise FormatError(path, f"does not begin with the columns {', '.join(columns[:4])}")
     return [row for row in rows[1:] if len(row) == len(columns)]

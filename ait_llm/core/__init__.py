@@ -11,7 +11,7 @@ from ait_llm.core.comparison import (
     Verdict,
 )
 from ait_llm.core.dtype import DType
-from ait_llm.core.ids import OpId, StepRange
+from ait_llm.core.ids import OpId, StepRange, whole_number
 from ait_llm.core.registry import Registry
 from ait_llm.core.tensor_desc import FORMAT_FRACTAL_NZ, FORMAT_ND, TensorDesc
 
@@ -31,4 +31,5 @@ __all__ = [
     "TensorDesc",
     "TensorRecord",
     "Verdict",
+    "whole_number",
 ]

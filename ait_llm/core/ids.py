@@ -7,6 +7,18 @@ from dataclasses import dataclass
 
 from ait_llm.errors import UsageError
 
+_MAX_DIGITS = 18  # of a 64-bit number; Python refuses to convert thousands of them
+_OP_ID = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}(?:_[0-9]{{1,{_MAX_DIGITS}}})*")
+
+
+def whole_number(text: str) -> int | None:
+    """The number that the text spells in ASCII digits; None for other texts and for huge numbers.
+
+    ``str.isdigit`` alone also accepts ``²``, which ``int`` refuses.
+    """
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    return int(text) if is_number else None
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class OpId:
@@ -21,7 +33,7 @@ class OpId:
         Raises:
             UsageError: the text is not numbers joined by underscores.
         """
-        if not re.fullmatch(r"\d+(_\d+)*", text):
+        if not _OP_ID.fullmatch(text):
             raise UsageError(f"operation id {text!r} is not numbers joined by '_', such as 2_1_3")
         return cls(tuple(int(part) for part in text.split("_")))
 

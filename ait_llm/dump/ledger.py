@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ait_llm.core import whole_number
 from ait_llm.probe.writers import is_alive
 
 # Names of libmki's kernels; built-in operations end in "Operation".
@@ -102,7 +103,8 @@ class ProcessRecord:
 
 def device_order(device: str) -> tuple[int, str]:
     """Sorts device ids as numbers, and what is no number before them."""
-    return (int(device) if device.isdecimal() else -1, device)
+    number = whole_number(device)
+    return (-1 if number is None else number, device)
 
 
 def read_ledger(path: Path, start_time: str) -> ProcessRecord | None:
@@ -153,7 +155,7 @@ def objects(path: Path) -> Iterator[dict[str, Any] | None]:
         for line in file:
             try:
                 value = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 yield None
             else:
                 yield value if isinstance(value, dict) else None
@@ -170,7 +172,7 @@ def _open_record(path: Path, header: Mapping[str, Any]) -> ProcessRecord:
     return ProcessRecord(
         path,
         named_device=str(header.get("device", device)),
-        pid=number(header, "pid") or (int(pid) if pid.isdigit() else 0),
+        pid=number(header, "pid") or whole_number(pid) or 0,
         host=str(header.get("host", "")),
         environment=environment if isinstance(environment, dict) else {},
     )

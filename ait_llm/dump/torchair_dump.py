@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.errors import FormatError, MissingDependencyError, UsageError
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import read_small
 
 GE_MODE = "max-autotune"
 DUMP_MODES = ("input", "output", "all")
@@ -253,8 +253,7 @@ def _layer(name: str) -> str:
 
 def _checked_switches(path: Path) -> str:
     """Absolute path of a fusion switch file that GE can read."""
-    with open_regular(path) as file:
-        text = file.read(_MAX_SWITCHES)
+    text = read_small(path, _MAX_SWITCHES)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ from ait_llm.formats.atb_bin import payload_of, read_values
 from ait_llm.formats.elements import Array
 from ait_llm.formats.layout import to_nd
 from ait_llm.formats.loaded import LoadedTensor
-from ait_llm.formats.opening import open_regular, unlinked
+from ait_llm.formats.opening import read_small, unlinked
 from ait_llm.formats.payload import Payload
 
 if TYPE_CHECKING:
@@ -250,10 +250,7 @@ class AtbOperation:
         path = self.path / PARAMS_FILE
         if not path.exists() and not path.is_symlink():
             return _NO_PARAMS
-        with open_regular(unlinked(path, self.place.root)) as file:
-            text = file.read(_MAX_PARAMS_BYTES + 1)
-        if len(text) > _MAX_PARAMS_BYTES:
-            raise FormatError(path, f"is larger than {_MAX_PARAMS_BYTES} bytes")
+        text = read_small(unlinked(path, self.place.root), _MAX_PARAMS_BYTES, named=path)
         try:
             params = json.loads(text)
         except (ValueError, RecursionError):

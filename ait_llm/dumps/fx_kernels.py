@@ -14,7 +14,7 @@ from typing import Any
 from ait_llm.core import DType
 from ait_llm.dumps.model import Role
 from ait_llm.errors import FormatError
-from ait_llm.formats.opening import contained_file, open_regular
+from ait_llm.formats.opening import contained_file, read_small
 
 KERNELS_FILE = "kernels.json"
 KERNELS_SCHEMA = 1
@@ -87,10 +87,7 @@ def read_kernels(folder: Path, root: Path) -> Mapping[str, KernelLaunch]:
     path = folder / KERNELS_FILE
     if not path.exists():
         return {}
-    with open_regular(contained_file(path, root)) as file:
-        text = file.read(_MAX_BYTES + 1)
-    if len(text) > _MAX_BYTES:
-        raise FormatError(path, f"is larger than {_MAX_BYTES} bytes")
+    text = read_small(contained_file(path, root), _MAX_BYTES, named=path)
     try:
         table = json.loads(text)
         schema = table["schema"]

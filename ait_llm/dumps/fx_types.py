@@ -9,7 +9,7 @@ from typing import Any
 
 from ait_llm.core import DType
 from ait_llm.errors import FormatError
-from ait_llm.formats.opening import contained_file, open_regular
+from ait_llm.formats.opening import contained_file, read_small
 
 FILE = "graph.json"
 _MAX_BYTES = 256 << 20
@@ -58,10 +58,7 @@ def read_logical_types(folder: Path, root: Path) -> Places:
 
 
 def _nodes(path: Path, root: Path) -> list[dict[str, Any]]:
-    with open_regular(contained_file(path, root)) as file:
-        text = file.read(_MAX_BYTES + 1)
-    if len(text) > _MAX_BYTES:
-        raise FormatError(path, f"is larger than {_MAX_BYTES} bytes")
+    text = read_small(contained_file(path, root), _MAX_BYTES, named=path)
     try:
         nodes = json.loads(text)["nodes"]
         if all(isinstance(node["name"], str) for node in nodes):

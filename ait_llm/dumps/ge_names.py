@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ait_llm.errors import FormatError
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import read_small
 
 MAPPING_FILE = "mapping.csv"
 STATISTICS_SUFFIX = ".csv"
@@ -74,10 +74,7 @@ def read_mapping(path: Path) -> dict[str, str]:
     Raises:
         FormatError: the file cannot be read or is not such a table.
     """
-    with open_regular(path) as file:
-        data = file.read(_MAX_MAPPING_BYTES + 1)
-    if len(data) > _MAX_MAPPING_BYTES:
-        raise FormatError(path, f"is larger than {_MAX_MAPPING_BYTES} bytes")
+    data = read_small(path, _MAX_MAPPING_BYTES)
     names = {}
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
         key, comma, name = line.strip().partition(",")

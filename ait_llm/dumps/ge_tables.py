@@ -11,7 +11,7 @@ from ait_llm.dumps.model import Role
 from ait_llm.errors import FormatError
 from ait_llm.formats import Statistics
 from ait_llm.formats.ge_types import GE_FORMATS, ge_type_of
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import read_small
 
 _MAX_BYTES = 16 << 20
 _FORMAT_CODES = {name: code for code, name in GE_FORMATS.items()}
@@ -43,10 +43,7 @@ def read_statistics(path: Path) -> tuple[Recorded, ...]:
     Raises:
         FormatError: it is not such a table.
     """
-    with open_regular(path) as file:
-        data = file.read(_MAX_BYTES + 1)
-    if len(data) > _MAX_BYTES:
-        raise FormatError(path, f"is larger than {_MAX_BYTES} bytes")
+    data = read_small(path, _MAX_BYTES)
     lines = data.decode("utf-8-sig", "replace").splitlines()
     found = []
     try:

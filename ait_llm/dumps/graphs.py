@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def graph_ids(path: Path, top: int) -> frozenset[tuple[int, ...]] | None:
         wrong with it.
     """
     with open_regular(path) as file:
-        text = file.read(_MAX_GRAPH_BYTES)
+        text = file.read(min(os.fstat(file.fileno()).st_size, _MAX_GRAPH_BYTES))
     try:
         graph = json.loads(text)
     except (ValueError, RecursionError):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from ait_llm.core import whole_number
 from ait_llm.dumps.api_json import UnfinishedError
 from ait_llm.dumps.model import Role
 from ait_llm.errors import FormatError
@@ -160,7 +161,9 @@ def _parse(path: Path, number: int, raw: bytes, offset: int) -> PtdbgLine:
     match = _ITEM.fullmatch(name) if isinstance(name, str) else None
     if match is None:
         raise FormatError(path, f"line {number} does not begin with the name of a call's tensor")
-    keys = tuple(int(key) if key.isdecimal() else key for key in match[3].split(".")[1:])
+    keys = tuple(
+        key if (place := whole_number(key)) is None else place for key in match[3].split(".")[1:]
+    )
     part = cast("Literal['input', 'output', 'stack_info']", match[2])
     return PtdbgLine(match[1], part, keys, fields, offset, len(raw))
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from ait_llm.core import DType, OpId
 from ait_llm.errors import FormatError
 from ait_llm.formats import Statistics
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import open_regular, read_small
 
 Recorded = tuple[DType, tuple[int, ...], Statistics]
 _MAX_TREE_BYTES = 256 << 20
@@ -24,10 +24,7 @@ def read_module_tree(path: Path) -> dict[str, tuple[OpId, str, bool]]:
     Raises:
         FormatError: the file is not a module tree.
     """
-    with open_regular(path) as file:
-        text = file.read(_MAX_TREE_BYTES + 1)
-    if len(text) > _MAX_TREE_BYTES:
-        raise FormatError(path, f"is larger than {_MAX_TREE_BYTES} bytes")
+    text = read_small(path, _MAX_TREE_BYTES)
     try:
         root = json.loads(text)
     except (ValueError, RecursionError):
@@ -65,19 +62,6 @@ def read_statistics(path: Path) -> dict[tuple[str, int], dict[str, Recorded]]:
                 found.setdefault(key, {})[row["tensor"]] = _recorded(row)
         except (KeyError, ValueError, TypeError, AttributeError, csv.Error):
             raise FormatError(path, f"line {rows.line_num} is damaged") from None
-    return found
-    with open_regular(path) as file:
-        rows = csv.DictReader(line.decode("utf-8", "replace") for line in file)
-        number = 1
-        try:
-            for row in rows:
-                number += 1
-                key = (row["module"], int(row["call"]))
-                found.setdefault(key, {})[row["tensor"]] = _recorded(row)
-        except (KeyError, ValueError, TypeError, AttributeError, csv.Error):
-            # A process that was killed leaves half a line at the end, and nothing behind it.
-            if file.read(1) or number < rows.line_num:
-                raise FormatError(path, f"line {number} is damaged") from None
     return found
 
 

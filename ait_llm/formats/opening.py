@@ -60,6 +60,30 @@ def not_here(path: Path | str) -> RemoteTensorFile | None:
     return copy if copy.has_header and not copy.here else None
 
 
+def read_small(path: Path | str, limit: int, *, named: Path | None = None) -> bytes:
+    """The content of a file that is no longer than ``limit`` bytes.
+
+    No more memory is taken than the file is long: a read of ``limit`` bytes would reserve them all.
+
+    Args:
+        path: the file.
+        limit: in bytes.
+        named: the name of the file in messages, where ``path`` is what a link leads to.
+
+    Raises:
+        FormatError: as :func:`open_regular`, or it is longer.
+    """
+    blamed = path if named is None else named
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise FormatError(blamed, f"is larger than {limit} bytes")
+        try:
+            return file.read(size)
+        except OSError as error:
+            raise FormatError(blamed, f"cannot be read: {error.strerror or error}") from None
+
+
 def unlinked(path: _Path, root: Path) -> _Path | Path:
     """The path itself, or, if it is a link, the file it leads to within ``root``.
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from ait_llm.core import OpId, Problem
+from ait_llm.core import OpId, Problem, whole_number
 from ait_llm.dumps.model import Kernel, Phase, Tensor
 from ait_llm.errors import FormatError
-from ait_llm.formats.opening import contained, open_regular
+from ait_llm.formats.opening import contained, read_small
 from ait_llm.match.model import Run, SideName
 from ait_llm.match.tensor_files import SUFFIXES, TensorFile
 
@@ -187,10 +187,7 @@ def _operation(name: str, file: TensorFile, step: int = 0) -> FileOperation:
 
 
 def _read_metadata(path: Path) -> list[tuple[str, int, tuple[str, str]]]:
-    with open_regular(path) as file:
-        text = file.read(_MAX_METADATA_BYTES + 1)
-    if len(text) > _MAX_METADATA_BYTES:
-        raise FormatError(path, f"is larger than {_MAX_METADATA_BYTES} bytes")
+    text = read_small(path, _MAX_METADATA_BYTES)
     try:
         table = json.loads(text)
     except (ValueError, RecursionError):
@@ -201,7 +198,10 @@ def _read_metadata(path: Path) -> list[tuple[str, int, tuple[str, str]]]:
             raise FormatError(path, "does not map data ids to tokens to two files")
         for token, files in tokens.items():
             is_pair = isinstance(files, list) and len(files) == 2
-            if not (token.isdecimal() and is_pair and all(isinstance(f, str) for f in files)):
-                raise FormatError(path, f"data id {data_id!r}: token {token!r} has no two files")
-            rows.append((data_id, int(token), (files[0], files[1])))
+            number = whole_number(token)
+            if number is None or not is_pair or not all(isinstance(f, str) for f in files):
+                raise FormatError(
+                    path, f"data id {data_id!r}: token {token[:80]!r} has no two files"
+                )
+            rows.append((data_id, number, (files[0], files[1])))
     return rows

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError, FormatError
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import read_small
 from ait_llm.match.atb_torch.shapes import make_views
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
@@ -83,10 +83,7 @@ def read_json(path: Path) -> object:
     Raises:
         FormatError: it cannot be read or is no JSON.
     """
-    with open_regular(path) as file:
-        text = file.read(_MAX_BYTES + 1)
-    if len(text) > _MAX_BYTES:
-        raise FormatError(path, f"is larger than {_MAX_BYTES} bytes")
+    text = read_small(path, _MAX_BYTES)
     try:
         return json.loads(text, object_pairs_hook=lambda pairs: _object(path, pairs))
     except (ValueError, RecursionError) as error:

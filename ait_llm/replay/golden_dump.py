@@ -22,7 +22,7 @@ from ait_llm.dumps.ledger import SCHEMA
 from ait_llm.dumps.model import Operation, Phase, Tensor
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats import from_torch, write_tensor
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import read_small
 from ait_llm.formats.writing import new_file
 from ait_llm.storage import staged
 
@@ -66,8 +66,7 @@ class GoldenDump:
         Raises:
             FormatError: it cannot be read or written.
         """
-        with open_regular(path) as file:
-            text = file.read(_MAX_GRAPH_BYTES)
+        text = read_small(path, _MAX_GRAPH_BYTES)
         folder = self.root / level / str(pid)
         self._make(folder)
         with new_file(folder / path.name) as target:

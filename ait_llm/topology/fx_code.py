@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ait_llm.core import whole_number
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import open_regular
 
@@ -91,5 +92,7 @@ def _placeholder(name: str, dtype: str | None, shape: str | None) -> dict[str, A
 def _output(dtype: str | None, shape: str | None) -> dict[str, Any] | None:
     if dtype is None or shape is None:
         return None
-    dims = [int(dim) if dim.isdecimal() else dim for dim in shape.split(", ") if dim]
+    dims = [
+        dim if (size := whole_number(dim)) is None else size for dim in shape.split(", ") if dim
+    ]
     return {"dtype": dtype, "shape": dims}

@@ -116,8 +116,9 @@ class _Reader:
 
     def _read(self, where: str, value: dict[str, Any]) -> Iterator[_Result]:
         """What a node reads, in the order of its arguments, repetitions kept."""
-        names = [*_nodes_in(value.get("args")), *_nodes_in(value.get("kwargs"))]
-        for name in names or value.get("inputs") or ():
+        names: list[Any] = [*_nodes_in(value.get("args")), *_nodes_in(value.get("kwargs"))]
+        listed = value.get("inputs")
+        for name in names or (listed if isinstance(listed, list) else ()):
             if not isinstance(name, str) or name not in self.results:
                 raise FormatError(self.path, f"{where} reads {name!r}, which no earlier node is")
             yield from self.results[name]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ait_llm.core import DType
+from ait_llm.core import DType, whole_number
 from ait_llm.topology.ge_files import GeGraphFile
 from ait_llm.topology.ge_graph import AttrValue, GeGraph, GeOp, GeTensor
 from ait_llm.topology.graph import Graph, Node
@@ -103,7 +103,7 @@ def _info(tensor: GeTensor, name: str, reliable: bool) -> TensorInfo:
     info = TensorInfo(tensor.dtype, tensor.dtype_name, None)
     if found:
         texts = [text.strip() for text in found[2].split(",") if text.strip()]
-        dims = tuple(int(text) if text.isdecimal() else text for text in texts)
+        dims = tuple(_dim(text) for text in texts)
         if info.dtype is None or (info.dtype is DType.FLOAT32 and not reliable):
             info = TensorInfo(_TORCH_DTYPES.get(found[1]), found[1], None)
     elif info.dtype is DType.FLOAT32 and not reliable:
@@ -117,3 +117,8 @@ def _info(tensor: GeTensor, name: str, reliable: bool) -> TensorInfo:
         info,
         shape=tuple(d if d >= 0 else f"{name}.{axis}" for axis, d in enumerate(shape)),
     )
+
+
+def _dim(text: str) -> Dim:
+    number = whole_number(text)
+    return text if number is None else number

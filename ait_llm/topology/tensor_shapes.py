@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from ait_llm.core import whole_number
 from ait_llm.errors import FormatError
 from ait_llm.formats import read_header
 from ait_llm.topology.graph import Node
@@ -50,7 +51,8 @@ def _first_step(tensors: Path, process: str) -> Path | None:
     pid = process.rpartition("_")[2]
     for name in sorted(_subfolders(tensors)):
         if name.rpartition("_")[2] == pid:
-            steps = [int(step) for step in _subfolders(tensors / name) if step.isdecimal()]
+            found = map(whole_number, _subfolders(tensors / name))
+            steps = [step for step in found if step is not None]
             if steps:
                 return tensors / name / str(min(steps))
     return None

@@ -24,6 +24,7 @@ from ait_llm.compare.api.rank_order import Call
 from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.settings import ApiOptions
 from ait_llm.compare.api.sides import ApiPair, pair_sides, problems_of
+from ait_llm.core import whole_number
 from ait_llm.dumps.api_order import read_stacks
 from ait_llm.report.files import make_folder, replacing
 
@@ -155,7 +156,10 @@ def _peers(row: Row) -> dict[str, Any]:
 
 def _peer(item: Item | None, place: int) -> Any:
     text = item.p2p[place] if item is not None else ""
-    return int(text) if text.lstrip("-").isdigit() else text or "None"
+    number = whole_number(text.removeprefix("-"))
+    if number is None:
+        return text or "None"
+    return -number if text.startswith("-") else number
 
 
 def _analysis(

@@ -9,6 +9,7 @@ from typing import Any
 from ait_llm.compare.api.rank_order import Call, Communication, depths
 from ait_llm.compare.api.row import Row, fraction, number
 from ait_llm.compare.api.without_rules import function_of
+from ait_llm.core import whole_number
 
 _LIMIT = 0.5
 # Memory without values, and writes that change what was there before.
@@ -151,4 +152,5 @@ def _positional(row: Row) -> int | None:
 
 
 def _ranks(text: object) -> tuple[int, ...]:
-    return tuple(int(part) for part in str(text).strip("[]").split(",") if part.strip().isdigit())
+    found = (whole_number(part.strip()) for part in str(text).strip("[]").split(","))
+    return tuple(rank for rank in found if rank is not None)

@@ -14,6 +14,7 @@ from typing import Any
 from ait_llm.compare.api.columns import CONSISTENT, DIFFERENCES, METRICS, Mode, metric_columns
 from ait_llm.compare.api.settings import read_yaml
 from ait_llm.compare.api.tables import Sheets, Workbook
+from ait_llm.core import whole_number
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.opening import open_regular
@@ -21,6 +22,7 @@ from ait_llm.report.files import make_folder
 
 _NAME = re.compile(r"compare_result_rank(\d+)(?:-rank\d+)?_(\d{14})\.(csv|xlsx)")
 _NUMBERS = re.compile(r"(\d+)")
+_MAX_WORKBOOK = 2 << 30
 # What tells nothing by itself; the maxima of both sides are shown in its place.
 _WITHOUT_VALUE = frozenset({"N/A", "unsupported", "Nan", "None", ""})
 _GROUP = "torch.ProcessGroup"
@@ -155,11 +157,14 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     if path.suffix == ".csv":
         with open_regular(path) as raw:
             lines = (line.decode("utf-8", "replace") for line in raw)
-            yield from csv.DictReader(lines)
+            try:
+                yield from csv.DictReader(lines)
+            except csv.Error as error:
+                raise FormatError(path, f"is not a table that can be read ({error})") from None
         return
     openpyxl = import_optional("openpyxl", "reading xlsx tables", "xlsx")
-    errors = (OSError, KeyError, ValueError, zipfile.BadZipFile)
     try:
+        _check_size(path)
         book = openpyxl.load_workbook(path, read_only=True)
         for sheet in book:
             cells = iter(sheet.iter_rows(values_only=True))
@@ -167,8 +172,18 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
             for row in cells:
                 yield dict(zip(header, row, strict=False))
         book.close()
-    except errors as error:
+    except FormatError:
+        raise
+    except Exception as error:  # noqa: BLE001  # zip, XML and openpyxl raise almost any type
         raise FormatError(path, f"is not a workbook that can be read ({error})") from None
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a workbook that unpacks to more than any table has."""
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > _MAX_WORKBOOK:
+        raise FormatError(path, f"unpacks to {size} bytes, more than {_MAX_WORKBOOK}")
 
 
 def _mode(path: Path, row: Mapping[str, Any]) -> Mode:
@@ -198,7 +213,8 @@ def _write(
 
 def _order(name: str) -> list[tuple[int, int, str]]:
     """Names by function, then number of the call."""
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in _NUMBERS.split(name)]
+    parts = ((part, whole_number(part)) for part in _NUMBERS.split(name))
+    return [(0, 0, part) if number is None else (1, number, "") for part, number in parts]
 
 
 def _cell(row: Mapping[str, Any] | None, column: str) -> Any:

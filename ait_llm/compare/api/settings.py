@@ -12,7 +12,7 @@ from typing import Any
 from ait_llm.compare.api.columns import Style
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import FormatError
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import read_small
 from ait_llm.metrics.custom import CustomMetric
 from ait_llm.storage import local_path
 
@@ -132,12 +132,8 @@ def read_yaml(path: Path, purpose: str) -> Any:
 
 
 def _read_text(path: Path) -> str:
-    with open_regular(path) as file:
-        content = file.read(_LIMIT + 1)
-    if len(content) > _LIMIT:
-        raise FormatError(path, f"is larger than {_LIMIT >> 20} MiB, which no person wrote")
     try:
-        return content.decode()
+        return read_small(path, _LIMIT).decode()
     except UnicodeDecodeError as error:
         raise FormatError(path, f"is not text in UTF-8: {error}") from None
 

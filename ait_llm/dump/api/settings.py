@@ -19,6 +19,7 @@ _RISKS = ("ALL", "CORE", "FOCUS")
 _MAX_NUMBER = 1_000_000
 _MAX_PATH = 4096
 _PATH = re.compile(r"[\w./:-]*", re.ASCII)
+_RANGE = re.compile(r"\s*([0-9]{1,9})\s*-\s*([0-9]{1,9})\s*")
 _KNOWN_ELSEWHERE = {
     "acc_check": "run 'ait llm api-check' on a statistics or tensor dump",
     "run_ut": "run 'ait llm api-check' on a statistics or tensor dump",
@@ -104,7 +105,12 @@ def read_settings(
     }
     if step is not None:
         config["step"] = list(step)
-    return settings_of(config, Path(config_path) if config_path is not None else None)
+    if config_path is None:
+        return settings_of(config)
+    try:
+        return settings_of(config, Path(config_path))
+    except UsageError as error:
+        raise UsageError(f"{config_path}: {error}") from error
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -112,7 +118,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: the configuration cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not valid JSON ({error}); correct the file") from error
     if not isinstance(config, dict):
         raise UsageError(f"{path}: a configuration is one JSON object")
@@ -126,7 +132,7 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
         UsageError: a key has a value that means nothing; the text names the key.
     """
     task = config.get("task", "statistics")
-    if task in _KNOWN_ELSEWHERE:
+    if isinstance(task, str) and task in _KNOWN_ELSEWHERE:
         raise UsageError(f"task {task!r} is not a capture here: {_KNOWN_ELSEWHERE[task]}")
     _one_of("task", task, TASKS)
     level = config.get("level") or "L1"
@@ -232,7 +238,11 @@ def _numbers(key: str, value: object) -> frozenset[int]:
         raise UsageError(f'{key}: a list of numbers and ranges such as [0, "4-6"]')
     found: set[int] = set()
     for item in value:
-        bounds = re.fullmatch(r"\s*(\d+)\s*-\s*(\d+)\s*", item) if isinstance(item, str) else None
+        bounds = (
+            re.fullmatch(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", item)
+            if isinstance(item, str)
+            else None
+        )
         if bounds is not None:
             first, last = int(bounds[1]), int(bounds[2])
         elif isinstance(item, int) and not isinstance(item, bool):

@@ -25,6 +25,7 @@ from ait_llm.dump.ptdbg.recording import Numbers
 from ait_llm.dump.ptdbg.settings import ScopeWatch, Switch, SwitchError, check_characters
 from ait_llm.errors import FormatError, MissingDependencyError, UsageError
 from ait_llm.formats import read_npy
+from ait_llm.formats.opening import read_small
 
 _log = logging.getLogger(__name__)
 _MAX_CONFIG = 1 << 20
@@ -69,10 +70,7 @@ def checked_config(dump_config: str | Path | None) -> Path:
     if path.suffix != ".json":
         raise SwitchError("dump_config must be configure json file.")
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_MAX_CONFIG))
-    except OSError as error:
-        raise FormatError(path, f"cannot be read: {error.strerror}") from None
+        content = json.loads(read_small(path, _MAX_CONFIG))
     except (ValueError, RecursionError):
         raise FormatError(path, "is not JSON") from None
     inner = content.get("dump") if isinstance(content, dict) else None

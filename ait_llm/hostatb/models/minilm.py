@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ait_llm.errors import FormatError, MissingDependencyError
+from ait_llm.errors import FormatError, MissingDependencyError, UsageError
 from ait_llm.hostatb.models.config import BertConfig
 from ait_llm.hostatb.models.weights import Weights
 from ait_llm.hostatb.models.wordpiece import WordPiece
@@ -65,7 +65,9 @@ def _read_config(path: Path) -> BertConfig:
             type_vocab_size=fields["type_vocab_size"],
             layer_norm_eps=fields["layer_norm_eps"],
         )
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except UsageError as error:
+        raise FormatError(path, f"not the configuration of a BERT model ({error})") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(path, f"not the configuration of a BERT model ({error!r})") from error
 
 

@@ -10,6 +10,7 @@ from ait_llm.compare.api.shards.collectives import wrong_results
 from ait_llm.compare.api.shards.comparing import Comparer, opened
 from ait_llm.compare.api.shards.row import ShardRow
 from ait_llm.compare.api.without_rules import function_of
+from ait_llm.core import whole_number
 from ait_llm.core.comparison import Verdict
 from ait_llm.dumps.api_values import dtype_named
 from ait_llm.errors import AitError
@@ -146,7 +147,7 @@ def _source(items: dict[str, Item], group: tuple[int, ...]) -> int:
     """Which member of the group a broadcast starts from; -1 if unknown."""
     for within in (".input.src", ".input.1"):
         item = items.get(within)
-        if item is not None and str(item.statistics[0]).isdigit():
-            rank = int(item.statistics[0])
+        rank = None if item is None else whole_number(str(item.statistics[0]))
+        if rank is not None:
             return group.index(rank) if rank in group else -1
     return -1

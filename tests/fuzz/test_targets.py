@@ -1,0 +1,123 @@
+"""Every reader keeps its promise on a fixed number of damaged files, and on all that broke it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine import Target, fuzz, replay
+from regressions import REGRESSIONS
+from targets import all_targets
+
+from ait_llm.errors import FormatError
+
+_INPUTS = 120
+_SEED = 20260
+_RUN = Path(__file__).with_name("run.py")
+_SLOW = 25  # of a target that opens a whole dump each time
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Any]:
+    """What a run of all targets found, in one process: loading torch takes longer than most."""
+    command = [sys.executable, str(_RUN), "--json", "--seed", str(_SEED), "--iterations"]
+    slow = [name for name, target in all_targets().items() if target.surround is not None]
+    found = {}
+    for count, names in ((_SLOW, slow), (_INPUTS, [*all_targets().keys() - slow])):
+        chosen = [word for name in names for word in ("--target", name)]
+        done = subprocess.run([*command, str(count), *chosen], capture_output=True, text=True)
+        assert done.returncode in (0, 1), done.stderr
+        for line in done.stdout.splitlines():
+            outcome = json.loads(line)
+            found[outcome["target"]] = outcome
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(all_targets()))
+def test_a_damaged_file_is_read_or_refused_with_its_name(
+    outcomes: dict[str, Any], name: str
+) -> None:
+    outcome = outcomes[name]
+    texts = [f"number {each['number']}: {each['text']}" for each in outcome["findings"]]
+    assert not texts, "\n".join(texts)
+    assert outcome["inputs"] in (_INPUTS, _SLOW)
+    assert outcome["accepted"] > 0, "no input was good enough to reach the inner parts"
+
+
+@pytest.mark.parametrize("number", range(len(REGRESSIONS)))
+def test_a_file_that_once_broke_a_reader(number: int) -> None:
+    name, data = REGRESSIONS[number]
+    outcome = replay(all_targets()[name], [data])
+    assert [finding.text for finding in outcome.findings] == []
+
+
+def _outcome(read: Any, data: bytes = b"x") -> list[str]:
+    target = Target("broken", "x.bin", lambda: [b"x"], read)
+    return [finding.kind for finding in replay(target, [data]).findings]
+
+
+def _hang(path: Path) -> None:
+    import engine
+
+    engine.signal.setitimer(engine.signal.ITIMER_PROF, 0.05)
+    while True:
+        pass
+
+
+def _write_outside(path: Path) -> None:
+    (path.parents[1] / "new").write_text("x")
+
+
+def _read_outside(path: Path) -> None:
+    (path.parents[2] / "outside" / "secret.npy").read_bytes()
+
+
+def _refuse_without_name(path: Path) -> None:
+    raise FormatError("other.bin", "is damaged")
+
+
+def _refuse(path: Path) -> None:
+    raise FormatError(path, "is damaged")
+
+
+def test_the_engine_sees_each_way_to_break_the_promise() -> None:
+    def crash(path: Path) -> None:
+        import ctypes
+
+        ctypes.string_at(0)
+
+    assert _outcome(lambda path: 1 // 0) == ["ZeroDivisionError the target"]
+    assert _outcome(crash) == ["SIGSEGV"]
+    assert _outcome(_hang) == ["SIGPROF"]
+    assert _outcome(lambda path: bytearray(100 << 20)) == ["memory"]
+    assert _outcome(lambda path: bytearray(4 << 30)) == ["MemoryError the target"]
+    assert _outcome(lambda path: subprocess.run(["true"]))[0].startswith("escape subprocess")
+    assert _outcome(_write_outside)[0].startswith("escape writes")
+    assert _outcome(_read_outside)[0].startswith("escape opens")
+    assert _outcome(_refuse_without_name)[0].startswith("unnamed FormatError")
+    assert _outcome(_refuse) == []
+
+
+def test_the_engine_goes_on_behind_a_crash() -> None:
+    def crash_on_first(path: Path) -> None:
+        if path.read_bytes() == b"1":
+            import os
+
+            os.abort()
+        raise ValueError
+
+    target = Target("broken", "x.bin", lambda: [b"x"], crash_on_first)
+    outcome = replay(target, [b"0", b"1", b"2"])
+    assert outcome.inputs == 3
+    assert [finding.kind for finding in outcome.findings] == ["SIGABRT", "ValueError the target"]
+
+
+def test_the_same_numbers_make_the_same_files() -> None:
+    npy = all_targets()["npy"]
+    assert npy.input(3, 5) == npy.input(3, 5)
+    assert len({npy.input(3, number) for number in range(50)}) > 40
+    assert fuzz(npy, 3, range(5)).inputs == 5
