@@ -32,7 +32,7 @@ class Listed:
 _CLI = "ait_llm.cli"
 COMMANDS = {
     "dump": Listed("Capture", f"{_CLI}.dump:dump", "Run a program and save what it computes."),
-    "plan": Listed("", f"{_CLI}.plan:plan", "Tell what a capture would write, before it is run."),
+    "plan": Listed("", f"{_CLI}.plan:plan", "Tell what a capture would write."),
     "compare": Listed("Compare", f"{_CLI}.compare:compare", "Compare a run with a trusted one."),
     "bisect": Listed(
         "", f"{_CLI}.bisect:bisect_command", "Find where two programs part, for few bytes."

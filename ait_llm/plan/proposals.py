@@ -21,6 +21,7 @@ Sizes = AtbSizes | TorchSizes | GraphSizes
 SHOWN = 5
 """Proposals that are made at most."""
 _MOST_IDS = 200  # on a command line
+_MOST_PARTS = 64  # where few layers have many operations
 _FEW_STEPS = 2
 
 
@@ -109,9 +110,9 @@ def _atb_levels(sizes: AtbSizes, asked: ProbeConfig) -> Iterator[_Choice]:
     operations = sorted({unit.ids for unit in units})
     leaves = sorted({unit.ids for unit in units if not unit.is_graph})
     tops = sorted({ids for ids in operations if len(ids) == 1})
-    if len(operations) <= _MOST_IDS:
+    if len(operations) <= _MOST_PARTS:
         yield _only(asked, operations, 0.95, "names the operator, not its kernel")
-    if len(leaves) <= _MOST_IDS and len(leaves) < len(operations):
+    if len(leaves) <= _MOST_PARTS and len(leaves) < len(operations):
         yield _only(asked, leaves, 0.9, "names the operator, not its kernel")
     types: dict[tuple[int, ...], str] = {
         unit.ids: unit.type for unit in units if len(unit.ids) == 1
