@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-
-_ROOT = Path(__file__).resolve().parents[2]
+from newcomer import built_wheel
 
 pytestmark = [
     pytest.mark.packaging,
@@ -22,16 +19,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built in this checkout as pip builds it; compiled files are used again."""
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"),
-            *("--no-build-isolation", "--wheel-dir", str(folder), str(_ROOT)),
-        ],
-        check=True,
-    )
-    (built,) = folder.glob("*.whl")
-    return built
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_wheel_contains_only_our_package(wheel: Path) -> None:
@@ -57,6 +45,11 @@ def test_wheel_carries_commands_and_golden_operators_but_no_sources(wheel: Path)
     assert "ait_llm/cli/main.py" in names
     assert "ait_llm/opcheck/golden/base.py" in names
     assert not [name for name in names if name.endswith((".cpp", ".h"))]
+
+
+def test_wheel_carries_what_programs_import_at_their_start(wheel: Path) -> None:
+    """The folder is put on the path of the traced program; names in .gitignore are left out."""
+    assert "ait_llm/dump/inject/site/sitecustomize.py" in zipfile.ZipFile(wheel).namelist()
 
 
 def test_wheel_keeps_the_writer_executable(wheel: Path) -> None:

@@ -258,6 +258,7 @@ def normal(text: str) -> str:
     text = re.sub(r"\bprocess( +)(\d+|-?\d+_\d+)\b", r"process\1PID", text)
     text = re.sub(r"[\d.]+ GiB( of [\d.]+ GiB)? free", "SPACE free", text)
     text = re.sub(r"\b(in|,) [\d.]+ s\b", r"\1 TIME", text)
+    text = re.sub(r"\.zip \([\d,]+ bytes\)", ".zip (SIZE)", text)
     # Which of many wrong elements is the example is up to the order of the search.
     text = re.sub(r"\[[\d, ]+\] is \S+ and should\s+be\s+[^\s;]+", "ELEMENT", text)
     # Lines are wrapped where a path or a number has another length.
@@ -327,10 +328,10 @@ def slug(heading: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page; a heading that comes again has a number."""
+    """The anchors of a page; ``{ #name }`` behind a heading is its own, as translations have it."""
     found: set[str] = set()
     plain = _FENCE.sub("", text)
-    for heading in re.findall(r"^#{1,6} (.*?)(?: \{#([\w-]+)\})?$", plain, re.MULTILINE):
+    for heading in re.findall(r"^#{1,6} (.*?)(?: \{ ?#([\w-]+) ?\})?$", plain, re.MULTILINE):
         name = base = heading[1] or slug(heading[0])
         count = 0
         while name in found:

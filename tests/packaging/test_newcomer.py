@@ -1,0 +1,78 @@
+"""Somebody installs the wheel on a bare machine and follows what is written.
+
+The README's five minutes, the page on them, and every command of the decision tree are run as they
+stand, in an environment that has the wheel and what it declares, and nothing of this checkout.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from doc_pages import DOCS, ROOT, Captures, Shell, blocks, check_page
+from newcomer import Newcomer, built_wheel, set_up
+
+pytestmark = [
+    pytest.mark.packaging,
+    pytest.mark.native,
+    pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler"),
+]
+
+
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+    """With ``pip install 'ait-llm[all]'``, as the README says."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    return set_up(folder, built_wheel(folder), "all")
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Captures:
+    """The README, the five minutes and the decision tree begin with the same two runs."""
+    return Captures(tmp_path_factory.mktemp("captures"))
+
+
+@pytest.fixture
+def shell(newcomer: Newcomer, captures: Captures, tmp_path: Path) -> Shell:
+    """A terminal in a folder that looks like a fresh checkout after its installation."""
+    (tmp_path / ".venv").symlink_to(newcomer.home / ".venv")
+    return Shell(tmp_path, newcomer.environment, captures, in_process=False)
+
+
+def test_nothing_of_the_checkout_is_seen(shell: Shell) -> None:
+    code = "import sys, ait_llm; print(*sys.path, ait_llm.__file__, sep='\\n')"
+    ran = shell.run(f'python -c "{code}"')
+    assert ran.exit_code == 0
+    assert str(ROOT) not in ran.output
+    assert ran.output.splitlines()[-1].endswith("site-packages/ait_llm/__init__.py")
+
+
+def test_the_five_minutes_of_the_readme(shell: Shell) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    commands = [block.text for block in blocks(text) if block.language == "bash"][1]
+    joined = commands.replace("\\\n", " ").splitlines()
+    *first, last = [line for line in joined if line and not line.startswith("#")]
+    for command in first:
+        ran = shell.run(command)
+        assert ran.exit_code == 0, f"{command}\n{ran.output}"
+    ran = shell.run(last)
+    assert ran.exit_code == 1, ran.output  # as the README says: tensors failed
+    named = text.partition("The comparison names `")[2].partition("`")[0]
+    assert f" started       {named} " in ran.output
+    for block in blocks(text):
+        if block.language == "python":
+            (shell.folder / "snippet.py").write_text(block.text, "utf-8")
+            ran = shell.run("python snippet.py")
+            assert ran.exit_code == 0, f"{block.text}\n{ran.output}"
+
+
+@pytest.mark.parametrize("page", ["start", "what-now"])
+def test_a_page_for_newcomers_prints_what_it_shows(page: str, shell: Shell) -> None:
+    check_page((DOCS / f"{page}.md").read_text("utf-8"), shell)
+
+
+def test_the_machine_is_found_fit(shell: Shell) -> None:
+    ran = shell.run("ait llm doctor")
+    assert ran.exit_code == 0, ran.output
+    assert "The embedded default works" in ran.output
