@@ -203,7 +203,7 @@ def _checked_header(path: Path, number: int, line: dict[str, Any]) -> Mapping[st
 
 def _names_operations(header: Mapping[str, Any]) -> bool:
     """True if entries have the names of modules or nodes in place of ids."""
-    return header.get("producer") in ("torch", "fx", "api")
+    return header.get("producer") in ("torch", "fx", "api", "ptdbg")
 
 
 def _entry(path: Path, number: int, line: dict[str, Any], named: bool) -> LedgerEntry:

@@ -11,7 +11,8 @@ from pathlib import Path
 from ait_llm.core import OpId
 from ait_llm.dumps.api_json import UnfinishedError
 from ait_llm.dumps.kinds import file_kinds, kinds
-from ait_llm.dumps.model import Process, TopologyFile
+from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.ptdbg_ledger import find_ledger, find_losses
 from ait_llm.dumps.ptdbg_lines import parse_call, read_lines
 from ait_llm.dumps.ptdbg_place import PtdbgPlace, find_ptdbg_places
 from ait_llm.dumps.ptdbg_records import PtdbgCall
@@ -34,20 +35,17 @@ class PtdbgDump:
 
     @cached_property
     def processes(self) -> tuple[Process, ...]:
-        """By rank, as device; a file whose last line breaks off is told of.
+        """By rank, as device, with the ledger of our own captures.
+
+        A file whose last line breaks off is told of.
 
         Raises:
             FormatError: a file is damaged.
         """
-        steps: dict[int, set[int]] = {}
-        remarks: dict[int, list[str]] = {}
+        ranks: dict[int, list[PtdbgPlace]] = {}
         for place in self._places:
-            steps.setdefault(place.rank, set()).add(place.step)
-            remarks.setdefault(place.rank, []).extend(_broken_off(place))
-        return tuple(
-            Process(rank, 0, tuple(sorted(found)), None, (), tuple(remarks[rank]))
-            for rank, found in steps.items()
-        )
+            ranks.setdefault(place.rank, []).append(place)
+        return tuple(_process(rank, places) for rank, places in ranks.items())
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -117,6 +115,22 @@ def _calls(place: PtdbgPlace, root: Path) -> Iterator[PtdbgCall]:
             _root=root,
             _lines=tuple(group.lines),
         )
+
+
+def _process(rank: int, places: list[PtdbgPlace]) -> Process:
+    pid, ledger = 0, None
+    remarks: list[str] = []
+    losses: list[Loss] = []
+    for place in places:
+        broken = list(_broken_off(place))
+        remarks += broken
+        found = find_ledger(place)
+        if found is not None:
+            pid, ledger = found
+            if not broken:
+                losses += find_losses(ledger, place)
+    steps = tuple(sorted({place.step for place in places}))
+    return Process(rank, pid, steps, ledger, tuple(losses), tuple(remarks))
 
 
 def _broken_off(place: PtdbgPlace) -> Iterator[str]:

@@ -49,6 +49,19 @@ class ModuleGradients:
         self._viewed = True
         self._views: list[Tensor] = []  # only while the module runs
         self._passed: dict[int, int] = {}
+        self._lost: RuntimeError | None = None
+
+    def lose(self, error: RuntimeError) -> None:
+        """Go on without the gradients that torch does not let us see; the record tells of it."""
+        self._recording.complain(f"{self._name}: some gradients are not recorded ({error})")
+        self._lost = error
+
+    def lose_inputs(self, error: RuntimeError) -> None:
+        """Go on with the gradients that arrive alone."""
+        self.lose(error)
+        self._views.clear()
+        self._places = []
+        self._leaving = []
 
     def watch_inputs(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments for the module, with views in the place of tensors that need gradients.
@@ -117,6 +130,8 @@ class ModuleGradients:
         self._record()
 
     def _left(self, grads: Sequence[Tensor | None]) -> None:
+        if not self._places:
+            return
         self._leaving = list(grads)
         for index, place in self._passed.items():
             # The module returned what it got: both gradients are that of one tensor.
@@ -133,7 +148,7 @@ class ModuleGradients:
         busy, local.busy = local.busy, True
         try:
             with torch._C.DisableTorchFunction():
-                recording.gradients(self._name, self._parent, arriving, leaving)
+                recording.gradients(self._name, self._parent, arriving, leaving, self._lost)
         finally:
             local.busy = busy
 

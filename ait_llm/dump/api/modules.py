@@ -96,14 +96,14 @@ class _ModuleHooks:
                 local.running.append(running)
                 if call is None or not recording.settings.backward or not torch.is_grad_enabled():
                     return None
+                gradients = ModuleGradients(self._watch, recording, name, call.parent)
+                running.gradients = gradients
                 try:
                     self._parameters.watch(recording, module, self._name)
-                    gradients = ModuleGradients(self._watch, recording, name, call.parent)
                     seen = gradients.watch_inputs(module, args)
                 except RuntimeError as error:  # tensors without hooks or views
-                    recording.complain(f"{name}: no gradients are recorded ({error})")
+                    gradients.lose_inputs(error)
                     return None
-                running.gradients = gradients
                 return None if seen is args else (seen, kwargs)
         finally:
             local.busy = busy
@@ -132,10 +132,10 @@ class _ModuleHooks:
                     recording.raised_module(running.call, module, error)
                     return
                 recording.end_module(running.call, module, output)
-                try:
-                    if running.gradients is not None:
+                if running.gradients is not None:
+                    try:
                         running.gradients.watch_outputs(output)
-                except RuntimeError as error:
-                    recording.complain(f"{running.name}: no gradients are recorded ({error})")
+                    except RuntimeError as error:
+                        running.gradients.lose(error)
         finally:
             local.busy = busy

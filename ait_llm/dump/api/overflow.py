@@ -100,12 +100,19 @@ class OverflowRecording(Recording):
             self._held[call.name]["output"] = output
         super().end_module(call, module, output)
 
-    def gradients(self, name: str, parent: str | None, arriving: Any, leaving: Any) -> None:
+    def gradients(
+        self,
+        name: str,
+        parent: str | None,
+        arriving: Any,
+        leaving: Any,
+        lost: Exception | None = None,
+    ) -> None:
         """Look at the gradients of a call."""
         if self.is_full:
             return
         self._held[name] = {"input": arriving, "output": leaving}
-        super().gradients(name, parent, arriving, leaving)
+        super().gradients(name, parent, arriving, leaving, lost)
         self._held.pop(name, None)
 
     def drop(self, call: Call) -> None:

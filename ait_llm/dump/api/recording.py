@@ -97,7 +97,14 @@ class Recording(RecordFolder):
         with self._lock:
             self._dump.end(call.name, None, call.order)
 
-    def gradients(self, name: str, parent: str | None, arriving: Any, leaving: Any) -> None:
+    def gradients(
+        self,
+        name: str,
+        parent: str | None,
+        arriving: Any,
+        leaving: Any,
+        lost: Exception | None = None,
+    ) -> None:
         """Write the record of a backward call.
 
         Args:
@@ -105,11 +112,14 @@ class Recording(RecordFolder):
             parent: the record of the module whose backward pass it belongs to.
             arriving: gradients with respect to what the call returned.
             leaving: gradients with respect to what the call got.
+            lost: why some of them could not be had.
         """
         with self._lock:
             if self.selection.has_scope and not self.selection.begins(name):
                 return
             call = Call(name, next(self._order), parent, self.saves(name))
+            if lost is not None:
+                call.outcome.fail(lost)
             try:
                 describer = self.describer(call)
                 if self._values:

@@ -49,6 +49,7 @@ class ApiSession:
         self._process = os.getpid()
         self._rank_id: int | None = None
         self._ledger: Ledger | None = None
+        self._lost = 0
         self._custom: list[tuple[Any, str, str]] = []
         self._capture: Capture | None = None
         self._listed: tuple[Path | None, ApiList, ApiList, Fingerprint] | None = None
@@ -238,6 +239,7 @@ class ApiSession:
                     folders.remove_earlier(root, name)
                 if self._ledger is None:
                     self._ledger = open_ledger(root, name, self.settings)
+                    self._lost = 0
                 self.recording = self._made(folder, self._ledger)
             except OSError as error:
                 raise UsageError(
@@ -283,6 +285,14 @@ class ApiSession:
         """Say in the ledger that everything up to here is in the files."""
         if self._ledger is not None and os.getpid() == self._process:
             self._ledger.pause(end)
+            lost, self._lost = self._ledger.losses - self._lost, self._ledger.losses
+            if lost:
+                _log.warning(
+                    "%d of the records are not complete; dump_error_info.log beside them and %s "
+                    "say which and why",
+                    lost,
+                    self._ledger.path,
+                )
 
     def _finish(self) -> None:
         recording, self.recording = self.recording, None

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from ait_llm.dump.api.names import Api
+from ait_llm.dump.ptdbg.account import PtdbgAccount
 from ait_llm.dump.ptdbg.files import (
     DumpFiles,
     is_filtered,
@@ -24,6 +25,7 @@ from ait_llm.dump.ptdbg.files import (
 )
 from ait_llm.dump.ptdbg.settings import ScopeWatch, Switch
 from ait_llm.dump.ptdbg.stacks import frames_of
+from ait_llm.dump.pytorch.writer import Outcome
 
 _log = logging.getLogger(__name__)
 MARK = 1  # the step mark of lines that did not overflow
@@ -40,6 +42,7 @@ class PtdbgCall:
         items: names of its arrays.
         stack: the frames of its caller.
         is_written: False for a call of which only the backward call may be wanted.
+        outcome: what became of its arrays.
     """
 
     name: str
@@ -49,6 +52,7 @@ class PtdbgCall:
     items: list[str] = field(default_factory=list)
     stack: list[list[str]] = field(default_factory=list)
     is_written: bool = True
+    outcome: Outcome = field(default_factory=Outcome)
 
 
 class Numbers:
@@ -75,6 +79,7 @@ class PtdbgRecording:
         self.active = True
         self.switch = Switch(False)
         self.files: DumpFiles | None = None
+        self.account: PtdbgAccount | None = None
         self._numbers = numbers
         self._scope = ScopeWatch(self.switch)
         self._process = os.getpid()
@@ -131,13 +136,17 @@ class PtdbgRecording:
                 return
             self._put(call, "output", output)
             if call.stack and self.switch.direction != "backward":
-                self._line([f"{call.name}_stack_info", call.stack])
+                self._line(call, [f"{call.name}_stack_info", call.stack])
+            self._done(call)
 
     def raised(self, call: PtdbgCall, error: BaseException) -> None:
         """What a call got is written; it returned nothing."""
         with self._lock:
-            if self.files is not None and call.stack:
-                self._line([f"{call.name}_stack_info", call.stack])
+            if self.files is None or not call.is_written:
+                return
+            if call.stack:
+                self._line(call, [f"{call.name}_stack_info", call.stack])
+            self._done(call)
 
     def drop(self, call: PtdbgCall) -> None:
         """Take back the call of an operator that left it to the other side."""
@@ -155,6 +164,7 @@ class PtdbgRecording:
             call = PtdbgCall(name, start=self.files.end)
             self._put(call, "input", arriving)
             self._put(call, "output", leaving)
+            self._done(call)
 
     def _names_backward(self) -> bool:
         """Whether backward calls may be wanted whose forward calls are not."""
@@ -171,12 +181,14 @@ class PtdbgRecording:
             try:
                 self._item(call, item, each)
             except (OSError, RuntimeError, TypeError, ValueError) as error:
+                call.outcome.fail(error)
                 self._complain(item, error)
 
     def _item(self, call: PtdbgCall, item: str, value: Any) -> None:
         assert self.files is not None
         if isinstance(value, Tensor):
             self.files.array(item, values_of(value))
+            call.outcome.tensors += 1
             line = tensor_line(item, value, MARK)
         elif isinstance(value, bool | int | float):
             line = scalar_line(item, value, MARK)
@@ -185,12 +197,19 @@ class PtdbgRecording:
         call.items.append(item)
         call.end = self.files.line(line)
 
-    def _line(self, fields: list[Any]) -> None:
+    def _line(self, call: PtdbgCall, fields: list[Any]) -> None:
         assert self.files is not None
         try:
             self.files.line(fields)
         except OSError as error:
+            call.outcome.fail(error)
             self._complain(str(fields[0]), error)
+
+    def _done(self, call: PtdbgCall) -> None:
+        """Note in the ledger what is in the file of a call."""
+        if self.account is not None and self.files is not None:
+            has_lines = bool(call.items or call.stack)
+            self.account.call(call.name, self.files.path, call.outcome, has_lines=has_lines)
 
     def _complain(self, item: str, error: BaseException) -> None:
         """Say once that something could not be written; the program goes on."""

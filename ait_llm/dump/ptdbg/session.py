@@ -16,6 +16,7 @@ from ait_llm.dump.api.capture import Capture
 from ait_llm.dump.api.folders import rank as distributed_rank
 from ait_llm.dump.api.interception import Interception
 from ait_llm.dump.api.names import Receiver
+from ait_llm.dump.ptdbg.account import PtdbgAccount
 from ait_llm.dump.ptdbg.files import DumpFiles
 from ait_llm.dump.ptdbg.kernels import KernelDump, KernelRecording, checked_config
 from ait_llm.dump.ptdbg.overflow import OverflowRecording
@@ -66,6 +67,8 @@ class _Session:
     capture: Capture | None = None
     recording: _Recording | None = None
     files: dict[Path, DumpFiles] = field(default_factory=dict)
+    account: PtdbgAccount | None = None
+    process: int = 0
     gradients: tuple[Path, ...] = ()
 
 
@@ -166,6 +169,9 @@ def unregister_hook() -> None:
         capture.close()
     if _session.recording is not None:
         _session.recording.active = False
+    account, _session.account = _session.account, None
+    if account is not None and os.getpid() == _session.process:
+        account.close()
     for files in _session.files.values():
         files.close()
     _session.files = {}
@@ -273,7 +279,15 @@ def _turn(recording: PtdbgRecording, switch: Switch) -> None:
         files = _session.files.get(path)
         if files is None:
             files = _session.files[path] = DumpFiles(path, arrays=switch.tensors)
+        if _session.account is None:
+            _session.account = PtdbgAccount(path.parent)
+            _session.process = os.getpid()
+        if os.getpid() == _session.process:
+            _session.account.window(switch, path)
+    recording.account = _session.account
     recording.turn(switch, files)
+    if not switch.on and _session.account is not None and os.getpid() == _session.process:
+        _session.account.pause()
 
 
 def _rank_of(model: nn.Module) -> int:

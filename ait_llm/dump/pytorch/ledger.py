@@ -59,6 +59,12 @@ class Ledger:
         self._file = _open(path)
         self._write(self._header)
 
+    @property
+    def losses(self) -> int:
+        """Lines so far of calls that were not captured in full."""
+        with self._lock:
+            return self._states["failed"] + self._states["dropped"]
+
     def operations(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Append the lines of captured calls, all at once."""
         with self._lock:

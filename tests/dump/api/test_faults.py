@@ -301,6 +301,27 @@ def test_one_visible_processor_is_enough(debug: Debug, captured: Read, monkeypat
     assert captured().data["Torch.exp.0.forward"]["input_args"][0]["md5"] == "b20e96b1"
 
 
+def test_software_of_a_device_that_is_not_there_is_not_complained_of() -> None:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ASCEND", "ATB", "LD_"))
+    }
+    program = """
+import sys, tempfile, torch
+from ait_llm.dump.api import PrecisionDebugger
+with tempfile.TemporaryDirectory() as folder:
+    PrecisionDebugger(dump_path=folder, level="L1")
+    PrecisionDebugger.start()
+    torch.exp(torch.ones(2))
+    PrecisionDebugger.stop()
+    PrecisionDebugger.step()
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    assert done.stderr == ""
+
+
 def test_files_of_an_earlier_run_are_gone(debug: Debug, dump_path: Path) -> None:
     ended = 2**22 + 1  # no process has this number
     for folder in (f"proc{ended}", "rank3"):

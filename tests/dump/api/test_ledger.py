@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from api_captures import Debug
+from api_captures import Debug, Read
+from torch import Tensor, nn
 
 from ait_llm import open_dump
 from ait_llm.compare.api.outcome import Outcome
@@ -149,6 +150,45 @@ def test_tensor_that_cannot_be_written_is_a_loss(
     failed = next(line for line in lines(dump_path) if line.get("state") == "failed")
     assert failed["tensors"] == 1  # the input
     assert compared(tmp_path, dump_path, dump_path).exit_code() == 3
+
+
+class FromSparse(nn.Module):
+    """Its input is of a kind of which there are no views."""
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        return torch.sparse.mm(x, weight)
+
+
+def test_gradients_that_cannot_be_seen_are_a_loss_and_are_told(
+    debug: Debug, captured: Read, dump_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.ModuleDict({"mix": FromSparse()})
+    debugger = debug(level="L0")
+    debugger.start(model)
+    x = torch.eye(3).to_sparse().requires_grad_()
+    model["mix"](x, torch.ones(3, 3, requires_grad=True)).sum().backward()
+    debugger.stop()
+
+    record = captured().data["Module.mix.FromSparse.backward.0"]
+    assert record["input"][0]["Max"] == 1.0
+    assert record["output"] == []
+    (loss,) = process(dump_path).losses
+    assert (loss.op, loss.state) == ("Module.mix.FromSparse.backward.0", "failed")
+    assert "1 of the records are not complete" in caplog.text
+    assert torch.equal(x.grad.to_dense(), 3 * torch.eye(3))
+
+
+def test_gradients_that_cannot_be_seen_and_are_never_computed_are_no_loss(
+    debug: Debug, dump_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.ModuleDict({"mix": FromSparse()})
+    debugger = debug(level="L0")
+    debugger.start(model)
+    model["mix"](torch.eye(3).to_sparse().requires_grad_(), torch.ones(3, 3))
+    debugger.stop()
+
+    assert process(dump_path).problem is None
+    assert not caplog.text
 
 
 def test_record_that_vanished_after_the_capture_is_missing(debug: Debug, dump_path: Path) -> None:
