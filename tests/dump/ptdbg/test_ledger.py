@@ -1,4 +1,4 @@
-"""The ledger beside the folder of the tag: what is missing is told, by the capture and its readers."""
+"""The ledger beside the folder of the tag: the capture and its readers tell what is missing."""
 
 from __future__ import annotations
 
