@@ -26,6 +26,7 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning about GPUs that nobody asked for
 }
+logger = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -67,9 +68,10 @@ def open_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
             "_temp_dir": str(folder),
         }
     try:
-        with _kept_signals(), _quiet():
-            _connect(settings)
-        yield
+        with _silent_nodes():
+            with _kept_signals(), _quiet():
+                _connect(settings)
+            yield
     finally:
         with _kept_signals():
             ray.shutdown()
@@ -108,6 +110,23 @@ def _kept_signals() -> Iterator[None]:
         for number, handler in before.items():
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
+
+
+@contextmanager
+def _silent_nodes() -> Iterator[None]:
+    """Ray prints on stdout when a node dies, whatever it is told; our reports say it."""
+    from ray._private import worker
+
+    name = "print_to_stdstream"
+    before = getattr(worker, name, None)
+    if before is None:
+        yield
+        return
+    setattr(worker, name, lambda data, **_: logger.debug("ray: %s", data.get("lines")))
+    try:
+        yield
+    finally:
+        setattr(worker, name, before)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -20,6 +21,7 @@ _POLL_SECONDS = 0.2  # how long a stop waits at most
 _ATTEMPTS = 4  # of each unit, on any node
 _AHEAD = 1  # units that wait at a node for each that it computes
 _PROBE_SECONDS = 60.0
+_CANCEL_SECONDS = 5.0
 
 
 class RemoteTraceback(Exception):
@@ -160,23 +162,38 @@ class _Run:
 
     def results(self) -> Generator[tuple[int, Any], None, None]:
         """Results and losses as they come."""
-        import ray
-
         try:
             while (self._waiting or self._running) and not self._stop.is_set():
                 yield from self._hand_out()
                 if not self._running:
                     continue
-                done, _ = ray.wait(list(self._running), timeout=_POLL_SECONDS)
-                for reference in done:
-                    attempt = self._running.pop(reference)
-                    assert attempt.node is not None
-                    self._busy[attempt.node.id] -= 1
-                    yield from self._collected(reference, attempt)
-                    del reference
+                yield from self._collect(1, _POLL_SECONDS)
+            if self._running:  # stopped; what is finished counts
+                yield from self._collect(len(self._running), 0)
         finally:
-            for reference in self._running:
+            self._cancel()
+
+    def _collect(self, count: int, seconds: float) -> Generator[tuple[int, Any], None, None]:
+        """Wait so long for so many, and take those that are there."""
+        import ray
+
+        done, _ = ray.wait(list(self._running), num_returns=count, timeout=seconds)
+        for reference in done:
+            attempt = self._running.pop(reference)
+            assert attempt.node is not None
+            self._busy[attempt.node.id] -= 1
+            yield from self._collected(reference, attempt)
+
+    def _cancel(self) -> None:
+        """End what is under way; a task that is just about to start overhears the first request."""
+        import ray
+
+        left = list(self._running)
+        end = time.monotonic() + _CANCEL_SECONDS
+        while left and time.monotonic() < end:
+            for reference in left:
                 ray.cancel(reference, force=True)
+            _, left = ray.wait(left, num_returns=len(left), timeout=_POLL_SECONDS)
 
     def _hand_out(self) -> Generator[tuple[int, Lost], None, None]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
