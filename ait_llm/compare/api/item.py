@@ -63,44 +63,46 @@ class Item(NamedTuple):
         return self.dtype != NOT_AVAILABLE and "class" not in self.dtype and self.shape != "(3,)"
 
 
-def items_of(record: str, content: Mapping[str, Any]) -> Iterator[Item]:
+def items_of(record: str, content: Mapping[str, Any]) -> list[Item]:
     """Rows of one record, inputs first, then parameters, outputs and parameter gradients.
 
     Args:
         record: its key in ``dump.json`` or ``debug.json``.
         content: its value there.
     """
+    found: list[Item] = []
     if record.endswith(".debug"):
-        yield from _walk(content, record, record, "output")
-        return
+        _walk(content, record, record, "output", found)
+        return found
     for key in ("input_args", "input", "input_kwargs"):
         part = content.get(key)
         if part:
-            yield from _walk(part, f"{record}.input", record, "input")
+            _walk(part, f"{record}.input", record, "input", found)
     parameters = content.get("parameters")
     if parameters:
-        yield from _walk(parameters, f"{record}.parameters", record, "parameters")
+        _walk(parameters, f"{record}.parameters", record, "parameters", found)
     output = content.get("output")
     if output:
-        yield from _walk(output, f"{record}.output", record, "output")
+        _walk(output, f"{record}.output", record, "output", found)
     if ".parameters_grad" in record:
         for parameter, gradients in content.items():
             # One gradient per list; its own index is no part of the name.
             for gradient in gradients if isinstance(gradients, list) else [gradients]:
-                yield from _walk(gradient, f"{record}.{parameter}", record, "parameters_grad")
+                _walk(gradient, f"{record}.{parameter}", record, "parameters_grad", found)
+    return found
 
 
-def _walk(value: Any, name: str, record: str, state: State) -> Iterator[Item]:
+def _walk(value: Any, name: str, record: str, state: State, found: list[Item]) -> None:
     """Rows of a value, its members depth first; nothing for an empty container."""
     if type(value) is list:  # the common case: tensors and scalars, nothing within
         for place, member in enumerate(value):
             kind = member.get("type") if type(member) is dict else None
             if kind == "torch.Tensor":
-                yield _tensor(member, f"{name}.{place}", record, state)
+                found.append(_tensor(member, f"{name}.{place}", record, state))
             else:
-                yield from _walk_deep(member, f"{name}.{place}", record, state)
+                found += _walk_deep(member, f"{name}.{place}", record, state)
     else:
-        yield from _walk_deep(value, name, record, state)
+        found += _walk_deep(value, name, record, state)
 
 
 def _walk_deep(value: Any, name: str, record: str, state: State) -> Iterator[Item]:

@@ -53,7 +53,7 @@ class Places:
         offset, length = place >> _LENGTH_BITS, place & ((1 << _LENGTH_BITS) - 1)
         path = self._side.place.path
         value = read_value(path, offset, length)
-        return list(items_of(name, content_of(path, name, value)))
+        return items_of(name, content_of(path, name, value))
 
 
 @contextlib.contextmanager
@@ -93,7 +93,7 @@ def _record(row: Row) -> Record:
 
 def _decoded(path: Path, member: Member) -> Record:
     items = items_of(member.key, content_of(path, member.key, member.value))
-    return Record(member.key, list(items), _place(member.offset, member.length))
+    return Record(member.key, items, _place(member.offset, member.length))
 
 
 def _place(offset: int, length: int) -> int:

@@ -33,7 +33,7 @@ class File:
         return self._items(name)
 
     def _items(self, name: str) -> list[Item]:
-        return list(items_of(name, call([], [tensor()] * self.outputs.get(name, 1))))
+        return items_of(name, call([], [tensor()] * self.outputs.get(name, 1)))
 
 
 def left_of(found: list[list[tuple[Item | None, Item | None]]]) -> list[str]:
