@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ait_llm.errors import UsageError
+
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::[A-Za-z][A-Za-z0-9+.-]*)*://")
 _USER = re.compile(r"(://[^/@:]*):[^/@]*@")
 # values of a query that let others in: presigned URLs, shared access signatures, tokens
@@ -24,6 +26,18 @@ def is_url(text: object) -> bool:
         (True, False)
     """
     return isinstance(text, str) and _URL.match(text) is not None
+
+
+def check_characters(url: str) -> None:
+    """Refuse what would end a text of JSON or a line of a terminal in which the URL is named.
+
+    Raises:
+        UsageError: there is such a character.
+    """
+    if any(char in '"\\' or not char.isprintable() for char in url):
+        raise UsageError(
+            f"{redacted(url)!r}: URLs with quotes, backslashes or control characters are not read"
+        )
 
 
 def redacted(url: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ait_llm.errors import UsageError
 from ait_llm.naming import forget_place, name_place
-from ait_llm.storage.addresses import redacted
+from ait_llm.storage.addresses import check_characters, redacted
 from ait_llm.storage.remote import StorageError, explained, no_bucket, open_filesystem
 
 _PREFIX = "ait-results-"
@@ -35,6 +35,7 @@ class OutputFolder:
     """
 
     def __init__(self, url: str) -> None:
+        check_characters(url)
         self.url = url.rstrip("/")
         self._filesystem, path = open_filesystem(self.url)
         self._path = path.rstrip("/")

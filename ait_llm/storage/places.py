@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ait_llm.errors import UsageError
 from ait_llm.naming import forget_place, name_place
-from ait_llm.storage.addresses import is_url, local_part, redacted
+from ait_llm.storage.addresses import check_characters, is_url, local_part, redacted
 from ait_llm.storage.cache import Cache
 from ait_llm.storage.remote import Listing, list_remote, open_filesystem
 from ait_llm.storage.tree import RemoteTensorFile, Tree
@@ -59,6 +59,7 @@ def local_path(place: Path | str) -> Path:
         return path
     if (local := local_part(text)) is not None:
         return Path(local).absolute()
+    check_characters(text)
     url = text.rstrip("/")
     with _lock:
         found = _known(url)

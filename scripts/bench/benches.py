@@ -94,6 +94,12 @@ BENCHES = (
         ("--form", "pbtxt", "--megabytes", "20"),
     ),
     Bench(
+        "storage",
+        "Comparing dumps in an object store",
+        quick=("--gigabytes", "0.05", "--times", "1"),
+        directory="--directory",
+    ),
+    Bench(
         "growth",
         "How cost grows with operators, tokens, ranks and tensor size",
         quick=("--scale", "0.1", "--repeat", "1"),

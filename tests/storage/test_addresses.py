@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ait_llm.storage import is_url, redacted
+from ait_llm.errors import UsageError
+from ait_llm.storage import is_url, local_path, output_folder, redacted
 from ait_llm.storage.addresses import local_part, without_secrets
 
 
@@ -54,3 +55,11 @@ def test_messages_of_libraries_are_shown_without_the_secrets_of_the_url() -> Non
 )
 def test_file_urls_hold_a_path_as_fsspec_reads_it(url: str, path: str | None) -> None:
     assert local_part(url) == path
+
+
+@pytest.mark.parametrize("url", ['s3://b/a"b', "s3://b/a\\b", "s3://b/a\nb", "memory://\x1b[2J"])
+def test_characters_that_would_break_a_report_are_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="are not read"):
+        local_path(url)
+    with pytest.raises(UsageError, match="are not read"):
+        output_folder(url)
