@@ -155,8 +155,13 @@ def _survey_model(
 ) -> tuple[Surveyed, tuple[str, ...]]:
     """What a model would show, and what to know about that."""
     if isinstance(capture, TorchSettings):
-        notes = ("of a config.json: programs that call their model in another way differ",)
-        return survey_model(request, capture, os.environ, disk), notes
+        notes = ["of a config.json: programs that call their model in another way differ"]
+        if capture.operators and any("experts" in name for name in request.config):
+            notes.append(
+                "which operators compute experts depends on the values and the device, so those "
+                "of a mixture of experts are told by --exec alone"
+            )
+        return survey_model(request, capture, os.environ, disk), tuple(notes)
     from ait_llm.plan.atb_template import survey_of_decoder
 
     survey = survey_of_decoder(request, capture.steps, disk)

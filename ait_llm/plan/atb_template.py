@@ -23,6 +23,7 @@ from ait_llm.plan.survey import Surveyed
 _PROCESS = (0, 10000)
 _BLOCK_TOKENS = 16  # of a block of the cache, where the demo has it
 _PARAMS = 134  # average bytes of op_param.json
+_WITHOUT_PARAMS = ("ReshapeAndCacheOperation",)
 _MODELS = ("llama", "mistral", "qwen2", "qwen3", "qwen2_5", "phi3", "gemma", "internlm2", "yi")
 
 # Member: place in its graph, type, kernel (empty for a graph), inputs, outputs.
@@ -34,9 +35,11 @@ _LAYER: tuple[_Row, ...] = (
     ("0_0_0", "NormLinear", "", "x norm qkv_w", "qkv"),
     ("0_0_0_0", "RmsNormOperation", "RmsNormKernel", "x:x1 norm:x2", "x:output"),
     ("0_0_0_1", "LinearOperation", "PpMatMulF16Kernel", "x:x qkv_w:weight", "qkv:output"),
-    ("0_0_1", "SplitOperation", "SplitF16Output3Kernel", "qkv:x", "x:output1 kv:output2 kv:output3"),
+    ("0_0_1", "SplitOperation", "SplitF16Output3Kernel",
+     "qkv:x", "x:output1 kv:output2 kv:output3"),
     ("0_1", "RotaryPositionEmbedding", "", "x kv cos sin lengths", "x kv"),
-    ("0_1_0", "RopeOperation", "RopeKernel", "x:q kv:k cos:cos sin:sin lengths:seqlen", "x:ropeQ kv:ropeK"),
+    ("0_1_0", "RopeOperation", "RopeKernel",
+     "x:q kv:k cos:cos sin:sin lengths:seqlen", "x:ropeQ kv:ropeK"),
     ("0_2", "SelfAttention", "", "x kv kv {state}", "x3"),
     ("0_2_0", "ReshapeAndCacheOperation", "ReshapeAndCacheNdKernel",
      "kv3:key kv3:value cache:keyCache cache:valueCache slots:slotMapping",
@@ -227,7 +230,7 @@ def _units(rows: Sequence[_Row], top: int, step: int, shapes: _Shapes) -> Iterat
             name,
             path,
             is_graph=not kernel,
-            params=_PARAMS if kernel else None,
+            params=_PARAMS if kernel and name not in _WITHOUT_PARAMS else None,
             tensors=_tensors(inputs, outputs, shapes, named=bool(kernel)),
         )
         if kernel:
