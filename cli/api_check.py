@@ -20,6 +20,7 @@ from ait_llm.apicheck import (
     standards,
 )
 from ait_llm.apicheck.config import read_check_file
+from ait_llm.cli.console import WORDS, tell
 from ait_llm.cli.params import (
     ManyOption,
     OutputCommand,
@@ -29,16 +30,16 @@ from ait_llm.cli.params import (
     comma_list,
     input_path,
     json_option,
-    log_level_option,
+    message_options,
     output_path,
 )
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.compare import stop_on_signals
 from ait_llm.core.optional import import_optional
+from ait_llm.naming import shown
 from ait_llm.report.wording import counted, printable
 from ait_llm.storage import local_path
 
-LEVELS = ("debug", "info", "warning", "error")
 _LISTED = 10  # of each kind of result
 
 
@@ -154,7 +155,7 @@ def _devices(_ctx: click.Context, _param: click.Parameter, value: Any) -> str:
 )
 @allow_skip_option
 @json_option
-@log_level_option(LEVELS)
+@message_options
 @click.pass_context
 def api_check(
     ctx: click.Context,
@@ -207,20 +208,20 @@ def api_check(
             output,
             options,
             stop=stop,
-            on_progress=lambda done, total: progress.show(f"checked {done:,} of {total:,} calls"),
+            on_progress=lambda done, total: progress.count("checked", done, "calls", total),
         )
     code = outcome.exit_code(allow_skip=allow_skip)
-    click.echo("\n".join(_lines(outcome)), err=as_json)
+    tell("\n".join(_lines(outcome, code)), code, as_json=as_json)
     if as_json:
-        click.echo(json.dumps(_as_dict(outcome, code)))
+        click.echo(shown(json.dumps(_as_dict(outcome, code))))
     ctx.exit(code)
 
 
-def _lines(outcome: Outcome) -> list[str]:
+def _lines(outcome: Outcome, code: int) -> list[str]:
     results = list(outcome.results)
     words = ", ".join(f"{count} {status}" for status, count in outcome.counts.most_common())
     lines = [
-        f"api-check: {counted(len(results), 'call')} on {outcome.device} "
+        f"ait llm api-check: {WORDS[code]}: {counted(len(results), 'call')} on {outcome.device} "
         f"(standard {outcome.standard}): {words or 'none'}"
     ]
     for status in ("error", "warning"):
@@ -307,6 +308,7 @@ def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
 )
 @allow_skip_option
 @json_option
+@message_options
 @click.pass_context
 def api_precision_compare(
     ctx: click.Context,
@@ -316,6 +318,7 @@ def api_precision_compare(
     output: Path,
     allow_skip: bool,
     as_json: bool,
+    log_level: str,
 ) -> None:
     """Compare the details tables of ait llm api-check of two devices by ratios of their errors.
 
@@ -328,7 +331,10 @@ def api_precision_compare(
     code = outcome.exit_code(allow_skip=allow_skip)
     counts = Counter(row.status for row in outcome.rows)
     words = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    lines = [f"api-precision-compare: {counted(len(outcome.rows), 'output')}: {words or 'none'}"]
+    lines = [
+        f"ait llm api-precision-compare: {WORDS[code]}: "
+        f"{counted(len(outcome.rows), 'output')}: {words or 'none'}"
+    ]
     for status in ("error", "SKIP"):
         found = [row for row in outcome.rows if row.status == status]
         for row in found[:_LISTED]:
@@ -336,7 +342,7 @@ def api_precision_compare(
         if len(found) > _LISTED:
             lines.append(f"  {status:<7} and {len(found) - _LISTED} more, see the tables")
     lines += [f"  table   {path}" for path in outcome.files]
-    click.echo("\n".join(lines), err=as_json)
+    tell("\n".join(lines), code, as_json=as_json)
     if as_json:
         click.echo(
             json.dumps(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ait_llm.cli.console import WORDS, tell
 from ait_llm.cli.engine_options import EngineChoice
 from ait_llm.cli.params import input_path
 from ait_llm.cli.progress import ProgressLine
@@ -27,6 +28,7 @@ from ait_llm.compare.resources import default_jobs
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import UsageError
 from ait_llm.metrics import load_custom
+from ait_llm.naming import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger(__name__)
@@ -202,7 +204,7 @@ def compare_api(
             if options.log:
                 logger.info("%s: %s", row.item.name, row.result or "ok")
             elif not done % 1000:
-                progress.show(f"{done} rows")
+                progress.count("compared", done, "rows")
 
         outcome = compare_api_dumps(
             mine,
@@ -216,8 +218,8 @@ def compare_api(
         )
     code = outcome.exit_code(allow_skip=allow_skip)
     if as_json:
-        click.echo(json.dumps(_as_dict(outcome, code)))
-    click.echo("\n".join(_lines(outcome, code)), err=as_json)
+        click.echo(shown(json.dumps(_as_dict(outcome, code))))
+    tell("\n".join(_lines(outcome, code)), code, as_json=as_json)
     return code
 
 
@@ -226,13 +228,16 @@ def _first_difference(
 ) -> int:
     found = analyze_differences(mine, golden, output, free_table_stamp(output), options)
     lines = [
-        f"rank {each.rank}: the first difference is in {each.name}: {each.why}"
+        f"  rank {each.rank}: the first difference is in {each.name}: {each.why}"
         for each in found.first
     ]
     ranks = "1 rank" if found.looked_at == 1 else f"{found.looked_at} ranks"
-    lines = lines or [f"no call differs ({ranks})"]
     missing = found.outcome.exit_code(allow_skip=allow_skip) == 3
     code = 1 if found.first else 3 if missing else 0
+    what = f"calls differ on {len(found.first)} of {ranks}" if found.first else "no call differs"
+    lines.insert(
+        0, f"ait llm compare: {WORDS[code]}: {what}" + ("" if found.first else f" ({ranks})")
+    )
     lines += [f"  missing: {problem}" for problem in found.outcome.problems]
     for pair in found.outcome.pairs:
         lines += [line for line in _pair_lines(pair) if "not compared" in line]
@@ -240,8 +245,8 @@ def _first_difference(
     lines += [f"  {path}" for path in found.outcome.files]
     if as_json:
         first = [{"rank": each.rank, "op": each.name, "why": each.why} for each in found.first]
-        click.echo(json.dumps({**_as_dict(found.outcome, code), "first": first}))
-    click.echo("\n".join(lines), err=as_json)
+        click.echo(shown(json.dumps({**_as_dict(found.outcome, code), "first": first})))
+    tell("\n".join(lines), code, as_json=as_json)
     return code
 
 
@@ -279,9 +284,8 @@ def _lines(outcome: Outcome, code: int) -> list[str]:
     total: Counter[Verdict] = Counter()
     for pair in outcome.pairs:
         total += pair.counts
-    words = {0: "PASS", 1: "FAIL", 3: "INCOMPLETE"}
     shown = ", ".join(f"{total[verdict]} {verdict.value}" for verdict in Verdict if total[verdict])
-    lines = [f"{words[code]}: {shown or 'no row was compared'}"]
+    lines = [f"ait llm compare: {WORDS[code]}: {shown or 'no row was compared'}"]
     for pair in outcome.pairs:
         lines += _pair_lines(pair)
     lines += [f"  missing: {problem}" for problem in outcome.problems]

@@ -15,6 +15,7 @@ import click
 from ait_llm.bisect import Bisection, BisectResult, Budget, Program, bisect
 from ait_llm.bisect.running import ProgramRunner
 from ait_llm.cli.bisect_text import result_lines, run_line
+from ait_llm.cli.console import say, tell
 from ait_llm.cli.main import INTERRUPTED
 from ait_llm.cli.params import (
     ListOption,
@@ -22,7 +23,7 @@ from ait_llm.cli.params import (
     absolute_path,
     comma_list,
     json_option,
-    log_level_option,
+    message_options,
     parse_size,
 )
 from ait_llm.core import StepRange
@@ -30,7 +31,6 @@ from ait_llm.errors import UsageError
 from ait_llm.formats.writing import new_file
 from ait_llm.probe import split_command
 
-LEVELS = ("debug", "info", "warning", "error", "fatal", "critical")
 RESULT = "bisect.json"
 
 
@@ -119,7 +119,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRang
     help="Directory in which a folder ait_bisect_{time} is made.",
 )
 @click.option("--clean", is_flag=True, help="Remove the dumps at the end and keep the result.")
-@log_level_option(LEVELS)
+@message_options
 @json_option
 @click.pass_context
 def bisect_command(
@@ -155,21 +155,22 @@ def bisect_command(
         steps,
         runs,
     )
-    click.echo(f"ait llm bisect: at most {_words(budget)} below {request.folder}", err=True)
+    say(f"ait llm bisect: at most {_words(budget)} below {request.folder}")
     try:
         result = bisect(
             request,
             ProgramRunner(os.environ),
-            on_run=lambda record: click.echo(run_line(record), err=True),
+            on_run=lambda record: say(run_line(record)),
         )
         _keep(result)
     finally:
         if clean:
             _remove_dumps(request.folder)
-    click.echo("\n".join(result_lines(result, cleaned=clean)), err=as_json)
+    code = INTERRUPTED if result.status == "interrupted" else result.exit_code
+    tell("\n".join(result_lines(result, cleaned=clean)), code, as_json=as_json)
     if as_json:
         click.echo(json.dumps(result.as_dict()))
-    ctx.exit(INTERRUPTED if result.status == "interrupted" else result.exit_code)
+    ctx.exit(code)
 
 
 def _kind(name: str) -> Literal["atb", "torch"] | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from ait_llm.cli.api_compare import (
 )
 from ait_llm.cli.compare_text import as_dict, given_words, started, what_next
 from ait_llm.cli.completed import CompletedWords
+from ait_llm.cli.console import is_coloured, say, tell
 from ait_llm.cli.engine_options import EngineChoice, engine_options, take_engine
 from ait_llm.cli.params import (
     ListOption,
@@ -30,7 +29,7 @@ from ait_llm.cli.params import (
     comma_list,
     input_path,
     json_option,
-    log_level_option,
+    message_options,
     output_path,
 )
 from ait_llm.cli.progress import ProgressLine
@@ -39,6 +38,7 @@ from ait_llm.core.comparison import Comparison, Report
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError
 from ait_llm.metrics.registry import metrics as known_metrics
+from ait_llm.naming import shown
 from ait_llm.report import (
     JsonlWriter,
     free_stamp,
@@ -53,7 +53,6 @@ from ait_llm.report.files import make_folder
 
 FORMATS = ("csv", "xlsx", "jsonl", "html", "junit", "onnx")
 _PACKAGES = {"xlsx": "openpyxl", "onnx": "onnx"}
-LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
 
 
 def _unique(
@@ -99,7 +98,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     metavar="DIR",
     help="Directory for the reports.",
 )
-@log_level_option(LEVELS)
+@message_options
 @click.option(
     "--format",
     "formats",
@@ -267,14 +266,14 @@ def compare(
     if save_mapping is not None:
         files.append(save_mapping)
     next_command = what_next(report, given_words(ctx), journal, formats)
-    lines = terminal_lines(report, files, next_command, colour=_coloured(err=as_json))
-    click.echo("\n".join(lines), err=as_json)
+    code = report.exit_code(allow_skip=allow_skip) or (refused[0].exit_code if refused else 0)
+    lines = terminal_lines(report, files, next_command, colour=is_coloured(err=as_json))
+    tell("\n".join(lines), code, as_json=as_json)
     if as_json:
-        click.echo(json.dumps(as_dict(report, files, next_command, allow_skip)))
+        click.echo(shown(json.dumps(as_dict(report, files, next_command, allow_skip))))
     for refusal in refused:
         click.echo(f"ait: error: {refusal}", err=True)
-    code = report.exit_code(allow_skip=allow_skip)
-    ctx.exit(code or (refused[0].exit_code if refused else 0))
+    ctx.exit(code)
 
 
 def _compare(
@@ -292,7 +291,7 @@ def _compare(
     def start(report: Report) -> None:
         nonlocal writer
         writer = JsonlWriter(journal, report)
-        click.echo(started(report), err=True)
+        say(started(report))
 
     def add(index: int, item: Comparison) -> None:
         nonlocal written
@@ -321,9 +320,3 @@ def _compare(
                 writer.close()
                 if not written:  # nothing to resume from
                     journal.unlink(missing_ok=True)
-
-
-def _coloured(*, err: bool) -> bool:
-    """True on a terminal whose user did not ask for plain text (https://no-color.org)."""
-    stream = sys.stderr if err else sys.stdout
-    return stream.isatty() and not os.environ.get("NO_COLOR")

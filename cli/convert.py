@@ -7,8 +7,16 @@ from typing import Any
 
 import click
 
+from ait_llm.cli.console import tell
 from ait_llm.cli.engine_options import engine_options, take_engine
-from ait_llm.cli.params import OutputCommand, allow_skip_option, input_path, output_path
+from ait_llm.cli.numbers import counted
+from ait_llm.cli.params import (
+    OutputCommand,
+    allow_skip_option,
+    input_path,
+    message_options,
+    output_path,
+)
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.convert import convert_files
 from ait_llm.formats.save import SAVE_FORMATS
@@ -37,6 +45,7 @@ _TOLD = 10
 @click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
 @click.option("-j", "--jobs", type=click.IntRange(1), default=2, show_default=True, help="Threads.")
 @engine_options
+@message_options
 @allow_skip_option
 @click.pass_context
 def convert(
@@ -49,6 +58,7 @@ def convert(
     overwrite: bool,
     jobs: int,
     allow_skip: bool,
+    log_level: str,
     **engine_settings: Any,
 ) -> None:
     """Convert a tensor file, or every one below a folder, to another format.
@@ -70,7 +80,7 @@ def convert(
         def count(_path: Path) -> None:
             nonlocal done
             done += 1
-            progress.show(f"{done} files")
+            progress.count("converted", done, "files")
 
         result = convert_files(
             source,
@@ -82,23 +92,20 @@ def convert(
             engine=engine,
             on_file=count,
         )
-    files = _counted(len(result.files), "file")
-    click.echo(f"{_counted(result.tensors, 'tensor')} in {files} below {output}")
-    _tell("widened", result.widened)
-    _tell("not converted", result.problems)
-    if result.others:
-        others = _counted(result.others, "file")
-        click.echo(f"  {others} without tensors")
     incomplete = bool(result.problems) or not result.files
-    ctx.exit(3 if incomplete and not allow_skip else 0)
+    code = 3 if incomplete and not allow_skip else 0
+    what = f"{counted(result.tensors, 'tensor')} in {counted(len(result.files), 'file')}"
+    lines = [
+        f"ait llm convert: {'INCOMPLETE' if incomplete else 'complete'}: {what} below {output}"
+    ]
+    lines += _listed("widened", result.widened)
+    lines += _listed("missing", result.problems)
+    if result.others:
+        lines.append(f"  left    {counted(result.others, 'file')} without tensors")
+    tell("\n".join(lines), code, as_json=False)
+    ctx.exit(code)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _tell(what: str, texts: list[str]) -> None:
-    for text in texts[:_TOLD]:
-        click.echo(f"  {what}: {text}")
-    if len(texts) > _TOLD:
-        click.echo(f"  {what}: and {len(texts) - _TOLD} more")
+def _listed(what: str, texts: list[str]) -> list[str]:
+    lines = [f"  {what:<7} {text}" for text in texts[:_TOLD]]
+    return lines + ([f"  {what:<7} and {len(texts) - _TOLD} more"] if len(texts) > _TOLD else [])

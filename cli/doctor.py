@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ait_llm.cli.manual import ManualCommand
-from ait_llm.cli.params import absolute_path, json_option
+from ait_llm.cli.params import absolute_path, json_option, message_options
 from ait_llm.dump.checkup import Finding, check_machine
 from ait_llm.errors import IncompleteError
 
@@ -27,9 +27,10 @@ _MARKS = {"ok": "ok", "absent": "--", "broken": "!!"}
     metavar="DIR",
     help="Directory whose free space is looked at.",
 )
+@message_options
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, /, output: Path, as_json: bool) -> None:
+def doctor(ctx: click.Context, /, output: Path, log_level: str, as_json: bool) -> None:
     """Check Python, torch, ATB, CANN, the probe and disk space.
 
     \b

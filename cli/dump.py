@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ait_llm.cli.completed import CompletedWords, operator_names
+from ait_llm.cli.console import say
 from ait_llm.cli.dump_text import describe_plan, describe_summary, what_next
 from ait_llm.cli.params import (
     ListOption,
@@ -19,10 +20,10 @@ from ait_llm.cli.params import (
     allow_skip_option,
     comma_list,
     json_option,
-    log_level_option,
+    message_options,
     parse_size,
 )
-from ait_llm.cli.results import finish
+from ait_llm.cli.results import finish, report
 from ait_llm.cli.torch_dump import (
     TORCH_OPTIONS,
     dump_torch,
@@ -37,7 +38,6 @@ from ait_llm.dump.inject.settings import TORCH_TYPES
 from ait_llm.dump.summary import DumpSummary
 from ait_llm.errors import UsageError
 from ait_llm.probe import ATB_TYPES, ProbeConfig, SaveTime, TensorPart, split_command
-from ait_llm.probe.config import LOG_LEVELS
 
 
 def _ids(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[OpId, ...]:
@@ -170,7 +170,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     type=click.IntRange(0),
     help="Only this device.  [default: all]",
 )
-@log_level_option([*LOG_LEVELS, "warn"])
+@message_options
 @click.option(
     "--probe-lib",
     callback=absolute_path,
@@ -222,7 +222,7 @@ def dump(
         shared = ("steps", "tensor_part", "only_save_desc", "operation_names", "output", "device")
         wanted = {name: options[name] for name in (*shared, "queue_size", *TORCH_OPTIONS)}
         torch_summary = dump_torch(words, types, **wanted)
-        click.echo(describe_torch_summary(torch_summary), err=True)
+        report(describe_torch_summary(torch_summary), torch_summary)
         finish(
             ctx,
             torch_summary,
@@ -235,7 +235,7 @@ def dump(
     for name in TORCH_OPTIONS:
         del options[name]
     summary = _dump_atb(words, types, **options)
-    click.echo(describe_summary(summary), err=True)
+    report(describe_summary(summary), summary)
     finish(ctx, summary, what_next(summary), as_json, allow_skip)
 
 
@@ -263,5 +263,5 @@ def _dump_atb(
         **settings,
     )
     plan = plan_atb_dump(words, config, os.environ, probe_lib)
-    click.echo(describe_plan(plan), err=True)
+    say(describe_plan(plan))
     return run_atb_dump(plan, os.environ)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ait_llm.cli.console import tell
 from ait_llm.cli.engine_options import engine_options, take_engine
 from ait_llm.cli.errcheck_text import describe_result, next_step
 from ait_llm.cli.params import (
@@ -19,7 +20,7 @@ from ait_llm.cli.params import (
     comma_list,
     input_path,
     json_option,
-    log_level_option,
+    message_options,
     output_path,
 )
 from ait_llm.core import StepRange
@@ -28,8 +29,8 @@ from ait_llm.errcheck.check import check_dump
 from ait_llm.errcheck.files import write_files
 from ait_llm.errcheck.result import ErrcheckResult
 from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.naming import shown
 from ait_llm.probe import split_command
-from ait_llm.probe.config import LOG_LEVELS
 
 _FOUND = 1
 _OF_A_RUN = ("types", "stop", "values", "steps", "keep")
@@ -101,7 +102,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
 )
 @click.option("--keep", is_flag=True, help="Keep the capture as ait_dump in the output directory.")
 @engine_options
-@log_level_option([*LOG_LEVELS, "warn"])
+@message_options
 @allow_skip_option
 @json_option
 @click.pass_context
@@ -156,14 +157,19 @@ def errcheck(
         result = check_program(split_command(command), settings, os.environ)
     files = write_files(result, output)
     text = describe_result(result, files, next_step(result, command))
-    click.echo(text, err=command is not None or as_json)
+    code = _exit_code(result, allow_skip)
+    if command is not None and code:  # stdout is the program's
+        click.echo(text, err=True)
+    else:
+        tell(text, code, as_json=command is not None or as_json)
     if as_json:
         # On a line of its own even if the program left its last line open.
         lead = "\n" if command is not None else ""
         listed = {"found": result.found, "complete": result.complete}
         files_listed = {"files": [str(path) for path in files]}
-        click.echo(lead + json.dumps({**listed, **result.as_dict(), **files_listed}))
-    ctx.exit(_exit_code(result, allow_skip))
+        found = {**listed, **result.as_dict(), **files_listed}
+        click.echo(lead + shown(json.dumps(found)))
+    ctx.exit(code)
 
 
 def _exit_code(result: ErrcheckResult, allow_skip: bool) -> int:

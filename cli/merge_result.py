@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from ait_llm.cli.params import OutputCommand, allow_skip_option, input_path, output_path
+from ait_llm.cli.console import tell
+from ait_llm.cli.numbers import counted
+from ait_llm.cli.params import (
+    OutputCommand,
+    allow_skip_option,
+    input_path,
+    message_options,
+    output_path,
+)
 from ait_llm.compare.api.merge import merge_results, read_merge_settings
 from ait_llm.report.writing import STAMP_FORMAT
 
@@ -43,10 +51,17 @@ from ait_llm.report.writing import STAMP_FORMAT
     metavar="FILE.yaml",
     help="Which calls (api) and which columns (compare_index) to collect.",
 )
+@message_options
 @allow_skip_option
 @click.pass_context
 def merge_result(
-    ctx: click.Context, /, folder: Path, output: Path, config: Path, allow_skip: bool
+    ctx: click.Context,
+    /,
+    folder: Path,
+    output: Path,
+    config: Path,
+    allow_skip: bool,
+    log_level: str,
 ) -> None:
     """Collect rows of some calls, communication above all, from the tables of all ranks.
 
@@ -58,8 +73,10 @@ def merge_result(
     settings = read_merge_settings(config)
     merged = merge_results(folder, output, settings, time.strftime(STAMP_FORMAT))
     ranks = ", ".join(map(str, merged.ranks))
-    click.echo(f"{merged.rows} rows of ranks {ranks}")
-    for problem in merged.problems:
-        click.echo(f"  missing: {problem}")
-    click.echo(f"  {merged.path}")
-    ctx.exit(3 if merged.problems and not allow_skip else 0)
+    word = "INCOMPLETE" if merged.problems else "complete"
+    lines = [f"ait llm merge-result: {word}: {counted(merged.rows, 'row')} of ranks {ranks}"]
+    lines += [f"  missing {problem}" for problem in merged.problems]
+    lines.append(f"  table   {merged.path}")
+    code = 3 if merged.problems and not allow_skip else 0
+    tell("\n".join(lines), code, as_json=False)
+    ctx.exit(code)

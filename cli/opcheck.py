@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ait_llm.cli.completed import CompletedWords, operator_names
+from ait_llm.cli.console import tell
 from ait_llm.cli.engine_options import engine_options, take_engine
 from ait_llm.cli.opcheck_selftest import self_test
 from ait_llm.cli.opcheck_text import summary_lines
@@ -23,13 +24,14 @@ from ait_llm.cli.params import (
     comma_list,
     input_path,
     json_option,
-    log_level_option,
+    message_options,
     output_path,
 )
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.compare import stop_on_signals
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import UsageError
+from ait_llm.naming import shown
 from ait_llm.opcheck.outcome import FAIL_ON, FailOn, OpcheckReport
 from ait_llm.opcheck.pipeline import opcheck as check_dump
 from ait_llm.opcheck.plugins import load_golden
@@ -45,8 +47,6 @@ from ait_llm.opcheck.rerun import choose_backend
 from ait_llm.opcheck.selection import Wanted, operation_ids
 from ait_llm.opcheck.standards import standards
 from ait_llm.report.files import make_folder
-
-LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
 
 
 def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
 )
 @allow_skip_option
 @json_option
-@log_level_option(LEVELS)
+@message_options
 @click.pass_context
 def opcheck(
     ctx: click.Context,
@@ -269,9 +269,7 @@ def opcheck(
             journal=journal,
             resume=resume,
             stop=stop,
-            on_progress=lambda done, total: progress.show(
-                f"checked {done:,} of {total:,} operators"
-            ),
+            on_progress=lambda done, total: progress.count("checked", done, "operators", total),
             on_failure=repros,
         )
     files = write_reports(report, formats, output, stem)
@@ -284,10 +282,10 @@ def opcheck(
         lines += [f"  repro   python {script}" for script in sorted(repros.scripts)]
     if report.partial:
         lines.append(f"  next    the same command with --resume {journal}")
-    click.echo("\n".join(lines), err=as_json)
     code = report.exit_code(fail_on=fail_on, allow_skip=allow_skip)
+    tell("\n".join(lines), code, as_json=as_json)
     if as_json:
-        click.echo(json.dumps(_machine(report, files, code)))
+        click.echo(shown(json.dumps(_machine(report, files, code))))
     ctx.exit(code)
 
 

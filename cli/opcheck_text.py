@@ -18,8 +18,8 @@ def summary_lines(report: OpcheckReport, files: Sequence[Path]) -> list[str]:
     counts = report.counts
     words = ", ".join(f"{counts[v]} {v.value}" for v in Verdict if counts[v])
     lines = [
-        f"opcheck: {report.verdict.value}: {counted(report.operators, 'operator')}, outputs: "
-        f"{words or 'none'} (standard {report.standard})"
+        f"ait llm opcheck: {report.verdict.value}: {counted(report.operators, 'operator')}, "
+        f"outputs: {words or 'none'} (standard {report.standard})"
     ]
     for verdict in (Verdict.FAIL, Verdict.ERROR, Verdict.SKIPPED):
         items = [item for item in report.items if item.verdict is verdict]

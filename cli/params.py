@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ait_llm.cli.console import quiet_option
 from ait_llm.cli.manual import ManualCommand
 from ait_llm.errors import UsageError
 from ait_llm.storage import OutputFolder, is_url, local_path, output_folder, redacted
@@ -179,17 +180,22 @@ def set_log_level(_ctx: click.Context, _param: click.Parameter, value: str) -> s
     return {"warn": "warning"}.get(value, value)
 
 
-def log_level_option(levels: Sequence[str]) -> Callable[[F], F]:
-    """``-l/--log-level`` with the levels that the manual lists for a command."""
-    return click.option(
+LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
+"""What ``--log-level`` takes, in every command."""
+
+
+def message_options(function: F) -> F:
+    """``-l/--log-level`` and ``-q/--quiet``: how much is said besides results."""
+    level = click.option(
         "-l",
         "--log-level",
-        type=click.Choice(list(levels), case_sensitive=False),
+        type=click.Choice(LEVELS, case_sensitive=False),
         default="info",
         show_default=True,
         callback=set_log_level,
-        help="How much is said; 'debug' also shows the traceback of an error.",
+        help="Mildest kind of message that is shown; 'debug' also shows the traceback of an error.",
     )
+    return level(quiet_option(function))
 
 
 def json_option(function: F) -> F:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ait_llm.cli.console import say, tell
 from ait_llm.cli.params import (
     ListOption,
     WordsCommand,
@@ -14,16 +15,15 @@ from ait_llm.cli.params import (
     comma_list,
     input_path,
     json_option,
-    log_level_option,
+    message_options,
     output_path,
 )
 from ait_llm.cli.replay_text import as_dict, summary_lines
 from ait_llm.errors import UsageError
 from ait_llm.match.model import Run
+from ait_llm.naming import shown
 from ait_llm.replay import MODES
 from ait_llm.replay import replay as replay_dump
-
-LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
 
 
 def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:
@@ -86,7 +86,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> l
 )
 @allow_skip_option
 @json_option
-@log_level_option(LEVELS)
+@message_options
 @click.pass_context
 def replay(
     ctx: click.Context,
@@ -111,12 +111,13 @@ def replay(
     be computed, or something that the graph starts from was not captured.
     """
 
-    def tell(run: Run) -> None:
-        click.echo(f"replaying step {run.step} of process {run.pid}", err=True)
+    def follow(run: Run) -> None:
+        say(f"replaying step {run.step} of process {run.pid}")
 
     chosen = next((each for each in MODES if each == mode), None)
-    outcome = replay_dump(path, output, mode=chosen, until=until, steps=steps, on_pass=tell)
-    click.echo("\n".join(summary_lines(outcome)), err=as_json)
+    outcome = replay_dump(path, output, mode=chosen, until=until, steps=steps, on_pass=follow)
+    code = outcome.exit_code(allow_skip=allow_skip)
+    tell("\n".join(summary_lines(outcome)), code, as_json=as_json)
     if as_json:
-        click.echo(json.dumps(as_dict(outcome, allow_skip)))
-    ctx.exit(outcome.exit_code(allow_skip=allow_skip))
+        click.echo(shown(json.dumps(as_dict(outcome, allow_skip))))
+    ctx.exit(code)

@@ -8,16 +8,16 @@ from pathlib import Path
 import click
 
 from ait_llm.capsule import Capsule, make_capsule
+from ait_llm.cli.console import tell
 from ait_llm.cli.params import (
     OutputCommand,
     absolute_path,
     input_path,
     json_option,
-    log_level_option,
+    message_options,
     parse_size,
 )
-
-LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
+from ait_llm.naming import shown
 
 
 @click.command(cls=OutputCommand)
@@ -76,7 +76,7 @@ LEVELS = ("debug", "info", "warning", "warn", "error", "fatal", "critical")
     help="Largest size of the operator's tensors.",
 )
 @json_option
-@log_level_option(LEVELS)
+@message_options
 @click.pass_context
 def repro(
     ctx: click.Context,
@@ -112,15 +112,15 @@ def repro(
         smaller=smaller,
         max_bytes=max_size,
     )
-    click.echo("\n".join(_lines(made)), err=as_json)
+    tell("\n".join(_lines(made)), 0, as_json=as_json)
     if as_json:
-        click.echo(json.dumps(_machine(made)))
+        click.echo(shown(json.dumps(_machine(made))))
     ctx.exit(0)
 
 
 def _lines(made: Capsule) -> list[str]:
     lines = [
-        f"{'PASS' if made.passed else 'FAIL'} {made.title}",
+        f"ait llm repro: {'PASS' if made.passed else 'FAIL'}: {made.title}",
         f"  {made.text}",
     ]
     if made.shrunk is not None:

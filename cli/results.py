@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import click
 
+from ait_llm.cli.console import say
 from ait_llm.errors import IncompleteError
 
 
@@ -23,6 +24,14 @@ class Result(Protocol):
 
     def as_dict(self) -> dict[str, Any]:
         """The result in JSON types."""
+
+
+def report(text: str, result: Result) -> None:
+    """Say on stderr, as stdout is the program's, what came back; a loss also with ``--quiet``."""
+    if result.exit_code or not result.complete:
+        click.echo(text, err=True)
+    else:
+        say(text)
 
 
 def finish(

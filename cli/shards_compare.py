@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ait_llm.cli.console import WORDS, tell
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.cli.stamps import free_table_stamp
 from ait_llm.compare.api.shards.row import ShardRow
 from ait_llm.compare.api.shards.run import ShardOutcome, compare_ranks
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import UsageError
+from ait_llm.naming import shown
 
 if TYPE_CHECKING:
     from ait_llm.cli.api_compare import ApiRequest
 
 _REASONS = 5  # told per step
-_WORDS = {0: "PASS", 1: "FAIL", 3: "INCOMPLETE"}
 
 
 def compare_shards(
@@ -45,7 +46,7 @@ def compare_shards(
             nonlocal done
             done += 1
             if not done % 100:
-                progress.show(f"{done} rows")
+                progress.count("compared", done, "rows")
 
         found = compare_ranks(
             mine,
@@ -60,13 +61,13 @@ def compare_shards(
     code = 1 if 1 in codes else max(codes)
     if as_json:
         steps = [_as_dict(outcome, code) for outcome, code in zip(found, codes, strict=True)]
-        click.echo(json.dumps({"exit_code": code, "steps": steps}))
+        click.echo(shown(json.dumps({"exit_code": code, "steps": steps})))
     lines = [
         line
         for outcome, code in zip(found, codes, strict=True)
         for line in _lines(outcome, code, several=len(found) > 1, where=request.diff_analyze)
     ]
-    click.echo("\n".join(lines), err=as_json)
+    tell("\n".join(lines), code, as_json=as_json)
     return code
 
 
@@ -78,7 +79,7 @@ def _lines(outcome: ShardOutcome, code: int, *, several: bool, where: bool) -> l
     step = f"step {outcome.step}: " if several else ""
     golden, mine = outcome.ranks
     lines = [
-        f"{step}{_WORDS[code]}: {shown or 'nothing was compared'}",
+        f"ait llm compare: {step}{WORDS[code]}: {shown or 'nothing was compared'}",
         f"  {_ranks(mine)} of mine, {_ranks(golden)} of golden",
     ]
     found = [f"{count} {layout}" for layout, count in outcome.layouts.most_common()]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
+from ait_llm.cli.console import say
 from ait_llm.cli.numbers import ranges
-from ait_llm.cli.params import OutputCommand, allow_skip_option, log_level_option
+from ait_llm.cli.params import OutputCommand, allow_skip_option, message_options
 from ait_llm.dumps import Dump, Process, Row, describe, open_dump
 from ait_llm.errors import IncompleteError, UsageError
 from ait_llm.naming import shown
-from ait_llm.probe.config import LOG_LEVELS
 from ait_llm.storage import local_path
 from ait_llm.topology import convert_topologies, find_graph_files
 
@@ -36,7 +36,7 @@ def _given(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @allow_skip_option
-@log_level_option(LOG_LEVELS)
+@message_options
 @click.pass_context
 def show(
     ctx: click.Context,
@@ -68,7 +68,7 @@ def show(
             click.echo(shown(line))
     problems = [process.problem for process in dump.processes if process.problem is not None]
     for problem in problems:
-        click.echo(shown(f"incomplete: {problem}"), err=True)
+        say(shown(f"incomplete: {problem}"))
     if problems and not allow_skip:
         ctx.exit(IncompleteError.exit_code)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ait_llm.cli.console import say
 from ait_llm.cli.params import ListOption, comma_list
 from ait_llm.cli.torch_text import describe_torch_plan
 from ait_llm.core import StepRange
@@ -163,7 +164,7 @@ def dump_torch(
         observe=verify_observer,
     )
     plan = plan_torch_dump(words, settings, os.environ)
-    click.echo(describe_torch_plan(plan), err=True)
+    say(describe_torch_plan(plan))
     return run_torch_dump(plan, os.environ)
 
 

@@ -1,4 +1,4 @@
-"""docs/api-check.md is true: its example, options, standards and columns."""
+"""docs/api-check.md is true: its example, standards and columns."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from ait_llm.apicheck.standards import standards
 from ait_llm.apicheck.tables import DETAIL_COLUMNS
-from ait_llm.cli.api_check import api_check, api_precision_compare
 from ait_llm.cli.main import ait
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api-check.md").read_text(encoding="utf-8")
@@ -22,22 +20,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "api-check.md").read_text(encoding=
 
 def section(title: str) -> str:
     return PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
-
-
-@pytest.mark.parametrize(
-    ("title", "command"),
-    [
-        ("Options", api_check),
-        ("Two devices: `ait llm api-precision-compare`", api_precision_compare),
-    ],
-)
-def test_the_page_lists_exactly_the_options_of_the_command(
-    title: str, command: click.Command
-) -> None:
-    rows = re.findall(r"^\| (`-[^|]*) \|", section(title), re.MULTILINE)
-    documented = [tuple(re.findall(r"`([^`]+)`", row)) for row in rows]
-    options = [param for param in command.params if isinstance(param, click.Option)]
-    assert documented == [tuple(option.opts) for option in options]
 
 
 def test_the_page_has_every_standard_and_every_column() -> None:

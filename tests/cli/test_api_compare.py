@@ -42,7 +42,7 @@ def test_two_json_files_are_compared_and_agree(tmp_path: Path) -> None:
     golden, mine = dumps(tmp_path)
     result = run("compare", "-gp", golden, "-mp", mine, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("PASS: 2 PASS")
+    assert result.output.startswith("ait llm compare: PASS: 2 PASS")
     suffixes = sorted(path.suffix for path in (tmp_path / "out").iterdir())
     assert suffixes == [".csv", ".txt", ".xlsx"]
 

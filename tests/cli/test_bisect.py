@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -143,16 +142,3 @@ def test_what_does_not_repeat_itself_is_told() -> None:
     text = lines(status="unrepeatable", side="golden", unrepeated=found)
     assert "the golden program does not repeat itself" in text
     assert "Op_1 (step 0) does not repeat itself: outtensor0 differs" in text
-
-
-PAGE = (Path(__file__).parents[2] / "docs" / "bisect.md").read_text(encoding="utf-8")
-
-
-def test_the_page_lists_exactly_the_options_of_the_command() -> None:
-    options = PAGE.partition("## Options")[2].partition("## ")[0]
-    rows = re.findall(r"^\| (`-[^|]*) \|", options, re.MULTILINE)
-    assert [tuple(re.findall(r"`([^`]+)`", row)) for row in rows] == [
-        tuple(param.opts)
-        for param in module.bisect_command.params
-        if isinstance(param, click.Option)
-    ]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 from report_builder import comparison, decoder_report, report
 
-from ait_llm.cli import compare as command
 from ait_llm.cli import progress as module
 from ait_llm.cli.compare_text import what_next
-from ait_llm.cli.progress import ProgressLine, describe
+from ait_llm.cli.console import EXITS, is_coloured, quiet_option, say, tell
+from ait_llm.cli.progress import ProgressLine, describe, share_done
 from ait_llm.compare import Progress
 
 HALF = Progress(pairs=1200, total_pairs=2000, bytes=1 << 30, total_bytes=2 << 30)
@@ -23,11 +26,8 @@ class Terminal(io.StringIO):
 
 
 def test_progress_in_words() -> None:
-    assert describe(HALF, 4.0, bar=False) == (
+    assert describe(HALF, 4.0) == (
         "compared 1,200 of 2,000 tensors, 1.0 GiB of 2.0 GiB, 256.0 MiB/s, 4 s left"
-    )
-    assert describe(HALF, 4.0, bar=True) == (
-        "[##########..........]  50%  1,200 of 2,000 tensors, 256.0 MiB/s, 4 s left"
     )
 
 
@@ -35,32 +35,81 @@ def test_progress_in_words() -> None:
     ("seconds", "left"), [(30, "30 s left"), (100, "1 min 40 s left"), (7300, "2 h 1 min left")]
 )
 def test_the_time_left_has_a_fitting_unit(seconds: float, left: str) -> None:
-    assert describe(HALF, seconds, bar=False).endswith(left)
+    assert describe(HALF, seconds).endswith(left)
 
 
 def test_no_time_is_promised_where_none_is_known() -> None:
-    assert "left" not in describe(Progress(0, 0, 0, 0), 1.0, bar=True)
-    assert "left" not in describe(Progress(5, 10, 0, 100), 1.0, bar=True)
-    assert "left" not in describe(Progress(5, 10, 50, 100, resumed=5), 1.0, bar=True)
-    assert "100%" in describe(Progress(0, 0, 0, 0), 1.0, bar=True)
-    assert " 50%" in describe(Progress(5, 10, 0, 0), 1.0, bar=True)  # empty tensors have no bytes
+    assert "left" not in describe(Progress(0, 0, 0, 0), 1.0)
+    assert "left" not in describe(Progress(5, 10, 0, 100), 1.0)
+    assert "left" not in describe(Progress(5, 10, 50, 100, resumed=5), 1.0)
+
+
+def test_the_share_that_is_done_counts_bytes_and_else_pairs() -> None:
+    assert share_done(HALF) == 0.5
+    assert share_done(Progress(0, 0, 0, 0)) == 1
+    assert share_done(Progress(5, 10, 0, 0)) == 0.5  # empty tensors have no bytes
 
 
 def test_a_terminal_gets_one_line_that_moves_and_goes_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "REDRAW_SECONDS", -1)
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("CI", raising=False)
     stream = Terminal()
     with ProgressLine(stream) as line:
         line(HALF)
-        line(HALF)
-    first, second, blank, rest = stream.getvalue().split("\r")[1:]
-    assert first == second
-    assert len(first) == 39
-    assert blank == " " * 39
-    assert rest == ""
-    assert "\n" not in stream.getvalue()
+        line.count("checked", 3, "calls", 4)
+    said = stream.getvalue()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
+    assert " 50% compared 1,200 of 2,000 tensors" in plain
+    assert " 75% checked 3 of 4 calls" in plain
+    assert max(map(len, re.split(r"[\r\n]", plain))) <= 80
+    assert said.endswith(("\x1b[1A\x1b[2K", "\x1b[2K"))  # up to the line that was drawn, and empty
+
+
+@pytest.mark.parametrize(("name", "value"), [("CI", "true"), ("TERM", "dumb")])
+def test_a_log_that_says_it_is_a_terminal_gets_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(module, "LINE_SECONDS", -1)
+    stream = Terminal()
+    with ProgressLine(stream) as line:
+        line.count("converted", 1200, "files")
+    assert stream.getvalue() == "converted 1,200 files\n"
+
+
+def test_quiet_leaves_nothing_of_progress_and_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINE_SECONDS", -1)
+
+    @click.command()
+    @quiet_option
+    def command() -> None:
+        with ProgressLine() as line:
+            line.count("checked", 1, "calls")
+        say("a note")
+        tell("PASS", 0, as_json=False)
+
+    loud, quiet = (CliRunner().invoke(command, words) for words in ([], ["-q"]))
+    assert loud.stderr == "checked 1 calls\na note\n"
+    assert quiet.stderr == ""
+    assert loud.stdout == quiet.stdout == "PASS\n"
+
+
+def test_the_result_in_words_leaves_stdout_to_json(capsys: pytest.CaptureFixture[str]) -> None:
+    tell("FAIL", 1, as_json=True)
+    assert capsys.readouterr() == ("", "FAIL\n")
+
+
+@pytest.mark.parametrize("code", EXITS)
+def test_a_reader_at_a_terminal_is_told_what_the_exit_code_means(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr("sys.stdout", stream := Terminal())
+    tell("FAIL", code, as_json=False)
+    assert stream.getvalue() == f"FAIL\n  exit code {code}: {EXITS[code]}\n"
 
 
 def test_a_file_gets_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,12 +129,13 @@ def test_colours_need_a_terminal_and_no_wish_against_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert not command._coloured(err=False)
+    assert not is_coloured(err=False)
     monkeypatch.setattr("sys.stdout", Terminal())
-    assert command._coloured(err=False)
+    assert is_coloured(err=False)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not command._coloured(err=False)
+    assert not is_coloured(err=False)
 
 
 WORDS = ["ait", "llm", "compare", "-gp", "a b", "-mp", "m", "--format", "csv"]
