@@ -52,21 +52,30 @@ class _Refused(Exception):
 
 
 def main(text: str) -> None:
-    """Run what a :class:`MetaRequest` asks for, and end with 1 and a reason if it cannot be."""
+    """Run what a :class:`MetaRequest` asks for within limits of memory and time."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     signal.alarm(SECONDS)
     os.environ["HF_HUB_OFFLINE"] = "1"
+    run_request(MetaRequest(**json.loads(text)))
+
+
+def run_request(request: MetaRequest) -> None:
+    """Run a model once.
+
+    Raises:
+        SystemExit: with the reason, if the model cannot be run.
+    """
     try:
-        _run(MetaRequest(**json.loads(text)))
+        _run(request)
     except _Refused as error:
         sys.exit(f"ait llm plan: {error}")
+    except ImportError as error:
+        sys.exit(f"ait llm plan: it needs torch and transformers in {sys.executable} ({error})")
     except MemoryError:
-        sys.exit(
-            f"ait llm plan: the model needs more than {MEMORY_BYTES >> 30} GiB without weights"
-        )
+        sys.exit(f"ait llm plan: it needs more than {MEMORY_BYTES >> 30} GiB without weights")
     except Exception as error:  # noqa: BLE001 - what a library does with a config is unknown
         reason = str(error).strip().partition("\n")[0][:300]
-        sys.exit(f"ait llm plan: the model cannot be run: {type(error).__name__}: {reason}")
+        sys.exit(f"ait llm plan: it cannot be run: {type(error).__name__}: {reason}")
 
 
 def _run(request: MetaRequest) -> None:

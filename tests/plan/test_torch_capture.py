@@ -21,7 +21,7 @@ from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.pytorch.session import CaptureSession
 from ait_llm.errors import UsageError
 from ait_llm.plan.disk import Disk
-from ait_llm.plan.meta_program import MetaRequest
+from ait_llm.plan.meta_program import MetaRequest, run_request
 from ait_llm.plan.pipeline import make_plan
 from ait_llm.plan.proposals import proposals
 from ait_llm.plan.survey import Surveyed, survey_model
@@ -42,6 +42,13 @@ CONFIG = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "vocab_size": 200,
+}
+
+SMALL = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
 }
 
 
@@ -154,19 +161,57 @@ def test_a_model_is_told_from_its_config_without_weights(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_that_transformers_does_not_know_is_refused(tmp_path: Path) -> None:
-    request = MetaRequest({"model_type": "nonsense"})
-    with pytest.raises(UsageError, match="knows no model_type 'nonsense'"):
-        survey_model(request, TorchSettings(tmp_path), os.environ, DISK)
+def test_a_model_that_transformers_does_not_know_is_refused() -> None:
+    with pytest.raises(SystemExit, match="knows no model_type 'nonsense'"):
+        run_request(MetaRequest({"model_type": "nonsense"}))
 
 
-def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
-    config = {**CONFIG, "auto_map": {"AutoModelForCausalLM": "evil.Model"}, "num_hidden_layers": 1}
-    request = MetaRequest(config, steps=1)
-    folder = tmp_path / "evil.py"
-    folder.write_text("raise SystemExit(9)")
-    surveyed = survey_model(request, TorchSettings(tmp_path / "out"), os.environ, DISK)
-    assert surveyed.sizes.estimate(TorchSettings(tmp_path)).tensors  # type: ignore[arg-type]
+def test_sizes_that_make_no_model_are_told_in_a_sentence() -> None:
+    with pytest.raises(SystemExit, match="ait llm plan: it cannot be run: "):
+        run_request(MetaRequest({**CONFIG, "num_attention_heads": 5}))
+
+
+def test_code_that_comes_with_a_model_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    auto_map = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    run_request(MetaRequest({**CONFIG, "auto_map": auto_map}, steps=1))
+    assert "evil" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4},
+        {"model_type": "bert", **SMALL, "architectures": ["BertForMaskedLM"]},
+        {"model_type": "mixtral", **SMALL, "num_local_experts": 4},
+        {"model_type": "qwen3_moe", **SMALL, "num_experts": 9, "moe_intermediate_size": 16},
+        {
+            "model_type": "deepseek_v3",
+            **SMALL,
+            "num_key_value_heads": 4,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "n_group": 1,
+            "topk_group": 1,
+            "quantization_config": {"quant_method": "fp8"},
+        },
+    ],
+)
+def test_architectures_run_on_shapes_alone(config: dict[str, Any]) -> None:
+    run_request(MetaRequest({**config, "vocab_size": 99}, prompt=5, steps=2))
+
+
+def test_where_transformers_is_missing_the_error_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "transformers.py").write_text("raise ImportError('not here')")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with pytest.raises(UsageError, match="needs torch and transformers"):
+        survey_model(MetaRequest(CONFIG), TorchSettings(tmp_path / "out"), environ, DISK)
 
 
 def test_commands_are_those_that_capture_so(sizes: TorchSizes, tmp_path: Path) -> None:
