@@ -38,8 +38,8 @@ class ApiOptions:
         advise: say where to look first.
         log: print a line per row.
         custom: further metrics.
-        jobs: threads that read and measure tensors; with more than one, large JSON files are decoded
-            by processes of their own.
+        jobs: threads that read and measure tensors; with more than one, large JSON files are
+            decoded by processes of their own.
     """
 
     style: Style = "manual"
