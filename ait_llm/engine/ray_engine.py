@@ -37,7 +37,7 @@ class _Attempt:
     unit: Any
     node: Node | None = None
     made: int = 0
-    trouble: str = ""
+    deaths: int = 0  # of workers on nodes that live on
 
 
 class RayEngine:
@@ -154,6 +154,7 @@ class _Run:
         self._nodes = nodes
         self._limit = limit
         self._stop = stop if stop is not None else threading.Event()
+        self._lost: list[str] = []
         self._running: dict[Any, _Attempt] = {}
         self._busy: dict[str, int] = {}
         self._token = uuid.uuid4().hex
@@ -201,7 +202,7 @@ class _Run:
         if not self._nodes:
             while self._waiting:
                 attempt = self._waiting.popleft()
-                yield attempt.index, Lost(self._nowhere(attempt))
+                yield attempt.index, Lost(self._nowhere())
             return
         ahead = _AHEAD if self._limit is None else 0
         while self._waiting and (self._limit is None or len(self._running) < self._limit):
@@ -244,25 +245,29 @@ class _Run:
         import ray
 
         assert attempt.node is not None
-        alive = {node.id for node in _alive()}
+        name, alive = attempt.node.name, {node.id for node in _alive()}
+        self._lost += [node.name for node in self._nodes if node.id not in alive]
         self._nodes = [node for node in self._nodes if node.id in alive]
-        if isinstance(error, ray.exceptions.OutOfMemoryError):
-            what = f"was killed at {attempt.node.name} because memory ran out"
-        else:
-            what = f"died at {attempt.node.name}"
-        if attempt.node.id not in alive:
-            attempt.trouble = f"node {attempt.node.name} was lost"
-        else:
-            attempt.trouble = f"its worker process {what}"
-        if attempt.made >= _ATTEMPTS:
-            yield attempt.index, Lost(f"{attempt.trouble}, in each of {_ATTEMPTS} attempts")
+        attempt.deaths += attempt.node.id in alive
+        if attempt.deaths < _ATTEMPTS:
+            self._waiting.appendleft(attempt)
             return
-        self._waiting.appendleft(attempt)
+        what = "died"
+        if isinstance(error, ray.exceptions.OutOfMemoryError):
+            what = "was killed because memory ran out"
+        yield (
+            attempt.index,
+            Lost(f"its worker process {what} in each of {_ATTEMPTS} attempts, at last at {name}"),
+        )
 
-    def _nowhere(self, attempt: _Attempt) -> str:
+    def _nowhere(self) -> str:
         paths = " and ".join(root for root in self._roots if not is_url(root)) or "its data"
-        trouble = attempt.trouble or "its node was lost"
-        return f"{trouble}, and no other node with processors sees {paths}"
+        which = "node" if len(self._lost) == 1 else "nodes"
+        verb = "was" if len(self._lost) == 1 else "were"
+        return (
+            f"{which} {', '.join(self._lost)} {verb} lost, and no other node with processors sees "
+            f"{paths}"
+        )
 
 
 def _alive() -> list[Node]:
