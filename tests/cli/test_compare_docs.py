@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import ait_llm.compare.onnx_report  # noqa: F401  registers its format
 from ait_llm.cli.compare import FORMATS
 from ait_llm.core.comparison import Comparison, Origin, Problem, Side, SideSummary, TensorRecord
 from ait_llm.metrics import METRIC_NAMES
