@@ -224,6 +224,8 @@ def _options_of_dump() -> list[click.Parameter]:
             param = copy.copy(param)
             if param.name == "command":
                 param.required = False
+                assert isinstance(param, click.Option)
+                param.help = f"{param.help}  [required, or --model]"
             params.append(param)
     return params
 

@@ -61,7 +61,6 @@ AREAS = {
     "report": "Reports",
     "language": "Command line",
     "core": "Ids, ranges and packages",
-    "language": "Command line",
     "errors": "Ids, ranges and packages",
 }
 """Titles by package below the root; the longest name that fits counts."""

@@ -271,6 +271,7 @@ def test_the_options_are_a_promise() -> None:
         ("-o", "--output"),
         ("-device", "--device-id"),
         ("-l", "--log-level"),
+        ("-q", "--quiet"),
         ("--probe-lib",),
         ("--dedupe",),
         ("--queue-size",),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from error_catalogue import PAGE, CatalogueError, catalogue, page
 from error_templates import ErrorTemplate, error_classes, error_templates
 from source_index import Index
 
 from ait_llm import errors
+from ait_llm.cli.console import EXITS
+from ait_llm.cli.llm import own_commands
 from ait_llm.cli.params import comma_list, parse_size
 from ait_llm.core import StepRange
 from ait_llm.core.optional import import_optional
@@ -153,6 +159,44 @@ def test_what_the_program_says_is_in_the_catalogue(
     best = max(matching, key=lambda each: len("".join(each.literals)))
     assert len("".join(best.literals)) > 10
     assert best.pattern.fullmatch(said)
+
+
+def test_the_page_has_every_error_of_the_source(index: Index, ours: list[ErrorTemplate]) -> None:
+    current = PAGE.read_text(encoding="utf-8")
+    wanted = page(current, catalogue(ours, error_classes(index)))
+    assert current.splitlines() == wanted.splitlines(), "run scripts/error_catalogue.py"
+
+
+def test_a_class_without_a_message_is_refused(index: Index, ours: list[ErrorTemplate]) -> None:
+    codes = error_classes(index)
+    without = [each for each in ours if each.kind != "ProbeError"]
+    with pytest.raises(CatalogueError, match="no message is found of ProbeError"):
+        catalogue(without, codes)
+    with pytest.raises(CatalogueError, match="give NewError a line"):
+        catalogue([*ours, replace(ours[0], kind="NewError")], {**codes, "NewError": 2})
+
+
+def test_the_page_of_the_command_line_names_every_variable_of_ours(index: Index) -> None:
+    named = re.compile(r"AIT_[A-Z_]+")
+    used = {
+        node.value
+        for module in index.modules.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and named.fullmatch(node.value)
+    }
+    text = (PAGE.parent / "cli.md").read_text(encoding="utf-8")
+    assert len(used) > 8
+    assert used <= set(named.findall(text))
+
+
+def test_the_page_of_the_command_line_has_the_exit_codes_of_every_command() -> None:
+    text = (PAGE.parent / "cli.md").read_text(encoding="utf-8")
+    table = text.partition("By command:")[2].partition("## ")[0]
+    assert re.findall(r"^\| `([\w-]+)`", table, re.MULTILINE) == list(own_commands())
+    for code in EXITS:
+        assert f"\n| {code} | {EXITS[code].split(' by ')[0]}" in text
 
 
 class _Param:

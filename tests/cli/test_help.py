@@ -57,15 +57,17 @@ def test_every_option_is_a_sentence_with_its_default(path: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_command_has_examples_that_parse(path: tuple[str, ...]) -> None:
-    command, _ = command_of(path)
+    command, ctx = command_of(path)
     lines = [line for line in examples(command) if line.startswith("ait ")]
     assert lines
     for line in lines:
         words = shlex.split(line.partition(" > ")[0])
         name = " ".join(words[1 : 1 + len(path)])
         if name != " ".join(path):  # the step after, with another command
-            command, path = command_of(tuple(words[1:3]))[0], tuple(words[1:3])
-        with command.make_context(path[-1], words[1 + len(path) :]):
+            path = tuple(words[1:3])
+            command, ctx = command_of(path)
+        # With the parent: click keeps the names of --help that it sees first.
+        with command.make_context(path[-1], words[1 + len(path) :], parent=ctx.parent):
             pass
     assert not list(Path.cwd().iterdir())
 

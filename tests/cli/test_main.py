@@ -16,6 +16,7 @@ from ait_llm.cli import main as host
 from ait_llm.errors import IncompleteError, UsageError
 
 THIS = "tests_cli_plugins"
+SHARED = {"-l", "--log-level", "-q", "--quiet", "-h", "--help"}
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ def test_our_commands_are_listed_without_torch_or_onnx(words: list[str]) -> None
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("doctor", {"-o", "--output", "--json", "-h", "--help"}),
+        ("doctor", {"-o", "--output", "--json", *SHARED}),
         (
             "show",
             {
@@ -169,10 +170,7 @@ def test_our_commands_are_listed_without_torch_or_onnx(words: list[str]) -> None
                 "--onnx",
                 "--json",
                 "--allow-skip",
-                "-l",
-                "--log-level",
-                "-h",
-                "--help",
+                *SHARED,
             },
         ),
     ],
