@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ait_llm.core import Registry
+from ait_llm.core.plugins import load_plugins
 from ait_llm.dumps.model import Dump
 from ait_llm.errors import FormatError
 from ait_llm.storage import local_path
 
 Opener = Callable[[Path], Dump | None]
 
+# Readers in other packages register themselves in modules that are entry points of this group.
+PLUGINS = "ait_llm.dumps"
 # A reader registers a function that returns None for a folder that is not of its kind.
 kinds: Registry[Opener] = Registry("kind of dump")
 # The same for one file, where users of a kind are used to name that.
@@ -34,6 +37,7 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     Raises:
         FormatError: there is no such folder, or it is not a dump, or several.
         UnknownNameError: no such kind.
+        UsageError: a reader of another package cannot be loaded.
 
     Example:
         >>> from ait_llm import open_dump
@@ -43,6 +47,7 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     path = local_path(path)
     if not path.exists():
         raise FormatError(path, "no such file or directory")
+    load_plugins(PLUGINS)
     found = kinds if path.is_dir() else file_kinds
     openers = [found.get(name) for name in (found if kind is None else [kind])]
     dumps = [dump for opener in openers if (dump := opener(path)) is not None]

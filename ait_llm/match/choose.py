@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
 from ait_llm.core import TensorRecord
+from ait_llm.core.plugins import load_plugins
 from ait_llm.match.by_kernel import is_compiled
 from ait_llm.match.model import Match, Matcher, MatchOptions, Run, SideName, Unmatched, matchers
 from ait_llm.match.operators import Key, key_of, placed, remaining
@@ -30,6 +31,8 @@ _MODULES = {
 # would pair an operation twice.
 _INSTEAD_OF = {"by_structure": "same_topology"}
 _FILES = frozenset({"file", "files", "manual"})
+# Matchers in other packages register themselves in modules that are entry points of this group.
+PLUGINS = "ait_llm.matchers"
 
 
 def load_matcher(name: str) -> Matcher:
@@ -45,7 +48,14 @@ def load_matcher(name: str) -> Matcher:
 
 
 def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
-    """Names of the matchers that apply to two runs, the most trusted first."""
+    """Names of the matchers that apply to two runs, the most trusted first.
+
+    Those that others registered are asked about what is left, in alphabetical order.
+
+    Raises:
+        UsageError: a matcher of another package cannot be loaded.
+    """
+    load_plugins(PLUGINS)
     kinds = {golden.kind, mine.kind}
     if kinds <= _FILES:
         return ["by_file"]
@@ -66,6 +76,7 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
         if options.op_mapping:
             names.append("op_mapping")
         names.append("atb_torch")
+    names += [name for name in matchers if name not in _MODULES]
     if options.by_value:
         names.append("by_value")
     return names

@@ -9,7 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from ait_llm.core import Side
+from ait_llm.core.plugins import load_plugins
 from ait_llm.dumps import Dump, TorchDump, kinds, open_dump
+from ait_llm.dumps.kinds import PLUGINS
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.ge_file import looks_like_ge
 from ait_llm.match.file_runs import MANUAL_FOLDER, METADATA, find_files
@@ -150,6 +152,7 @@ def _recognise(path: Path) -> Input:
     weights = _as_weights(path, sure=True)
     if weights is not None:
         return weights
+    load_plugins(PLUGINS)
     openers = [kinds.get(name) for name in kinds]
     if any(opener(path) is not None for opener in openers):
         dump = open_dump(path)
