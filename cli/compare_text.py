@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ait_llm.core.comparison import Report, Verdict
+from ait_llm.naming import shown
 from ait_llm.report.jsonl_records import origin
 from ait_llm.report.wording import printable
 
@@ -28,14 +29,16 @@ def given_words(ctx: click.Context) -> list[str]:
     words = ["ait", "llm", "compare"]
     for param in ctx.command.params:
         name = param.name or ""
-        if name in _ONE_LIFE or ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+        if name in _ONE_LIFE or name not in ctx.params:
+            continue
+        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
         value = ctx.params[name]
         words.append(param.opts[0])
         if isinstance(value, tuple):
-            words += map(str, value)
+            words += (shown(str(each)) for each in value)
         elif value is not True:
-            words.append(str(value))
+            words.append(shown(str(value)))  # a URL as it was given
     return words
 
 

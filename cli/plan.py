@@ -47,7 +47,7 @@ def _budget(ctx: click.Context, param: click.Parameter, value: str | None) -> in
     metavar="FILE",
     callback=absolute_path,
     help="In place of --exec: config.json of a Hugging Face model. It is run on shapes, without "
-    "weights.",
+    "weights.  [required, or --exec]",
 )
 @click.option(
     "--prompt-len",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from ait_llm.cli import main as host
 from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.probe.builds import native_builds
 
 THIS = "tests_cli_plugins"
 SHARED = {"-l", "--log-level", "-q", "--quiet", "-h", "--help"}
@@ -55,6 +57,21 @@ def test_version_is_printed() -> None:
     from ait_llm import __version__
 
     assert run("--version") == (0, f"ait {__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [["-V"], ["llm", "--version"], ["llm", "-V"]])
+def test_the_version_is_the_same_everywhere(words: list[str]) -> None:
+    assert run(*words) == run("--version")
+
+
+@pytest.mark.parametrize("words", [["--version", "-v"], ["-v", "-V"], ["llm", "--version", "-v"]])
+def test_the_long_version_has_the_build_of_every_native_library(words: list[str]) -> None:
+    code, output, _ = run(*words)
+    assert code == 0
+    assert output.startswith(run("--version")[1])
+    for each in native_builds(os.environ):
+        assert f"\n  {each.name:<16}{each.text}" in output
+    assert re.search(r"^  Python +3\.\d+", output, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("plugins")
@@ -146,16 +163,16 @@ def modules_after(*words: str) -> set[str]:
     return set(result.stderr.split())
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"]])
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["llm"], ["completion", "bash"]])
 def test_the_host_starts_without_heavy_packages(words: list[str]) -> None:
-    assert not modules_after(*words) & {"numpy", "ml_dtypes", "torch", "onnx", "ait_llm.dump"}
+    heavy = {"numpy", "ml_dtypes", "torch", "onnx", "rich", "ait_llm.dump"}
+    assert not modules_after(*words) & heavy
 
 
-@pytest.mark.parametrize(
-    "words", [["llm", "--help"], ["llm", "dump", "--help"], ["llm", "doctor", "--help"]]
-)
-def test_our_commands_are_listed_without_torch_or_onnx(words: list[str]) -> None:
-    assert not modules_after(*words) & {"torch", "onnx", "safetensors"}
+@pytest.mark.parametrize("name", ["dump", "compare", "doctor"])
+def test_our_commands_are_explained_without_torch_or_rich(name: str) -> None:
+    heavy = {"torch", "onnx", "safetensors", "rich", "ray", "fsspec", "transformers"}
+    assert not modules_after("llm", name, "--help") & heavy
 
 
 @pytest.mark.parametrize(
