@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from ait_llm.core import StepRange
-from ait_llm.plan.amounts import DEFAULT_BLOCK, Estimate
+from ait_llm.plan.amounts import DEFAULT_BLOCK, Amount, Estimate
 from ait_llm.plan.atb_survey import TABLES, AtbSurvey, TensorSize, UnitSize
 from ait_llm.plan.steps import count_of, weights_of
 from ait_llm.probe import ProbeConfig, SaveTime, TensorPart
@@ -20,18 +20,29 @@ _STATISTICS_HEAD = len(
 )
 
 
-def is_selected(config: ProbeConfig, unit: UnitSize) -> bool:
-    """True if ``-ids``, ``-child``, ``-opname`` and ``-device`` let the probe save a unit."""
-    if config.device is not None and unit.process[0] != config.device:
-        return False
-    if not config.operation_ids and not config.operation_names:
-        return True
-    for each in config.operation_ids:
-        if unit.ids[: len(each.parts)] == each.parts and (
-            config.with_children or len(unit.ids) == len(each.parts)
-        ):
+class Selection:
+    """What ``-ids``, ``-child``, ``-opname`` and ``-device`` let the probe save."""
+
+    def __init__(self, config: ProbeConfig) -> None:
+        self._device = config.device
+        self._ids = frozenset(each.parts for each in config.operation_ids)
+        self._lengths = sorted({len(parts) for parts in self._ids})
+        self._with_children = config.with_children
+        self._names = tuple(config.operation_names)
+
+    def has(self, unit: UnitSize) -> bool:
+        """True for an operation or kernel that is saved."""
+        if self._device is not None and unit.process[0] != self._device:
+            return False
+        if not self._ids and not self._names:
             return True
-    return unit.type.lower().startswith(config.operation_names or ("\0",))
+        ids = unit.ids
+        if self._with_children:
+            if any(ids[:length] in self._ids for length in self._lengths):
+                return True
+        elif ids in self._ids:
+            return True
+        return bool(self._names) and unit.type.lower().startswith(self._names)
 
 
 class AtbSizes:
@@ -112,45 +123,68 @@ class AtbSizes:
         roles = {"in"} if config.tensor_part is TensorPart.INPUTS else {"out"}
         roles |= {"in", "out"} if config.tensor_part is TensorPart.BOTH else set()
         extra, numbers = self.survey.statistics if with_statistics else (0.0, 0.0)
+        selection = Selection(config)
+        files = {name: Amount() for name in ("tensors", "statistics", "parameters", "tiling")}
+        ledger = Amount()
         tables: dict[tuple[Process, int], float] = {}
         folders: dict[str, float] = {}
-        for unit in self.survey.units:
+        for unit, above in zip(self.survey.units, self._folders, strict=True):
             weight = weights[unit.process, unit.ids[0]][unit.step]
-            if not weight or not is_selected(config, unit):
+            if not weight or not selection.has(unit):
                 continue
-            before = estimate.total.bytes
+            size = 0.0
             if unit.is_kernel:
                 estimate.kernels += weight
             else:
                 estimate.operations += weight
             if unit.params is not None:
-                estimate.part("parameters").add(unit.params, self._block, weight)
+                files["parameters"].add(unit.params, self._block, weight)
+                size += unit.params
             if unit.tiling is not None and config.tiling:
-                estimate.part("tiling").add(unit.tiling, self._block, weight)
-            parts = unit.path.split("/")
-            folders |= {"/".join(parts[: end + 1]): weight for end in range(len(parts))}
-            for phase in sorted(phases):
-                chosen = [t for t in unit.tensors if t.phase == phase and t.role in roles]
-                data = 0
-                for tensor in chosen:
-                    size = tensor.file_bytes if with_data else tensor.description
+                files["tiling"].add(unit.tiling, self._block, weight)
+                size += unit.tiling
+            for folder in above:
+                folders[folder] = weight
+            for phase in phases:
+                count, data = 0, 0
+                for tensor in unit.tensors:
+                    if tensor.phase != phase or tensor.role not in roles:
+                        continue
+                    count += 1
+                    length = tensor.file_bytes if with_data else tensor.description
                     data += tensor.data if with_data else 0
-                    size += round(extra) if tensor.data else 0
-                    estimate.part("tensors").add(size, self._block, weight)
+                    length += round(extra) if tensor.data else 0
+                    files["tensors"].add(length, self._block, weight)
+                    size += length
                     if with_statistics:
                         row = _row_bytes(unit, tensor) + numbers
-                        estimate.part("statistics").grow(row, weight)
+                        files["statistics"].grow(row, weight)
+                        size += row
                         tables[unit.process, unit.step] = weight
-                estimate.tensors += weight * len(chosen)
-                if chosen:
+                estimate.tensors += weight * count
+                if count:
                     folders[f"{unit.path}/{phase}"] = weight
-                    line = _ledger_line(unit, phase, len(chosen), data)
-                    estimate.part("ledger").grow(line, weight)
-            by_step[unit.step] += (estimate.total.bytes - before) / weight
+                    line = _ledger_line(unit, phase, count, data)
+                    ledger.grow(line, weight)
+                    size += line
+            by_step[unit.step] += size
         for weight in tables.values():
-            estimate.part("statistics").add(_STATISTICS_HEAD, self._block, weight)
+            files["statistics"].add(_STATISTICS_HEAD, self._block, weight)
+        for name, amount in files.items():
+            if amount.files:
+                estimate.part(name).include(amount)
+        estimate.part("ledger").include(ledger)
         for weight in folders.values():  # each folder takes a block
             estimate.part("folders").room += weight * self._block
+
+    @cached_property
+    def _folders(self) -> list[tuple[str, ...]]:
+        """The folders of each unit, from the process's down."""
+        found = []
+        for unit in self.survey.units:
+            parts = unit.path.split("/")
+            found.append(tuple("/".join(parts[: end + 1]) for end in range(len(parts))))
+        return found
 
     def _tables(self, config: ProbeConfig, estimate: Estimate, by_step: dict[int, float]) -> None:
         text = len(str(config.output))

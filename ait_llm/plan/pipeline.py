@@ -17,7 +17,7 @@ from ait_llm.plan.proposals import Options, Proposal, Sizes, estimate_of, propos
 from ait_llm.plan.survey import Surveyed
 from ait_llm.probe import ProbeConfig
 
-SECONDS_PER_TENSOR = {"atb": 60e-6, "torch": 90e-6, "graph": 250e-6}
+SECONDS_PER_TENSOR = {"atb": 100e-6, "torch": 155e-6, "graph": 250e-6}
 """What a capture adds to a program for each tensor besides writing it; see docs/plan.md."""
 
 

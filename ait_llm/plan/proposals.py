@@ -21,7 +21,7 @@ Sizes = AtbSizes | TorchSizes | GraphSizes
 SHOWN = 5
 """Proposals that are made at most."""
 _MOST_IDS = 200  # on a command line
-_MOST_PARTS = 64  # where few layers have many operations
+_MOST_PARTS = 40  # where few layers have many operations
 _FEW_STEPS = 2
 
 
@@ -54,7 +54,7 @@ class _Choice:
 def proposals(sizes: Sizes, asked: Options, budget: int) -> tuple[list[Proposal], Proposal]:
     """Captures that fit, those that show most first, and the smallest one of all.
 
-    One that shows less than another one and writes no less is left out.
+    One that shows less than another one of its kind and writes no less is left out.
 
     Args:
         sizes: gives estimates.
@@ -71,11 +71,27 @@ def proposals(sizes: Sizes, asked: Options, budget: int) -> tuple[list[Proposal]
         (each for each in found if each.estimate.bytes <= budget),
         key=lambda each: (-each.power, each.estimate.bytes),
     )
+    # Numbers of tensors and their values show different things, so neither replaces the other.
+    values = _useful([each for each in fitting if not _without_values(each.options)])
+    numbers = _useful([each for each in fitting if _without_values(each.options)])
+    shown = values[: max(SHOWN - 2, SHOWN - len(numbers))]
+    shown += numbers[: SHOWN - len(shown)]
+    return sorted(shown, key=lambda each: (-each.power, each.estimate.bytes)), smallest
+
+
+def _useful(fitting: Sequence[Proposal]) -> list[Proposal]:
+    """Those that write less than all that show more."""
     useful: list[Proposal] = []
     for each in fitting:
         if all(each.estimate.bytes < other.estimate.bytes for other in useful):
             useful.append(each)
-    return useful[:SHOWN], smallest
+    return useful
+
+
+def _without_values(options: Options) -> bool:
+    if isinstance(options, ProbeConfig):
+        return "tensor" not in options.types or options.description_only
+    return not (options.is_compiled or options.data)
 
 
 def estimate_of(sizes: Sizes, options: Options) -> Estimate:
@@ -96,7 +112,7 @@ def _candidates(sizes: Sizes, asked: Options) -> Iterator[_Choice]:
 
 
 def _levels(sizes: Sizes, asked: Options) -> Iterator[_Choice]:
-    yield _Choice(asked, 1.0, "names the operator")
+    yield _Choice(asked, 1.0, f"names the {_what(asked)}")
     if isinstance(sizes, AtbSizes) and isinstance(asked, ProbeConfig):
         yield from _atb_levels(sizes, asked)
     elif isinstance(sizes, TorchSizes) and isinstance(asked, TorchSettings):
@@ -130,6 +146,15 @@ def _atb_levels(sizes: AtbSizes, asked: ProbeConfig) -> Iterator[_Choice]:
             )
     if len(tops) <= _MOST_IDS and len(tops) < len(operations):
         yield _only(asked, tops, 0.5, "names the layer, not the operator in it")
+
+
+def _what(options: Options) -> str:
+    """What a capture tells apart."""
+    if isinstance(options, ProbeConfig) or options.operators:
+        return "operator"
+    if options.is_compiled:
+        return "kernel" if options.is_inductor else "node"
+    return "module"
 
 
 def _only(asked: ProbeConfig, ids: Sequence[tuple[int, ...]], power: float, keeps: str) -> _Choice:
@@ -170,8 +195,8 @@ def _torch_levels(sizes: TorchSizes, asked: TorchSettings) -> Iterator[_Choice]:
             yield _Choice(
                 replace(asked, layers=numbers),
                 0.8 / stride + 0.3,
-                f"names the {'operator' if asked.operators else 'module'} within each "
-                f"{_ordinal(stride)} layer, and the stretch of {stride} layers else",
+                f"names the {_what(asked)} within each {_ordinal(stride)} layer, and the stretch of "
+                f"{stride} layers else",
             )
     if len(layers) > 1:
         blocks = replace(modules, module_names=(pattern,))
@@ -194,7 +219,7 @@ def _layers_of(sizes: TorchSizes) -> tuple[list[int], str]:
 def _contents(choice: _Choice) -> Iterator[_Choice]:
     yield choice
     options = choice.options
-    keeps = f"{choice.keeps} by numbers of each tensor; shows no single element"
+    keeps = f"{choice.keeps} by statistics, shows no single element"
     if isinstance(options, ProbeConfig):
         if "tensor" in options.types and not options.description_only:
             others = tuple(name for name in options.types if name not in ("tensor", "stats"))
