@@ -1,6 +1,6 @@
 """Runs a model that a ``config.json`` describes on shapes alone: no weights, no values.
 
-``python -m ait_llm.plan.meta_program REQUEST`` is a program like any other, started under the
+``python -m ait_llm.plan REQUEST`` is a program like any other, started under the
 capture that notes sizes. Its tensors are on torch's meta device. It executes no code that comes
 with a model, and gives up when it takes too much memory or time.
 """
@@ -218,7 +218,3 @@ def _attention_of_hosts() -> Any:
             return func(*args, **kwargs)
 
     return Attention()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -195,8 +195,8 @@ def _torch_levels(sizes: TorchSizes, asked: TorchSettings) -> Iterator[_Choice]:
             yield _Choice(
                 replace(asked, layers=numbers),
                 0.8 / stride + 0.3,
-                f"names the {_what(asked)} within each {_ordinal(stride)} layer, and the stretch of "
-                f"{stride} layers else",
+                f"names the {_what(asked)} within each {_ordinal(stride)} layer, and the "
+                f"stretch of {stride} layers else",
             )
     if len(layers) > 1:
         blocks = replace(modules, module_names=(pattern,))

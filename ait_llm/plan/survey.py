@@ -155,7 +155,7 @@ def survey_model(
         )
     with _folder(settings.output) as folder, tempfile.TemporaryFile() as told:
         short = replace(request, steps=min(request.steps, STEPS))
-        words = (sys.executable, "-m", "ait_llm.plan.meta_program", short.to_json())
+        words = (sys.executable, "-m", "ait_llm.plan", short.to_json())
         survey = _noting(settings, folder, StepRange(((0, STEPS - 1),)))
         summary = run_torch_dump(plan_torch_dump(words, survey, environ), environ, told)
         told.seek(0)
