@@ -52,7 +52,10 @@ class RayEngine:
     remote = True
 
     def __init__(self, limit: int | None = None) -> None:
+        import ray
+
         self._limit = limit
+        self._task = ray.remote(compute)  # workers fetch it once
         self._nodes = _alive()
         self._probed: dict[str, frozenset[str]] = {}
 
@@ -76,7 +79,8 @@ class RayEngine:
             UsageError: no node sees all roots, or the nodes have another version of this package.
         """
         nodes = self.nodes_for(roots)
-        yield from _Run(function, units, roots, nodes, self._limit, stop).results()
+        run = _Run(self._task, function, units, roots, nodes, self._limit, stop)
+        yield from run.results()
 
     def nodes_for(self, roots: Sequence[str]) -> list[Node]:
         """The nodes that can read all roots.
@@ -138,6 +142,7 @@ class _Run:
 
     def __init__(
         self,
+        task: Any,
         function: Callable[[Any], Any],
         units: Sequence[Any],
         roots: Sequence[str],
@@ -159,7 +164,7 @@ class _Run:
         self._busy: dict[str, int] = {}
         self._token = uuid.uuid4().hex
         self._function = ray.put(function)
-        self._task = ray.remote(compute)
+        self._task = task
 
     def results(self) -> Generator[tuple[int, Any], None, None]:
         """Results and losses as they come."""
