@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -14,6 +15,8 @@ from ait_llm.cli.completed import complete_paths, open_option
 from ait_llm.cli.usage import refuse_misspelled
 
 _WORDS = "ait_llm.words"
+_LAST = ("--allow-skip", "--json", "--log-level", "--quiet", "--help")
+_BLANK, _HYPHEN = "\u00a0", "\u2011"  # at which lines do not break
 _NAMES = 4  # columns of names; what is longer stands on a line of its own
 _LONGEST_CHOICE = 24
 _BRACKETS = re.compile(
@@ -62,14 +65,31 @@ class ManualCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, then the options."""
         write_examples(examples(self), formatter)
-        rows = []
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None and record[1]:
-                rows.append(_readable(param, *record))
-        if rows:
-            with formatter.section("Options"):
-                formatter.write_dl(rows, col_max=_NAMES)
+        params = sorted(self.get_params(ctx), key=_place)
+        records = [(param, param.get_help_record(ctx)) for param in params]
+        rows = [_readable(param, *record) for param, record in records if record and record[1]]
+        with _unbroken(formatter), formatter.section("Options"):
+            formatter.write_dl([(names, _fixed(text)) for names, text in rows], col_max=_NAMES)
+
+
+def _place(param: click.Parameter) -> int:
+    """Options that all commands share stand at the end, in one order."""
+    return max((_LAST.index(name) for name in param.opts if name in _LAST), default=-1)
+
+
+def _fixed(text: str) -> str:
+    """A text whose facts in brackets and words with hyphens stay on one line."""
+    text = re.sub(r"\[[^\[\]]{1,40}\]$", lambda found: found[0].replace(" ", _BLANK), text)
+    return text.replace("-", _HYPHEN)
+
+
+@contextmanager
+def _unbroken(formatter: click.HelpFormatter) -> Iterator[None]:
+    """Write texts of :func:`_fixed`: what keeps them together is not shown."""
+    start = len(formatter.buffer)
+    yield
+    written = "".join(formatter.buffer[start:])
+    formatter.buffer[start:] = [written.replace(_BLANK, " ").replace(_HYPHEN, "-")]
 
 
 def examples(command: click.Command) -> list[str]:
@@ -84,8 +104,8 @@ def write_prose(command: click.Command, formatter: click.HelpFormatter) -> None:
     prose = "\n\n".join(part for part in _paragraphs(command.help) if not _is_kept(part))
     if prose:
         formatter.write_paragraph()
-        with formatter.indentation():
-            formatter.write_text(prose)
+        with _unbroken(formatter), formatter.indentation():
+            formatter.write_text(prose.replace("-", _HYPHEN))
 
 
 def write_examples(lines: list[str], formatter: click.HelpFormatter) -> None:
