@@ -125,7 +125,8 @@ def plan(
             read_model_config(model),
             batch=batch,
             prompt=prompt,
-            steps=tokens or _steps(capture.steps),
+            # On ATB decode counts its own steps, after a prefill that has one.
+            steps=tokens or _steps(capture.steps) + (not torch),
             dtype=dtype or "",
         )
         surveyed, notes = _survey_model(request, capture, disk)

@@ -141,8 +141,8 @@ def _atb_levels(sizes: AtbSizes, asked: ProbeConfig) -> Iterator[_Choice]:
             yield _Choice(
                 replace(asked, operation_ids=ids),
                 0.8 / stride + 0.3,
-                f"names the operator within each {_ordinal(stride)} layer, and the stretch of "
-                f"{stride} layers else",
+                f"names the operator within each {_ordinal(stride)} layer, elsewhere a stretch "
+                f"of {stride} layers",
             )
     if len(tops) <= _MOST_IDS and len(tops) < len(operations):
         yield _only(asked, tops, 0.5, "names the layer, not the operator in it")
@@ -195,8 +195,8 @@ def _torch_levels(sizes: TorchSizes, asked: TorchSettings) -> Iterator[_Choice]:
             yield _Choice(
                 replace(asked, layers=numbers),
                 0.8 / stride + 0.3,
-                f"names the {_what(asked)} within each {_ordinal(stride)} layer, and the "
-                f"stretch of {stride} layers else",
+                f"names the {_what(asked)} within each {_ordinal(stride)} layer, elsewhere a "
+                f"stretch of {stride} layers",
             )
     if len(layers) > 1:
         blocks = replace(modules, module_names=(pattern,))
