@@ -253,6 +253,7 @@ def normal(text: str) -> str:
     text = re.sub(r"(diff_analyze|step0_0|overflow_res)_\d+", r"\1_N", text)
     text = re.sub(r"/\S*?(?=/lib/(libatb_probe|hostatb/cxx))", "/opt/ait_llm", text)
     text = re.sub(r"/\S*/(?=bin/python|site-packages)", "/opt/", text)
+    text = re.sub(r"(?<=native        ).*; builds: .*", "BUILDS", text)
     text = re.sub(r"\b\d+\.\d+\.\d+(\+\w+)?", "VERSION", text)
     text = re.sub(r"(/(?:layer|model|\w+_io_tensors))/\d+", r"\1/PID", text)
     text = re.sub(r"\bprocess( +)(\d+|-?\d+_\d+)\b", r"process\1PID", text)
