@@ -128,7 +128,7 @@ def test_the_command_says_what_it_wrote(dumps: dict[str, Path], tmp_path: Path) 
     words = ["--dump", dumps[case.request], "--op", case.op_id, "-o", tmp_path / "case.zip"]
     ran = CliRunner().invoke(ait, ["llm", "repro", *map(str, words), "--shrink"])
     assert ran.exit_code == 0, ran.output
-    assert f"FAIL RmsNormOperation {case.op_id} outtensor0, step 0" in ran.output
+    assert f"ait llm repro: FAIL: RmsNormOperation {case.op_id} outtensor0, step 0" in ran.output
     assert "made smaller: 2,944 to 384 bytes of inputs and output" in ran.output
     assert (tmp_path / "case.zip").stat().st_mode & 0o777 == 0o640
 
