@@ -122,3 +122,14 @@ def test_the_readme_leads_to_the_index(page: Path) -> None:
 def test_the_index_lists_every_page() -> None:
     listed = {link.partition("#")[0] for link in links((DOCS / "index.md").read_text("utf-8"))}
     assert {page.name for page in PAGES} - listed == {"index.md"}
+
+
+def test_no_page_is_twice_in_the_navigation_or_in_a_table_of_the_index() -> None:
+    navigation = re.findall(
+        r"^ +- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M
+    )
+    assert len(navigation) == len(set(navigation))
+    rows = re.findall(
+        r"^\| \[`?[\w.-]+`?\]\(([\w.-]+)\)", (DOCS / "index.md").read_text("utf-8"), re.M
+    )
+    assert len(rows) == len(set(rows))
