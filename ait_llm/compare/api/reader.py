@@ -10,10 +10,12 @@ import contextlib
 import fcntl
 import gc
 import marshal
+import os
 import signal
 import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -29,7 +31,7 @@ Row = tuple[str, int, int, list[tuple[Any, ...]]]
 _BATCH = 256  # records, or
 _BATCH_BYTES = 1 << 20  # of JSON
 _PIPE_BYTES = 1 << 20  # so that the process works on while a batch is taken
-_SIZE = struct.Struct("=Q")
+_HEAD = struct.Struct("=QI")  # length and CRC-32 of a message
 # The path of modules is ours: a file named json.py where the user is must not be imported.
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; "
@@ -83,7 +85,6 @@ def main(path: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started this ends it
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     gc.disable()  # nothing here is part of a cycle
-    out = sys.stdout.buffer
     batch: list[Row] = []
     size = 0
     end: tuple[str, ...] = ()
@@ -94,29 +95,31 @@ def main(path: str) -> None:
             batch.append((member.key, member.offset, member.length, items))
             size += member.length
             if len(batch) >= _BATCH or size >= _BATCH_BYTES:
-                _send(out, batch)
+                _send(batch)
                 batch, size = [], 0
     except FormatError as error:
         end = (type(error).__name__, error.reason, error.advice)
-    _send(out, batch)
-    _send(out, end)
-    out.flush()
+    _send(batch)
+    _send(end)
 
 
-def _send(out: IO[bytes], message: list[Row] | tuple[str, ...]) -> None:
+def _send(message: list[Row] | tuple[str, ...]) -> None:
     data = marshal.dumps(message)
-    out.write(_SIZE.pack(len(data)))
-    out.write(data)
+    # not by sys.stdout: its buffer loses data when a process is stopped within a write and goes on
+    left = memoryview(_HEAD.pack(len(data), zlib.crc32(data)) + data)
+    while left:
+        left = left[os.write(1, left) :]
 
 
 def _receive(source: IO[bytes]) -> Any:
     """The next message; None if there is none, or only a part of it."""
-    head = source.read(_SIZE.size)
-    if len(head) < _SIZE.size:
+    head = source.read(_HEAD.size)
+    if len(head) < _HEAD.size:
         return None
-    (size,) = _SIZE.unpack(head)
+    size, checksum = _HEAD.unpack(head)
     data = source.read(size)
-    return marshal.loads(data) if len(data) == size else None
+    is_whole = len(data) == size and zlib.crc32(data) == checksum
+    return marshal.loads(data) if is_whole else None
 
 
 def _raise(path: Path, kind: str = "", reason: str = "", advice: str = "") -> None:

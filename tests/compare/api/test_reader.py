@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import marshal
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -91,6 +94,29 @@ def test_a_process_that_ends_early_is_one_sentence(
         read_apart(path) as records,
     ):
         list(records)
+
+
+def test_a_damaged_message_is_not_taken() -> None:
+    data = marshal.dumps([("Torch.exp.0.forward", 0, 1, [])])
+    head = reader._HEAD.pack(len(data), zlib.crc32(data))
+    assert reader._receive(io.BytesIO(head + data)) == marshal.loads(data)
+    assert reader._receive(io.BytesIO(head + data[:-1])) is None
+    assert reader._receive(io.BytesIO(head + bytes(len(data)))) is None
+
+
+def test_a_write_that_is_cut_short_goes_on_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the process is stopped within it and goes on."""
+    written = bytearray()
+
+    def write(_descriptor: int, data: memoryview) -> int:
+        written.extend(data[:7])
+        return min(len(data), 7)
+
+    monkeypatch.setattr(reader.os, "write", write)
+    message = [("Torch.exp.0.forward", 0, 1, [("a", 1.5, None)])]
+    reader._send(message)
+    monkeypatch.undo()
+    assert reader._receive(io.BytesIO(bytes(written))) == message
 
 
 def test_reading_may_stop_before_the_end(tmp_path: Path) -> None:
