@@ -37,6 +37,7 @@ from ait_llm.compare import stop_on_signals
 from ait_llm.core.comparison import Comparison, Report
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError
+from ait_llm.language import translate
 from ait_llm.metrics.registry import metrics as known_metrics
 from ait_llm.naming import shown
 from ait_llm.report import (
@@ -272,7 +273,7 @@ def compare(
     if as_json:
         click.echo(shown(json.dumps(as_dict(report, files, next_command, allow_skip))))
     for refusal in refused:
-        click.echo(f"ait: error: {refusal}", err=True)
+        click.echo(translate(f"ait: error: {refusal}"), err=True)
     ctx.exit(code)
 
 

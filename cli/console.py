@@ -14,6 +14,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from ait_llm.language import translate
 from ait_llm.naming import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,7 +55,7 @@ def is_quiet() -> bool:
 def say(text: str) -> None:
     """A message: to stderr, unless the user wants none."""
     if not is_quiet():
-        click.echo(shown(text), err=True)
+        click.echo(shown(translate(text)), err=True)
 
 
 def tell(text: str, code: int, *, as_json: bool) -> None:
@@ -67,7 +68,7 @@ def tell(text: str, code: int, *, as_json: bool) -> None:
     if as_json:
         say(text)
     else:
-        click.echo(shown(text))
+        click.echo(shown(translate(text)))
 
 
 def is_coloured(*, err: bool) -> bool:

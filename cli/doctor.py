@@ -13,6 +13,7 @@ from ait_llm.cli.manual import ManualCommand
 from ait_llm.cli.params import absolute_path, json_option, message_options
 from ait_llm.dump.checkup import Finding, check_machine
 from ait_llm.errors import IncompleteError
+from ait_llm.language import translate
 
 _MARKS = {"ok": "ok", "absent": "--", "broken": "!!"}
 
@@ -46,12 +47,13 @@ def doctor(ctx: click.Context, /, output: Path, log_level: str, as_json: bool) -
         click.echo(json.dumps(value))
     else:
         for line in _lines(findings):
-            click.echo(line)
-        click.echo(
+            click.echo(translate(line))
+        text = (
             "The embedded default works; start with: ait llm dump --help"
             if works
             else "The embedded default does not work; see the lines marked with !! and --"
         )
+        click.echo(translate(text))
     if not works:
         ctx.exit(IncompleteError.exit_code)
 

@@ -14,8 +14,11 @@ from ait_llm.language import current, translate
 
 C = TypeVar("C", bound=click.Command)
 
-# What click itself adds to the description of an option.
-_EXTRA = ("[default:", "[required]", "; required]", "(dynamic)")
+# What is added to the description of an option, and the blank that does not break a line.
+_HELP = "Show this message and exit."
+_ONE_OF = re.compile(r"\bOne of ([\w, ./|-]+)\.")
+_FACTS = re.compile(r"\s*\[(required; |required|)(?:default:\s([^\]]*))?\]$")
+_BLANK = "\u00a0"
 _WIDE = ("W", "F")
 _CLOSING = ("Po", "Pe", "Pf")  # categories of characters that never begin a line
 
@@ -77,7 +80,7 @@ class WideFormatter(click.HelpFormatter):
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         """The usage line."""
-        super().write_usage(prog, args, f"{translate('Usage:')} " if prefix is None else prefix)
+        super().write_usage(prog, args, translate("Usage:") if prefix is None else prefix)
 
     def write_heading(self, heading: str) -> None:
         """The title of a section."""
@@ -108,10 +111,23 @@ class WideFormatter(click.HelpFormatter):
                 self.write(first + "\n")
                 first = ""
             first += " " * (column - cells(first))
-            text = translate(text)
-            for words in _EXTRA:
-                text = text.replace(words, translate(words))
+            text = _described(text)
             self.write(wrapped(text, self.width, first, " " * column).rstrip() + "\n")
+
+
+def _described(text: str) -> str:
+    """The description of an option, itself translated, with what is added to it."""
+    text = text.replace(_HELP, translate(_HELP))
+    # The names are what a user has to write.
+    text = _ONE_OF.sub(lambda found: translate("One of {names}.").format(names=found[1]), text)
+    found = _FACTS.search(text)
+    if found is None or not found[0].strip(" []"):
+        return text
+    facts = translate("required") if found[1] else ""
+    if found[2] is not None:
+        value = translate(found[2].replace(_BLANK, " "))
+        facts += (translate("; ") if facts else "") + translate("default: ") + value
+    return text[: found.start()] + f"  [{facts}]"
 
 
 class WideContext(click.Context):
@@ -128,7 +144,7 @@ def localised(command: C) -> C:
     found.context_class = WideContext
     found.help = _help(command.help)
     found.epilog = _help(command.epilog)
-    found.short_help = _help(command.short_help)
+    found.short_help = translate(command.get_short_help_str(limit=100))
     found.params = [copy.copy(param) for param in command.params]
     for param in found.params:
         if isinstance(param, click.Option):

@@ -13,6 +13,7 @@ import click
 from ait_llm.cli.console import quiet_option
 from ait_llm.cli.manual import ManualCommand
 from ait_llm.errors import UsageError
+from ait_llm.language import translate
 from ait_llm.storage import OutputFolder, is_url, local_path, output_folder, redacted
 
 _HERE = ("file://", "local://")
@@ -64,7 +65,8 @@ class OutputCommand(ManualCommand):
         except BaseException:
             for output in outputs:
                 if (kept := output.keep()) is not None:
-                    click.echo(f"ait: what was written was not sent, it is in {kept}", err=True)
+                    text = f"ait: what was written was not sent, it is in {kept}"
+                    click.echo(translate(text), err=True)
             raise
         _send(outputs, ctx)
         return result
@@ -168,13 +170,21 @@ def output_path(ctx: click.Context, param: click.Parameter, value: str | None) -
 _LEVELS = {"fatal": logging.CRITICAL, "warn": logging.WARNING}
 
 
+class _Spoken(logging.Formatter):
+    """Messages of the log in the language of the others."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        return translate(super().format(record))
+
+
 def set_log_level(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     """Callback: let our own messages of that level through, to stderr."""
     logger = logging.getLogger("ait_llm")
     logger.setLevel(_LEVELS.get(value, getattr(logging, value.upper(), logging.INFO)))
     if not logger.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("ait: %(levelname)s: %(message)s"))
+        handler.setFormatter(_Spoken("ait: %(levelname)s: %(message)s"))
         logger.addHandler(handler)
         logger.propagate = False
     return {"warn": "warning"}.get(value, value)

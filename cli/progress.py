@@ -11,6 +11,7 @@ from typing import TextIO
 from ait_llm.cli.console import can_move, is_quiet
 from ait_llm.cli.numbers import human_bytes
 from ait_llm.compare import Progress
+from ait_llm.language import translate
 
 REDRAW_SECONDS = 0.1
 LINE_SECONDS = 10.0
@@ -59,6 +60,7 @@ class ProgressLine:
         return True
 
     def _write(self, text: str, share: float | None) -> None:
+        text = translate(text)
         if not self._moving:
             self._stream.write(text + "\n")
             self._stream.flush()

@@ -9,6 +9,7 @@ import click
 
 from ait_llm.cli.console import say
 from ait_llm.errors import IncompleteError
+from ait_llm.language import translate
 
 
 class Result(Protocol):
@@ -29,7 +30,7 @@ class Result(Protocol):
 def report(text: str, result: Result) -> None:
     """Say on stderr, as stdout is the program's, what came back; a loss also with ``--quiet``."""
     if result.exit_code or not result.complete:
-        click.echo(text, err=True)
+        click.echo(translate(text), err=True)
     else:
         say(text)
 

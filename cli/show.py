@@ -14,6 +14,7 @@ from ait_llm.cli.numbers import ranges
 from ait_llm.cli.params import OutputCommand, allow_skip_option, message_options
 from ait_llm.dumps import Dump, Process, Row, describe, open_dump
 from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.language import translate
 from ait_llm.naming import shown
 from ait_llm.storage import local_path
 from ait_llm.topology import convert_topologies, find_graph_files
@@ -87,7 +88,7 @@ def _write_onnx(path: Path, folder: Path) -> int:
     for written in done.written:
         click.echo(written)
     for error in done.failed:
-        click.echo(f"error: {error}", err=True)
+        click.echo(translate(f"error: {error}"), err=True)
     return IncompleteError.exit_code if done.failed else 0
 
 
