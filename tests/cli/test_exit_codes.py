@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from ait_llm.cli.console import quiet_option
 from ait_llm.cli.llm import own_commands
 from ait_llm.cli.main import ait
+from ait_llm.cli.results import report
+from ait_llm.dump.summary import DumpSummary
 
 UNREADABLE = {
     "dump": ["--exec", "no_such_program_anywhere", "-o", "out"],
@@ -98,3 +106,33 @@ def test_quiet_leaves_the_result_of_a_comparison_alone(tensors: Path) -> None:
     machine = run(*words, "--quiet", "--json")
     assert machine.stderr == ""
     assert machine.stdout.count("\n") == 1
+
+
+def test_a_terminal_is_told_what_the_exit_code_means_and_is_left_clean(tensors: Path) -> None:
+    ours, theirs = os.openpty()
+    words = [sys.executable, "-m", "ait_llm", "llm", "convert", tensors, "--to", "npy", "-o", "out"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(words, stdout=theirs, stderr=theirs, env=environment) as running:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # EIO is how Linux ends a terminal
+            while piece := os.read(ours, 4096):
+                said += piece
+    os.close(ours)
+    last = said.decode().replace("\r\n", "\n").splitlines()[-2:]
+    assert running.returncode == 0
+    assert last[0].partition("ait llm convert: ")[2].startswith("complete: 4 tensors in 4 files")
+    assert last[1] == "  exit code 0: everything was done, and what was compared passed"
+
+
+@pytest.mark.parametrize(("complete", "said"), [(True, ""), (False, "lost 2 tensors\n")])
+def test_quiet_captures_tell_of_losses_only(
+    complete: bool, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    @quiet_option
+    def command() -> None:
+        report("lost 2 tensors", DumpSummary(0, Path("out"), problems=() if complete else ("2",)))
+
+    command.main(["-q"], standalone_mode=False)
+    assert capsys.readouterr() == ("", said)

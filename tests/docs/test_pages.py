@@ -7,7 +7,17 @@ from doc_pages import DOCS, Shell, check_page
 
 # Other pages have tests of their own, which know more about what they show; start and what-now are
 # run where the wheel has just been installed, in tests/packaging.
-PAGES = ("convert", "doctor", "errcheck", "extending", "merge-result", "replay", "repro", "show")
+PAGES = (
+    "cli",
+    "convert",
+    "doctor",
+    "errcheck",
+    "extending",
+    "merge-result",
+    "replay",
+    "repro",
+    "show",
+)
 
 
 @pytest.mark.native
