@@ -16,18 +16,20 @@ _FLAGS = (
 )  # fmt: skip
 
 
-def opened(page: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
+def opened(page: Path, profile: Path, *options: str, query: str = "") -> tuple[str, list[str]]:
     """Open a page, and return its document after its script ran and what the console said.
 
     Args:
         page: the file.
         profile: an empty folder of its own.
         options: further ones for the browser.
+        query: what follows the ``?`` of the address.
     """
     assert BROWSER is not None
+    address = f"{page.as_uri()}?{query}" if query else page.as_uri()
     home = {**os.environ, "HOME": str(profile), "XDG_CONFIG_HOME": str(profile)}
     done = subprocess.run(
-        [BROWSER, *_FLAGS, f"--user-data-dir={profile}", *options, "--dump-dom", page.as_uri()],
+        [BROWSER, *_FLAGS, f"--user-data-dir={profile}", *options, "--dump-dom", address],
         env=home,
         capture_output=True,
         text=True,
