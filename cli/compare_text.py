@@ -34,6 +34,9 @@ def given_words(ctx: click.Context) -> list[str]:
         if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
         value = ctx.params[name]
+        if value is False:  # the negative spelling of a switch
+            words.append(param.secondary_opts[0])
+            continue
         words.append(param.opts[0])
         if isinstance(value, tuple):
             words += (shown(str(each)) for each in value)

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 from report_builder import comparison, decoder_report, report
 
 from ait_llm.cli import progress as module
-from ait_llm.cli.compare_text import what_next
-from ait_llm.cli.console import EXITS, is_coloured, quiet_option, say, tell
+from ait_llm.cli.compare import compare
+from ait_llm.cli.compare_text import given_words, what_next
+from ait_llm.cli.console import EXITS, is_coloured, marked, quiet_option, say, tell
 from ait_llm.cli.progress import ProgressLine, describe, share_done
 from ait_llm.compare import Progress
 
@@ -103,6 +104,24 @@ def test_the_result_in_words_leaves_stdout_to_json(capsys: pytest.CaptureFixture
     assert capsys.readouterr() == ("", "FAIL\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ait llm dump: INCOMPLETE\nPASS", "ait llm dump: \x1b[33m\x1b[1mINCOMPLETE\x1b[0m\nPASS"),
+        ("ait llm api-check: FAIL: 1", "ait llm api-check: \x1b[31m\x1b[1mFAIL\x1b[0m: 1"),
+        ("ait llm errcheck: no overflow", "ait llm errcheck: no overflow"),
+    ],
+)
+def test_the_verdict_has_a_colour_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, text: str, shown: str
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert marked(text, err=False) == text
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert marked(text, err=False) == shown
+
+
 @pytest.mark.parametrize("code", EXITS)
 def test_a_reader_at_a_terminal_is_told_what_the_exit_code_means(
     monkeypatch: pytest.MonkeyPatch, code: int
@@ -156,3 +175,11 @@ def test_the_next_command_resumes_looks_closer_or_is_none() -> None:
     assert what_next(decoder_report(), WORDS, journal, ("csv", "html")) == ""
     assert what_next(report(comparison(), comparison()), WORDS, journal, ("csv",)) == ""
     assert what_next(report(comparison(1)), WORDS, journal, ("csv",)) == ""
+
+
+@pytest.mark.parametrize("switch", ["--ledger", "--no-ledger", "--deep"])
+def test_the_next_command_spells_a_switch_as_it_was_given(switch: str) -> None:
+    words = ["-gp", "golden", "-mp", "mine", switch]
+    with compare.make_context("compare", words, resilient_parsing=False) as context:
+        assert given_words(context)[3:].count(switch) == 1
+        assert not {"True", "False"} & set(given_words(context))
