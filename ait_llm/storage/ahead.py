@@ -3,21 +3,59 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
-from ait_llm.errors import AitError
 from ait_llm.storage.places import staged, staged_files
 from ait_llm.storage.tree import RemoteTensorFile
 
 _THREADS = 8
 _MAX_SHARE = 0.25  # of the cache that may be filled before its files are used
+_MAX_BYTES = 1 << 30
 
-_lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
-_underway = 0  # bytes
+
+class _Fetcher:
+    """Threads that bring files; those still waiting are of no interest when the program ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[RemoteTensorFile] = SimpleQueue()
+        self._threads = 0
+        self._underway = 0  # bytes
+
+    def add(self, file: RemoteTensorFile) -> bool:
+        """Ask for a file; False if that is too much at a time."""
+        with self._lock:
+            if file.asked:
+                return True
+            limit = min(file.tree.cache.limit * _MAX_SHARE, _MAX_BYTES)
+            if self._underway + file.size > limit:
+                return False
+            self._underway += file.size
+            file.asked = True
+            self._queue.put(file)
+            if self._threads < _THREADS:
+                self._threads += 1
+                # not a pool, which would finish all that waits before the program may end
+                name = f"ait-fetch_{self._threads}"
+                threading.Thread(target=self._run, name=name, daemon=True).start()
+        return True
+
+    def _run(self) -> None:
+        while True:
+            file = self._queue.get()
+            with contextlib.suppress(Exception):  # who opens it hears of it
+                file.bring()
+            with self._lock:
+                self._underway -= file.size
+                file.asked = False
+            del file
+
+
+_fetcher = _Fetcher()
 
 
 def prefetch(paths: Iterable[Path | str]) -> None:
@@ -29,31 +67,18 @@ def prefetch(paths: Iterable[Path | str]) -> None:
     Args:
         paths: local paths, as :func:`ait_llm.storage.local_path` and listings below it give them.
     """
-    global _pool, _underway
     if not staged_files:
         return
     for path in paths:
         file = staged(path)
-        if file is None or file.here:
-            continue
-        with _lock:
-            if file.asked:
-                continue
-            if _underway + file.size > file.tree.cache.limit * _MAX_SHARE:
-                return
-            _underway += file.size
-            file.asked = True
-            if _pool is None:
-                _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="ait-fetch")
-            _pool.submit(_bring, file)
+        if file is not None and not file.here and not _fetcher.add(file):
+            return
 
 
-def _bring(file: RemoteTensorFile) -> None:
-    global _underway
-    try:
-        with contextlib.suppress(AitError):  # who opens it hears of it
-            file.bring()
-    finally:
-        with _lock:
-            _underway -= file.size
-            file.asked = False
+def _after_fork() -> None:
+    """A child has none of the threads."""
+    global _fetcher
+    _fetcher = _Fetcher()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -121,6 +121,8 @@ class Cache:
         """Delete everything; only in the process that made it."""
         if os.getpid() == self._pid:
             shutil.rmtree(self.folder, ignore_errors=True)
+            if self.folder.exists():  # a file arrived meanwhile
+                shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 os.close(self._held)
             atexit.unregister(self.remove)

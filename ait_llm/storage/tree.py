@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.storage.cache import Cache
-from ait_llm.storage.placeholders import FILE_MODE, MARKER, make_placeholder
+from ait_llm.storage.placeholders import FILE_MODE, MARKER, make_placeholder, take_place
 from ait_llm.storage.remote import RemoteFile, StorageError, explained, open_filesystem
 from ait_llm.storage.starts import Starts
 
@@ -114,7 +114,7 @@ class RemoteTensorFile:
         try:
             temporary = self.tree.temporary()
             make_placeholder(temporary, self.size, self.remote.changed)
-            os.replace(temporary, self.path)  # noqa: PTH105
+            take_place(temporary, self.path)
             self.here = False
         except OSError:  # it stays as it is
             return False
@@ -152,7 +152,7 @@ class RemoteTensorFile:
                     raise self.cut_off(status.st_size, self.size)
                 os.chmod(temporary, FILE_MODE)  # noqa: PTH101
                 os.utime(temporary, ns=(self.remote.changed, self.remote.changed))
-                os.replace(temporary, self.path)  # noqa: PTH105
+                take_place(temporary, self.path)
             except BaseException as error:
                 Path(temporary).unlink(missing_ok=True)
                 if isinstance(error, StorageError) or not isinstance(error, Exception):

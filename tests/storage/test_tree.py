@@ -20,9 +20,9 @@ from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats import dtype_of, load, write_tensor
 from ait_llm.formats.locate import locate
 from ait_llm.formats.save import save
-from ait_llm.storage import StorageError, local_path, prefetch, staged
+from ait_llm.storage import StorageError, local_path, placeholders, prefetch, staged
 from ait_llm.storage.cache import Cache, cache_limit
-from ait_llm.storage.placeholders import MARKER, make_placeholder
+from ait_llm.storage.placeholders import MARKER, make_placeholder, take_place
 from ait_llm.storage.places import cache
 from ait_llm.storage.tree import RemoteTensorFile
 
@@ -288,3 +288,17 @@ def test_a_placeholder_replaces_nothing(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"data")
     with pytest.raises(FileExistsError):
         make_placeholder(tmp_path / "x", 100, 0)
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_file_takes_the_place_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool
+) -> None:
+    if not exchanges:
+        monkeypatch.setattr(placeholders, "_renameat2", lambda: lambda *_: -1)
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(b"old")
+    new.write_bytes(b"new")
+    take_place(str(new), str(old))
+    assert old.read_bytes() == b"new"
+    assert not new.exists()
