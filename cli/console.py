@@ -8,6 +8,7 @@ where ``NO_COLOR``, ``TERM=dumb`` or ``CI`` say so.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, TextIO, TypeVar
@@ -29,6 +30,9 @@ EXITS = {
     130: "interrupted",
 }
 """What the exit codes mean, in every command."""
+
+_HUES = {"PASS": "green", "complete": "green", "FAIL": "red", "INCOMPLETE": "yellow"}
+_HEAD = re.compile(rf"\A(ait llm [\w-]+(?:: |\uff1a))({'|'.join(_HUES)})\b")
 
 WORDS = {0: "PASS", 1: "FAIL", 3: "INCOMPLETE"}
 """The verdict on all that was compared, by exit code."""
@@ -55,7 +59,7 @@ def is_quiet() -> bool:
 def say(text: str) -> None:
     """A message: to stderr, unless the user wants none."""
     if not is_quiet():
-        click.echo(shown(translate(text)), err=True)
+        click.echo(shown(marked(translate(text), err=True)), err=True)
 
 
 def tell(text: str, code: int, *, as_json: bool) -> None:
@@ -68,7 +72,18 @@ def tell(text: str, code: int, *, as_json: bool) -> None:
     if as_json:
         say(text)
     else:
-        click.echo(shown(translate(text)))
+        click.echo(shown(marked(translate(text), err=False)))
+
+
+def marked(text: str, *, err: bool) -> str:
+    """A result in words with its verdict in colour, where colours are shown."""
+    if not is_coloured(err=err):
+        return text
+
+    def colour(found: re.Match[str]) -> str:
+        return found[1] + click.style(found[2], fg=_HUES[found[2]], bold=True)
+
+    return _HEAD.sub(colour, text)
 
 
 def is_coloured(*, err: bool) -> bool:

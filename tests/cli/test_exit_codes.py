@@ -111,7 +111,7 @@ def test_quiet_leaves_the_result_of_a_comparison_alone(tensors: Path) -> None:
 def test_a_terminal_is_told_what_the_exit_code_means_and_is_left_clean(tensors: Path) -> None:
     ours, theirs = os.openpty()
     words = [sys.executable, "-m", "ait_llm", "llm", "convert", tensors, "--to", "npy", "-o", "out"]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
     with subprocess.Popen(words, stdout=theirs, stderr=theirs, env=environment) as running:
         os.close(theirs)
         said = b""
