@@ -55,6 +55,7 @@ def test_the_table_lists_exactly_the_options_of_the_command(name: str) -> None:
 def test_a_page_starts_with_its_question_and_an_example(name: str) -> None:
     title, _, rest = text_of(name).partition("\n\n")
     assert title == f"# `ait llm {name}`"
+    assert re.match(r"Answers: [^?]+\?\s", rest)
     example = next(block for block in blocks(rest) if block.language == "console")
     # A page whose example needs a program shows that program first.
     before = rest.splitlines()[: example.line]

@@ -67,12 +67,6 @@ def test_the_five_minutes_of_the_readme(shell: Shell) -> None:
             assert ran.exit_code == 0, f"{block.text}\n{ran.output}"
 
 
-@pytest.mark.parametrize("page", ["start", "what-now"])
+@pytest.mark.parametrize("page", ["start", "what-now", "doctor"])
 def test_a_page_for_newcomers_prints_what_it_shows(page: str, shell: Shell) -> None:
     check_page((DOCS / f"{page}.md").read_text("utf-8"), shell)
-
-
-def test_the_machine_is_found_fit(shell: Shell) -> None:
-    ran = shell.run("ait llm doctor")
-    assert ran.exit_code == 0, ran.output
-    assert "The embedded default works" in ran.output
