@@ -19,7 +19,7 @@ from ait_llm.match.pairing import Pairing, pair_runs
 from ait_llm.match.scenario import find_scenario
 from ait_llm.metrics import CustomMetric, Tolerance
 from ait_llm.naming import shown
-from ait_llm.storage import local_path
+from ait_llm.storage import is_staging, local_path, prefetch
 
 _PASSES = 4  # whose matches a process keeps
 OTHER_FILES = "the node that was to compare it sees other files under the same path"
@@ -73,6 +73,14 @@ def measure_places(request: Request, places: Places) -> list[Comparison | None]:
     found: list[Comparison | None] = []
     for number, wanted in places:
         items = opened.items(number)
+        if is_staging():
+            pairs = (items[place] for place in wanted if place < len(items))
+            prefetch(
+                side.tensor.path
+                for pair in pairs
+                if isinstance(pair, Match)
+                for side in (pair.golden, pair.mine)
+            )
         for place in wanted:
             item = items[place] if place < len(items) else None
             found.append(_measured(item, settings) if isinstance(item, Match) else None)
@@ -83,6 +91,11 @@ def _measured(item: Match, settings: Settings) -> Comparison:
     found = compare_match(item, settings)
     # a reason may name a copy that only this process has
     return replace(found, reason=shown(found.reason)) if found.reason else found
+
+
+def open_both(request: Request, _: None) -> None:
+    """Open both sides of a comparison in this process, for what is to be measured."""
+    _opened(request)
 
 
 def is_about(found: Comparison | None, match: Match) -> bool:
