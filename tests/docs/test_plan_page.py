@@ -12,7 +12,9 @@ PAGE = (DOCS / "plan.md").read_text("utf-8")
 
 def steady(text: str) -> str:
     """The text without times, and without what the length of a path or a process id changes."""
-    text = re.sub(r" \\?\n {11,}", " ", text)  # lines are wrapped where times have other lengths
+    text = re.sub(
+        r"(?: \\)?\n {11,}", " ", text
+    )  # lines are wrapped where times have other lengths
     text = re.sub(r"-o\s+\S+/out\b", "-o /home/me/out", text)
     text = re.sub(r"\b[\d.]+ (s|min)\b", "TIME", text)
     text = re.sub(r"bytes    [\d,]+", "bytes    SIZE", text)
