@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from ait_llm.dump.ledger import ProcessRecord, read_ledger
+from ait_llm.dump.leftovers import remove_leftovers
 from ait_llm.dump.profiling import merge_profiling
 from ait_llm.dump.summary import (
     DumpSummary,
@@ -136,6 +137,10 @@ def _collect(
             records.append(record)
     records.sort(key=lambda record: (record.devices, record.pid))
     running = any(record.running for record in records)
+    for record in records:
+        if not record.sealed and not record.running:  # its writer was killed too
+            for folder in config.dump_dir.glob(f"*/*{record.pid}"):
+                remove_leftovers(folder)
 
     tables = _new_files(config.dump_dir, _TABLE_DIRECTORIES, ".csv", started)
     if "cpu_profiling" in config.types:

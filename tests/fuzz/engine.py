@@ -221,9 +221,14 @@ def _run(
     """A crash or a hang ends the process; another one goes on behind the input that did it."""
     outcome = Outcome(target.name)
     start = numbers.start
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     while start < numbers.stop and len(outcome.findings) < _KINDS:
-        with mmap.mmap(-1, 64) as progress, tempfile.TemporaryFile("w+") as result:
-            work = _Work(target, seed, range(start, numbers.stop), source, measure_each)
+        with (
+            mmap.mmap(-1, 64) as progress,
+            tempfile.TemporaryFile("w+") as result,
+            tempfile.TemporaryDirectory(prefix="ait-fuzz-", dir=memory) as base,
+        ):
+            work = _Work(target, seed, range(start, numbers.stop), source, measure_each, Path(base))
             status = _in_child(functools.partial(work.run, progress, result))
             last = int.from_bytes(progress[:8], "little")
             outcome.inputs += int.from_bytes(progress[8:16], "little")
@@ -286,24 +291,23 @@ class _Work:
     numbers: range
     source: Callable[[int], bytes]
     measure_each: int
+    base: Path
 
     def run(self, progress: mmap.mmap, result: IO[str]) -> None:
         """Read all inputs; findings go to ``result``, how far it came to ``progress``."""
         warnings.simplefilter("ignore")
-        memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-        with _bounded(), tempfile.TemporaryDirectory(prefix="ait-fuzz-", dir=memory) as name:
-            base = Path(name).resolve()
-            outside, folder, temporary = base / "outside", base / "inside" / "folder", base / "t"
-            for each in (outside, folder, temporary):
-                each.mkdir(parents=True)
-            (outside / SECRET).write_bytes(b"\x93NUMPY")
-            tempfile.tempdir = str(temporary)
-            os.chdir(folder)
+        base = self.base.resolve()
+        outside, folder, temporary = base / "outside", base / "inside" / "folder", base / "t"
+        for each in (outside, folder, temporary):
+            each.mkdir(parents=True)
+        (outside / SECRET).write_bytes(b"\x93NUMPY")
+        tempfile.tempdir = str(temporary)
+        os.chdir(folder)
+        with _bounded():
             prepare(self.target, folder)
             kinds = self._findings(folder, _Watch((folder, temporary), outside), progress)
-            result.writelines(json.dumps(asdict(finding)) + "\n" for finding in kinds.values())
-            result.flush()
-            os.chdir("/")
+        result.writelines(json.dumps(asdict(finding)) + "\n" for finding in kinds.values())
+        result.flush()
 
     def _findings(self, folder: Path, watch: _Watch, progress: mmap.mmap) -> dict[str, Finding]:
         kinds: dict[str, Finding] = {}

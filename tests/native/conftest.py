@@ -28,7 +28,12 @@ def _missing_tool() -> str | None:
 
 @pytest.fixture(scope="session")
 def native_build() -> Path:
-    """The build directory with both probes, the writer and both drivers."""
+    """The build directory with both probes, the writer and both drivers.
+
+    ``AIT_NATIVE_BUILD`` names one that was made before, such as that of ``scripts/sanitize``.
+    """
+    if given := os.environ.get("AIT_NATIVE_BUILD"):
+        return Path(given)
     if (reason := _missing_tool()) is not None:
         pytest.skip(f"{reason}; install it to run the tests of the native probe")
     BUILD.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,9 @@ class Host:
             if not name.startswith(("ATB_", "AIT_", "LD_PRELOAD"))
         }
         clean.update({name: value for name, value in merged.items() if value is not None})
-        clean["LD_PRELOAD"] = str(self.probe)
+        # The runtime of a sanitizer has to come first.
+        runtime = os.environ.get("AIT_NATIVE_RUNTIME", "").split()
+        clean["LD_PRELOAD"] = " ".join([*runtime, str(self.probe)])
         return clean
 
     def popen(

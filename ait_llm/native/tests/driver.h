@@ -26,6 +26,7 @@ inline uint64_t Number(const Options &options, const std::string &name, uint64_t
 int RunTrace(const Options &options);  // Setup and Execute of a two-level graph
 int RunScript(const Options &options); // single calls, read from standard input
 int RunBench(const Options &options);  // many tensors of one size, and the cost of gates
+int RunSoak(const Options &options);   // threads whose tensors follow from their numbers
 
 // Ends the process in the way that end=… names; returns for "exit".
 void EndAs(const std::string &how);

@@ -57,10 +57,13 @@ int main(int argc, char **argv)
         if (mode == "bench") {
             return driver::RunBench(options);
         }
+        if (mode == "soak") {
+            return driver::RunSoak(options);
+        }
     } catch (const std::exception &error) {
         fprintf(stderr, "%s\n", error.what());
         return 1;
     }
-    fprintf(stderr, "usage: %s trace|script|bench [name=value ...]\n", argv[0]);
+    fprintf(stderr, "usage: %s trace|script|bench|soak [name=value ...]\n", argv[0]);
     return 2;
 }
