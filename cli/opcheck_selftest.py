@@ -26,7 +26,7 @@ def self_test(*, as_json: bool) -> int:
 
     with ProgressLine() as line:
         trials = grade(
-            progress=lambda done, total: line.show(f"graded with {done} of {total} kernels")
+            progress=lambda done, total: line.count("graded with", done, "kernels", total)
         )
     if as_json:
         click.echo(json.dumps(table_as_json(trials), indent=2))
