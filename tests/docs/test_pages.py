@@ -9,7 +9,9 @@ from doc_pages import DOCS, Shell, check_page
 # and doctor are run where the wheel has just been installed, in tests/packaging.
 PAGES = (
     "cli",
+    "compare",
     "convert",
+    "dump",
     "errcheck",
     "extending",
     "merge-result",

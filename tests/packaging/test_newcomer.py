@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from doc_pages import DOCS, ROOT, Captures, Shell, blocks, check_page
-from newcomer import Newcomer, built_wheel, set_up
+from newcomer import Newcomer, set_up
 
 pytestmark = [
     pytest.mark.packaging,
@@ -21,10 +21,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+def newcomer(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Newcomer:
     """With ``pip install 'ait-llm[all]'``, as the README says."""
-    folder = tmp_path_factory.mktemp("newcomer")
-    return set_up(folder, built_wheel(folder), "all")
+    return set_up(tmp_path_factory.mktemp("newcomer"), wheel, "all")
 
 
 @pytest.fixture(scope="module")

@@ -7,19 +7,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from newcomer import built_wheel
 
 pytestmark = [
     pytest.mark.packaging,
     pytest.mark.native,
     pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler"),
 ]
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built in this checkout as pip builds it; compiled files are used again."""
-    return built_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_wheel_contains_only_our_package(wheel: Path) -> None:
