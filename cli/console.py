@@ -15,7 +15,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from ait_llm.language import translate
+from ait_llm.cli.spoken import spoken
 from ait_llm.naming import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,7 +59,7 @@ def is_quiet() -> bool:
 def say(text: str) -> None:
     """A message: to stderr, unless the user wants none."""
     if not is_quiet():
-        click.echo(shown(marked(translate(text), err=True)), err=True)
+        click.echo(shown(marked(spoken(text), err=True)), err=True)
 
 
 def tell(text: str, code: int, *, as_json: bool) -> None:
@@ -72,7 +72,7 @@ def tell(text: str, code: int, *, as_json: bool) -> None:
     if as_json:
         say(text)
     else:
-        click.echo(shown(marked(translate(text), err=False)))
+        click.echo(shown(marked(spoken(text), err=False)))
 
 
 def marked(text: str, *, err: bool) -> str:

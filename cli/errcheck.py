@@ -23,13 +23,13 @@ from ait_llm.cli.params import (
     message_options,
     output_path,
 )
+from ait_llm.cli.spoken import spoken
 from ait_llm.core import StepRange
 from ait_llm.errcheck.capture import TORCH_TYPES, Settings, check_program
 from ait_llm.errcheck.check import check_dump
 from ait_llm.errcheck.files import write_files
 from ait_llm.errcheck.result import ErrcheckResult
 from ait_llm.errors import IncompleteError, UsageError
-from ait_llm.language import translate
 from ait_llm.naming import shown
 from ait_llm.probe import split_command
 
@@ -160,7 +160,7 @@ def errcheck(
     text = describe_result(result, files, next_step(result, command))
     code = _exit_code(result, allow_skip)
     if command is not None and code:  # stdout is the program's
-        click.echo(translate(text), err=True)
+        click.echo(spoken(text), err=True)
     else:
         tell(text, code, as_json=command is not None or as_json)
     if as_json:

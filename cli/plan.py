@@ -17,12 +17,12 @@ from click.core import ParameterSource
 from ait_llm.cli.dump import dump
 from ait_llm.cli.params import WordsCommand, absolute_path, parse_size
 from ait_llm.cli.plan_text import describe
+from ait_llm.cli.spoken import spoken
 from ait_llm.cli.torch_dump import TORCH_OPTIONS, uses_torch
 from ait_llm.core import StepRange
 from ait_llm.dump.atb import START_TIME_FORMAT
 from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.errors import UsageError
-from ait_llm.language import translate
 from ait_llm.plan.disk import Disk, look_at_disk
 from ait_llm.plan.meta_program import MetaRequest
 from ait_llm.plan.model_config import read_model_config
@@ -145,7 +145,7 @@ def plan(
         more="" if library is None else shlex.join(["--probe-lib", str(library)]),
         notes=notes,
     )
-    click.echo(translate(describe(result)), err=as_json)
+    click.echo(spoken(describe(result)), err=as_json)
     if as_json:
         sys.stdout.flush()
         click.echo("\n" + json.dumps(result.as_dict()))

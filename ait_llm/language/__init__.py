@@ -6,7 +6,15 @@ text with its placeholders, so that ``a.bin: it is empty`` finds ``{path}: it is
 for machines (JSON, tables, reports) are not translated.
 """
 
-from ait_llm.language.catalogue import Catalogue, translate
+from ait_llm.language.catalogue import Catalogue, translate, translated_label
 from ait_llm.language.choice import LANGUAGES, chosen, current, speaking
 
-__all__ = ["LANGUAGES", "Catalogue", "chosen", "current", "speaking", "translate"]
+__all__ = [
+    "LANGUAGES",
+    "Catalogue",
+    "chosen",
+    "current",
+    "speaking",
+    "translate",
+    "translated_label",
+]

@@ -20,6 +20,7 @@ from ait_llm.language.choice import current
 _TOKENS = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 _LETTERS = re.compile(r"[A-Za-z]{2}")
 _LEAST_LITERAL = 2  # letters that an entry has besides its placeholders
+_LABEL = "@"  # before a word that is translated only where it begins a line of columns
 _DEPTH = 4  # of clauses within clauses
 # Between clauses that are said one by one, the loosest first.
 _SEPARATORS = (". ", "; ", ": ", ", ")
@@ -118,15 +119,18 @@ class Catalogue:
             return exact
         return "\n".join(self._line(line) for line in text.split("\n"))
 
+    def label(self, word: str) -> str:
+        """What begins a line of columns; such words mean nothing elsewhere."""
+        return self._exact.get(f"{_LABEL}{word}", word)
+
     def _line(self, line: str) -> str:
         """One line; its indentation and the columns of a list are kept."""
         body = line.strip()
         if not _LETTERS.search(body):
             return line
-        found = self._find(body, _DEPTH)
-        if found is None:
-            parts = re.split(r"( {2,})", body)  # columns
-            found = "".join(self._of(part, _DEPTH) for part in parts)
+        name, *parts = re.split(r"( {2,})", body)  # columns
+        found = self.label(name) if parts else self._of(name, _DEPTH)
+        found += "".join(self._of(part, _DEPTH) for part in parts)
         start = line.index(body)
         return line[:start] + found + line[start + len(body) :]
 
@@ -181,6 +185,12 @@ def read_entries(files: Iterable[Path]) -> dict[str, str]:
 def catalogue(language: str) -> Catalogue:
     """The catalogue of a language that is not English."""
     return Catalogue(read_entries(sorted((Path(__file__).parent / language).glob("*.json"))))
+
+
+def translated_label(word: str) -> str:
+    """The first column of a line, in the language that is spoken now."""
+    language = current()
+    return word if language == "en" else catalogue(language).label(word)
 
 
 def translate(text: str) -> str:
