@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ait_llm.compare.ledger import error_ledger, plan_ledger, with_shares
 from ait_llm.compare.origin import Findings, apply_findings, find_origins
 from ait_llm.compare.pair import Settings
 from ait_llm.compare.progress import ProgressCallback
-from ait_llm.compare.remote import Request
+from ait_llm.compare.remote import Request, open_both
 from ait_llm.compare.requests import different_requests
 from ait_llm.compare.resources import MAX_JOBS, default_jobs, without_full_collections
 from ait_llm.compare.resume import EarlierReport
@@ -134,6 +135,11 @@ def compare(
     earlier = EarlierReport(resume, options) if resume is not None else None
     scenario = find_scenario(golden_path, my_path, weights=weights)
     match_options = _match_options(op_mapping_file, mapping, by_value)
+    request = None
+    if engine is not None and engine.remote:
+        sides = address(golden_path), address(my_path)
+        request = _request(sides, weights, step_map, match_options, settings)
+        engine.prepare(partial(open_both, request), request.roots)
     with without_full_collections():
         pairing = pair_runs(scenario, step_map)
     golden_side, my_side = _sides(scenario, pairing)
@@ -159,18 +165,7 @@ def compare(
             if side.dump is not None:
                 side.dump.forget()  # memory for the results
         elsewhere = None
-        if engine is not None and engine.remote:
-            request = Request(
-                uuid.uuid4().hex,
-                address(golden_path),
-                address(my_path),
-                weights,
-                step_map,
-                match_options,
-                settings.metrics,
-                settings.custom,
-                settings.tolerance,
-            )
+        if engine is not None and request is not None:
             elsewhere = Elsewhere(engine, request, sources)
         measured = measure_all(
             items,
@@ -249,6 +244,27 @@ def settings_of(
         custom=tuple(load_custom(each) if isinstance(each, str) else each for each in custom),
         tolerance=tolerance,
         stop=stop if stop is not None else threading.Event(),
+    )
+
+
+def _request(
+    sides: tuple[str, str],
+    weights: bool,
+    steps: Mapping[int, int] | None,
+    options: MatchOptions,
+    settings: Settings,
+) -> Request:
+    """What other processes must know to measure pairs."""
+    return Request(
+        token=uuid.uuid4().hex,
+        golden=sides[0],
+        mine=sides[1],
+        weights=weights,
+        steps=steps,
+        match=options,
+        metrics=settings.metrics,
+        custom=settings.custom,
+        tolerance=settings.tolerance,
     )
 
 

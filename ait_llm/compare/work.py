@@ -34,9 +34,9 @@ from ait_llm.storage import is_staging, prefetch
 _BATCH_BYTES = 16 << 20
 _BATCH_PAIRS = 128
 # To another process handing over costs more. Where there is little it is cut finer than this.
-_REMOTE_BYTES = 512 << 20
+_REMOTE_BYTES = 256 << 20
 _REMOTE_PAIRS = 4096
-_UNITS_PER_SLOT = 8
+_UNITS_PER_SLOT = 16
 
 
 Item = Match | Unmatched

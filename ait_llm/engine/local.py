@@ -25,6 +25,9 @@ class LocalEngine:
         self.slots = max(1, jobs)
         self._name = name
 
+    def prepare(self, function: Callable[[None], object], roots: Sequence[str] = ()) -> None:
+        """Nothing: threads see what their process has opened."""
+
     def run(
         self,
         function: Callable[[Unit], Result],

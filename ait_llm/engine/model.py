@@ -50,6 +50,21 @@ class Engine(Protocol):
     @property
     def remote(self) -> bool: ...
 
+    def prepare(self, function: Callable[[None], object], roots: Sequence[str] = ()) -> None:
+        """Let each worker call a function while the units are still being made.
+
+        For what it would do first anyway, such as opening a dump. Nobody waits for it, and what
+        goes wrong shows when the units are computed.
+
+        Args:
+            function: called with None; importable by other processes where the engine is remote.
+            roots: as in :meth:`run`.
+
+        Raises:
+            UsageError: nobody can read all roots.
+        """
+        ...
+
     def run(
         self,
         function: Callable[[Unit], Result],

@@ -66,6 +66,7 @@ def open_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
             "include_dashboard": False,
             "object_store_memory": _STORE_BYTES,
             "_temp_dir": str(folder),
+            "_system_config": {"worker_niceness": 0},  # they are the command, not guests
         }
     try:
         with _silent_nodes():

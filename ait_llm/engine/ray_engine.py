@@ -56,6 +56,7 @@ class RayEngine:
 
         self._limit = limit
         self._task = ray.remote(compute)  # workers fetch it once
+        self._preparing: list[Any] = []
         self._nodes = _alive()
         self._probed: dict[str, frozenset[str]] = {}
 
@@ -64,6 +65,17 @@ class RayEngine:
         """Units at the same time."""
         total = max(1, sum(node.slots for node in self._nodes))
         return total if self._limit is None else min(self._limit, total)
+
+    def prepare(self, function: Callable[[None], object], roots: Sequence[str] = ()) -> None:
+        """See :class:`~ait_llm.engine.model.Engine`."""
+        import ray
+
+        token, reference = uuid.uuid4().hex, ray.put(function)
+        self._preparing = [
+            _on(node, self._task).remote(token, [reference], None, 1)
+            for node in self.nodes_for(roots)
+            for _ in range(node.slots if self._limit is None else min(node.slots, self._limit))
+        ]
 
     def run(
         self,
@@ -202,8 +214,6 @@ class _Run:
             _, left = ray.wait(left, num_returns=len(left), timeout=_POLL_SECONDS)
 
     def _hand_out(self) -> Generator[tuple[int, Lost], None, None]:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         if not self._nodes:
             while self._waiting:
                 attempt = self._waiting.popleft()
@@ -217,11 +227,9 @@ class _Run:
             attempt = self._waiting.popleft()
             attempt.node = node
             attempt.made += 1
-            reference = self._task.options(
-                num_cpus=1,
-                max_retries=0,  # where it is tried again is decided here
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
-            ).remote(self._token, [self._function], attempt.unit, attempt.made)
+            reference = _on(node, self._task).remote(
+                self._token, [self._function], attempt.unit, attempt.made
+            )
             self._running[reference] = attempt
             self._busy[node.id] = self._busy.get(node.id, 0) + 1
 
@@ -273,6 +281,17 @@ class _Run:
             f"{which} {', '.join(self._lost)} {verb} lost, and no other node with processors sees "
             f"{paths}"
         )
+
+
+def _on(node: Node, task: Any) -> Any:
+    """A task for one processor of a node."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return task.options(
+        num_cpus=1,
+        max_retries=0,  # where it is tried again is decided by us
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+    )
 
 
 def _alive() -> list[Node]:

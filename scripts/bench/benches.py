@@ -100,6 +100,12 @@ BENCHES = (
         directory="--directory",
     ),
     Bench(
+        "engine",
+        "Comparing on worker processes of Ray",
+        quick=("--ranks", "4", "--megabytes", "20", "--times", "1"),
+        directory="--dir",
+    ),
+    Bench(
         "growth",
         "How cost grows with operators, tokens, ranks and tensor size",
         quick=("--scale", "0.1", "--repeat", "1"),
