@@ -145,7 +145,7 @@ def plan(
         more="" if library is None else shlex.join(["--probe-lib", str(library)]),
         notes=notes,
     )
-    click.echo(spoken(describe(result)), err=as_json)
+    click.echo(spoken(describe(result), 80), err=as_json)
     if as_json:
         sys.stdout.flush()
         click.echo("\n" + json.dumps(result.as_dict()))

@@ -24,22 +24,31 @@ class _Row:
     is_joined: bool = False
 
 
-def spoken(text: str) -> str:
+def spoken(text: str, width: int = 0) -> str:
     """The lines of a result; English ones as they are.
 
     A sentence that goes on in the next line is joined before it is translated, and wrapped again.
+
+    Args:
+        text: a title, and lines of a label and what it says.
+        width: columns at which sentences were wrapped without further indentation; 0 if they
+            stand two columns further in where they go on.
     """
     if current() == "en":
         return text
-    return "\n".join(_said(row) for row in _rows(text.split("\n")))
+    return "\n".join(_said(row, width or _WIDTH) for row in _rows(text.split("\n"), width))
 
 
-def _rows(lines: list[str]) -> Iterator[_Row]:
+def _rows(lines: list[str], width: int) -> Iterator[_Row]:
     row: _Row | None = None
-    column = 0
+    column = length = 0
     for line in lines:
         indent = len(line) - len(line.lstrip(" "))
-        if row is not None and column and indent == column + _FURTHER:
+        word = line.split(" ", indent + 1)[indent] if line.strip() else ""
+        full = length + 1 + len(word) > width
+        length = len(line)
+        goes_on = indent == (column if width else column + _FURTHER) and (full or not width)
+        if row is not None and column and goes_on and row.text[-1:] not in ("", "\\"):
             row.text += f" {line.strip()}"
             row.is_joined = True
             continue
@@ -57,7 +66,7 @@ def _rows(lines: list[str]) -> Iterator[_Row]:
         yield row
 
 
-def _said(row: _Row) -> str:
+def _said(row: _Row, width: int) -> str:
     text = translate(row.text)
     if not row.column:
         return text
@@ -67,4 +76,4 @@ def _said(row: _Row) -> str:
         first = " " * row.column
     if not row.is_joined:
         return first + text
-    return wrapped(text, _WIDTH, first, " " * (row.column + _FURTHER))
+    return wrapped(text, width, first, " " * (row.column + _FURTHER))

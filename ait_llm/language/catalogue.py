@@ -1,9 +1,10 @@
 """Finds the translation of a text that already has its values in it.
 
 An entry is a text with placeholders in braces, ``{path}: it is empty``, and its translation with
-the same placeholders. A text belongs to the entry that has the most literal characters among those
-that match it. What stands in the place of a placeholder is looked up in turn, because messages are
-put together from clauses, as in ``a.bin: it is empty. Dump it again``.
+the same placeholders; those whose names begin with ``number`` or ``count`` are numbers. A text
+belongs to the entry that has the most literal characters among those that match it. What stands in
+the place of a placeholder is looked up in turn, because messages are put together from clauses, as
+in ``a.bin: it is empty. Dump it again``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from ait_llm.language.choice import current
 _TOKENS = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 _LETTERS = re.compile(r"[A-Za-z]{2}")
 _LEAST_LITERAL = 2  # letters that an entry has besides its placeholders
+_NUMBERS = ("number", "count")  # what names of placeholders begin with that stand for numbers
 _LABEL = "@"  # before a word that is translated only where it begins a line of columns
 _DEPTH = 4  # of clauses within clauses
 # Between clauses that are said one by one, the loosest first.
-_SEPARATORS = (". ", "; ", ": ", ", ")
+_SENTENCES = (". ", "; ")
+_SEPARATORS = (*_SENTENCES, ": ", ", ")
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,10 @@ class Entry:
         for part, is_name in _pieces(self.text):
             if not is_name:
                 parts.append(re.escape(part))
-            elif parts.count(_group(self.names.index(part))):
+            elif (group := _group(self.names.index(part), part)) in parts:
                 parts.append(f"(?P=g{self.names.index(part)})")
             else:
-                parts.append(_group(self.names.index(part)))
+                parts.append(group)
         return re.compile("".join(parts), re.DOTALL)
 
     @cached_property
@@ -84,8 +87,23 @@ def _pieces(text: str) -> list[tuple[str, bool]]:
     return [*found, (text[end:], False)]
 
 
-def _group(number: int) -> str:
-    return f"(?P<g{number}>.+?)"
+def _group(number: int, name: str) -> str:
+    values = r"[-+\d.,e]+?" if name.startswith(_NUMBERS) else ".+?"
+    return f"(?P<g{number}>{values})"
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The parts of a text between separators that stand in no brackets."""
+    parts, depth, start = [], 0, 0
+    for place, each in enumerate(text):
+        if each in "([{":
+            depth += 1
+        elif each in ")]}":
+            depth -= 1
+        elif depth == 0 and text.startswith(separator, place):
+            parts.append(text[start:place])
+            start = place + len(separator)
+    return [*parts, text[start:]]
 
 
 def names_of(text: str) -> set[str]:
@@ -138,24 +156,27 @@ class Catalogue:
         """A text or clause, whole or part by part."""
         if not _LETTERS.search(text):
             return text
-        found = self._find(text, depth)
-        if found is not None:
-            return found
-        separator = next((each for each in _SEPARATORS if each in text), None)
-        if separator is None or depth == 0:
-            return text
-        parts = text.split(separator)
-        said = [self._of(part, depth - 1) for part in parts]
-        return text if said == parts else self._exact.get(separator, separator).join(said)
+        for separator in _SEPARATORS if depth else ():
+            parts = _split(text, separator)
+            # An entry for one sentence must not take two for it.
+            within = separator if separator in _SENTENCES else ""
+            if len(parts) > 1 or not within:
+                found = self._find(text, depth, within)
+                if found is not None:
+                    return found
+            if len(parts) > 1:
+                said = [self._of(part, depth - 1) for part in parts]
+                return text if said == parts else self._exact.get(separator, separator).join(said)
+        return self._find(text, depth) or text
 
-    def _find(self, text: str, depth: int) -> str | None:
-        """The translation of exactly this text."""
+    def _find(self, text: str, depth: int, within: str = "") -> str | None:
+        """The translation of exactly this text, by an entry that has some words in it."""
         if (exact := self._exact.get(text)) is not None:
             return exact
         if depth == 0:
             return None
         for entry in self._templates:
-            if not all(part in text for part in entry.literals):
+            if within not in entry.text or not all(part in text for part in entry.literals):
                 continue
             match = entry.pattern.fullmatch(text)
             if match is not None:

@@ -19,7 +19,7 @@ ENTRIES = {
     'write {{"a": 1}} into {path}': '请在 {path} 中写入 {{"a": 1}}',
     "a set is written as {{1, 2}}": "集合写作 {{1, 2}}",
     "{name} and {name} again": "{name} 再次 {name}",
-    "process": "进程",
+    "@process": "进程",
 }
 
 
