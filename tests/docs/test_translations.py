@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from doc_pages import DOCS, blocks
+from doc_pages import DOCS, anchors, blocks, links
 
 # Scripts write these from the source or from what they measured, and write them in English.
 GENERATED = {"errors", "localisation", "opcheck-standards", "performance"}
@@ -68,3 +68,15 @@ def test_a_chinese_page_has_the_headings_and_tables(page: str) -> None:
     english, chinese = both(page)
     assert headings(chinese) == headings(english)
     assert tables(chinese) == tables(english)
+
+
+@pytest.mark.parametrize("page", sorted(CHINESE & ENGLISH))
+def test_a_chinese_page_has_the_links_and_their_anchors_are_in_the_chinese_pages(page: str) -> None:
+    """The site leads a link to the page in the reader's language, and does not miss an anchor."""
+    english, chinese = (set(links(text)) for text in both(page))
+    assert chinese == english
+    for link in chinese:
+        name, _, anchor = link.partition("#")
+        target = name.removesuffix(".md") or page
+        if anchor and target in CHINESE:
+            assert anchor in anchors(both(target)[1]), link
