@@ -6,7 +6,7 @@ file of a dump, and asks here first. Nothing here knows what a dump holds.
 """
 
 from ait_llm.storage.addresses import is_url, redacted
-from ait_llm.storage.ahead import prefetch
+from ait_llm.storage.ahead import expect_values, prefetch
 from ait_llm.storage.output import OutputFolder, output_folder
 from ait_llm.storage.places import address, forget, is_staging, local_path, staged
 from ait_llm.storage.remote import StorageError
@@ -15,6 +15,7 @@ __all__ = [
     "OutputFolder",
     "StorageError",
     "address",
+    "expect_values",
     "forget",
     "is_staging",
     "is_url",

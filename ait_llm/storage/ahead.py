@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from queue import SimpleQueue
 
-from ait_llm.storage.places import staged, staged_files
+from ait_llm.storage.places import staged, staged_files, tree_of
 from ait_llm.storage.tree import RemoteTensorFile
 
 _THREADS = 8
 _MAX_SHARE = 0.25  # of the cache that may be filled before its files are used
 _MAX_BYTES = 1 << 30
+_FOLLOWING = 32  # files
 
 
 class _Fetcher:
@@ -72,6 +73,27 @@ def prefetch(paths: Iterable[Path | str]) -> None:
     for path in paths:
         file = staged(path)
         if file is not None and not file.here and not _fetcher.add(file):
+            return
+
+
+def expect_values(*paths: Path | str) -> None:
+    """Say that all values below these paths will be read, in about the order of their names.
+
+    If they fit well into the cache, whole files are fetched where else headers would be first, each
+    with those that follow it. Paths that are local are left alone.
+    """
+    if not staged_files:
+        return
+    trees = {id(tree): tree for path in paths if (tree := tree_of(path)) is not None}.values()
+    size = sum(file.size for tree in trees for file in tree.files)
+    if all(size <= tree.cache.limit // 2 for tree in trees):
+        for tree in trees:
+            tree.follow = _fetch_following
+
+
+def _fetch_following(file: RemoteTensorFile) -> None:
+    for following in file.tree.files[file.place + 1 : file.place + 1 + _FOLLOWING]:
+        if not following.here and not _fetcher.add(following):
             return
 
 

@@ -74,12 +74,18 @@ def address(path: Path | str) -> str:
     Another process passes it to :func:`local_path`.
     """
     text = str(path)
-    if _trees:
-        for tree in list(_trees.values()):
-            folder = str(tree.folder)
-            if text == folder or text.startswith(f"{folder}/"):
-                return tree.url_of(text[len(folder) + 1 :])
-    return text
+    tree = tree_of(path)
+    return text if tree is None else tree.url_of(text[len(str(tree.folder)) + 1 :])
+
+
+def tree_of(path: Path | str) -> Tree | None:
+    """The copy of a folder elsewhere that holds a local path; None for any other path."""
+    text = str(path)
+    for tree in list(_trees.values()):
+        folder = str(tree.folder)
+        if text == folder or text.startswith(f"{folder}/"):
+            return tree
+    return None
 
 
 def staged(path: Path | str) -> RemoteTensorFile | None:

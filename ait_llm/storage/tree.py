@@ -62,8 +62,8 @@ class RemoteTensorFile:
 
     @property
     def has_header(self) -> bool:
-        """True if it is so large that a header is fetched without the rest."""
-        return self.size > _SMALL
+        """True if it is so large that its header is fetched alone, unless all will be wanted."""
+        return self.size > _SMALL and self.tree.follow is None
 
     @property
     def is_table(self) -> bool:
@@ -92,6 +92,8 @@ class RemoteTensorFile:
         Raises:
             StorageError: it cannot be fetched.
         """
+        if self.tree.follow is not None:
+            self.tree.follow(self)
         with self.lock:
             self._bring()
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -186,6 +188,7 @@ class Tree:
         self.folder = folder
         self.named = str(folder)  # the local folder that messages call by another name
         self.cache = cache
+        self.follow: Callable[[RemoteTensorFile], None] | None = None  # told of each that is opened
         self._filesystem = filesystem
         self._pid = os.getpid()
         ordered = sorted(files, key=lambda file: _natural(file.name))

@@ -16,6 +16,7 @@ from compare_dumps import AtbPair
 from compiled_dumps import CompiledRun, request
 from graph_dumps import GraphDump
 from object_store import Store
+from odd_store import OddFileSystem
 
 from ait_llm.cli.main import ait
 from ait_llm.storage import places
@@ -248,6 +249,18 @@ def test_file_urls_are_local_paths(tmp_path: Path) -> None:
     assert ran.code == 1
     assert ran.files
     assert not places.staged_files
+
+
+def test_each_file_is_fetched_once_and_no_header_alone(odd: Store, tmp_path: Path) -> None:
+    pair = AtbPair(tmp_path / "data")
+    for place in range(6):
+        values = np.full((300, 300), place, np.float32)
+        pair.add(f"{place}_ElewiseOperation", values, values)
+    url = odd.put(tmp_path / "data")
+    OddFileSystem.calls.clear()
+    words = f"compare -gp {url}/golden/ait_dump -mp {url}/mine/ait_dump -o {tmp_path}/out"
+    assert Ran(words.split(), tmp_path / "out", url).code == 0
+    assert len(OddFileSystem.calls) == len(set(OddFileSystem.calls)) == 12
 
 
 @pytest.mark.parametrize("kept", [1, 700_000])
