@@ -67,18 +67,18 @@ def test_nothing_that_was_read_is_evaluated() -> None:
     assert found == []
 
 
-def test_no_module_speaks_to_a_network_by_itself() -> None:
+def test_only_what_a_user_asks_for_speaks_to_a_network() -> None:
+    """A cluster that was named, and a store behind a URL, have packages of their own."""
     found = []
     for name, tree in trees():
+        if name.startswith(("ait_llm/engine/", "ait_llm/storage/")):
+            continue
         for node in ast.walk(tree):
             modules = [each.name for each in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 modules.append(node.module)
             found += [(name, module) for module in modules if module in NETWORK]
-    assert [place for place, module in found if module != "socket"] == []
-    for place, _ in found:  # the name of this machine, for ledgers
-        text = (ROOT / place).read_text("utf-8")
-        assert text.count("socket.") == text.count("socket.gethostname()"), place
+    assert found == []
 
 
 @pytest.mark.parametrize("name", ["ray_cluster.py"])
