@@ -40,7 +40,7 @@ from ait_llm.metrics import (
 )
 from ait_llm.metrics import metrics as known_metrics
 from ait_llm.naming import shown
-from ait_llm.storage import address, local_path
+from ait_llm.storage import address, expect_values, local_path
 
 FoundMatches = Sequence[tuple[Run, Run, Sequence[Match]]]
 
@@ -133,7 +133,11 @@ def compare(
     if jobs is not None and not 1 <= jobs <= MAX_JOBS:
         raise UsageError(f"the number of jobs must be from 1 to {MAX_JOBS}, not {jobs}")
     earlier = EarlierReport(resume, options) if resume is not None else None
+    if engine is not None:
+        engine.look_for((address(golden_path), address(my_path)))
     scenario = find_scenario(golden_path, my_path, weights=weights)
+    if engine is None or not engine.remote:
+        expect_values(scenario.golden.path, scenario.mine.path)
     match_options = _match_options(op_mapping_file, mapping, by_value)
     request = None
     if engine is not None and engine.remote:

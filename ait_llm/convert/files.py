@@ -13,6 +13,7 @@ from ait_llm.convert.remote import convert_elsewhere
 from ait_llm.engine import Engine
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.save import SAVE_FORMATS
+from ait_llm.storage import address
 
 
 def convert_files(
@@ -48,6 +49,8 @@ def convert_files(
     """
     if format_name not in SAVE_FORMATS:
         raise UsageError(f"{format_name!r} is no format; known: {', '.join(SAVE_FORMATS)}")
+    if engine is not None:
+        engine.look_for((address(source),))
     if not source.exists():
         raise UsageError(f"{source}: no such file or directory")
     make_folder(output)

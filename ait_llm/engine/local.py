@@ -25,6 +25,9 @@ class LocalEngine:
         self.slots = max(1, jobs)
         self._name = name
 
+    def look_for(self, roots: Sequence[str]) -> None:
+        """Nothing: who opens a root says best what is wrong with it."""
+
     def prepare(self, function: Callable[[None], object], roots: Sequence[str] = ()) -> None:
         """Nothing: threads see what their process has opened."""
 

@@ -50,6 +50,15 @@ class Engine(Protocol):
     @property
     def remote(self) -> bool: ...
 
+    def look_for(self, roots: Sequence[str]) -> None:
+        """See that what is given can be listed here and read where units are computed.
+
+        Raises:
+            FormatError: a remote engine has no node that sees a root.
+            UsageError: only other nodes than this see it, or nobody can read all roots.
+        """
+        ...
+
     def prepare(self, function: Callable[[None], object], roots: Sequence[str] = ()) -> None:
         """Let each worker call a function while the units are still being made.
 

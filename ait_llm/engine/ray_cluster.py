@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a warning about GPUs that nobody asked for
 }
 logger = logging.getLogger(__name__)
+_REACH_SECONDS = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -55,6 +57,8 @@ def open_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
             f"--address {address}: give auto or HOST:PORT, on a machine that is a node of the "
             "cluster (ray start --address=HOST:PORT makes it one)"
         )
+    if address is not None and address != "auto":
+        _reach(address)
     folder = None
     settings: dict[str, Any] = {"address": address}
     if address is None:
@@ -89,12 +93,34 @@ def _connect(settings: dict[str, Any]) -> None:
     except AitError:
         raise
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split()).rstrip(".")
         if given == "local":
             raise UsageError(f"Ray cannot be started here: {reason}") from None
+        if given == "auto":
+            raise UsageError(
+                f"--address auto: {reason}; start one with ray start --head, or leave out --address"
+            ) from None
         raise UsageError(
-            f"--address {given}: {reason}. Is there a cluster, and is this machine one of its "
-            "nodes? ray status tells"
+            f"--address {given}: {reason}; this machine must be a node of that cluster, which ray "
+            "status tells"
+        ) from None
+
+
+def _reach(address: str) -> None:
+    """See that something answers, for Ray itself tries for minutes.
+
+    Raises:
+        UsageError: it is no address, or nothing does.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise UsageError(f"--address {address}: is neither auto nor HOST:PORT")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
+    except OSError as error:
+        raise UsageError(
+            f"--address {address}: nothing answers there ({error.strerror or error}); give the "
+            "address that ray start --head printed"
         ) from None
 
 

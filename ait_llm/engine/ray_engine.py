@@ -8,6 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ait_llm import __version__
@@ -65,6 +66,17 @@ class RayEngine:
         """Units at the same time."""
         total = max(1, sum(node.slots for node in self._nodes))
         return total if self._limit is None else min(self._limit, total)
+
+    def look_for(self, roots: Sequence[str]) -> None:
+        """See :class:`~ait_llm.engine.model.Engine`."""
+        nodes = self.nodes_for(roots)
+        for root in roots:
+            if not is_url(root) and not Path(root).exists():
+                where = ", ".join(dict.fromkeys(node.name for node in nodes))
+                raise UsageError(
+                    f"{root}: is not on this machine but on {where}; start the command there, for "
+                    "it lists the dump itself, or give a URL"
+                )
 
     def prepare(self, function: Callable[[None], object], roots: Sequence[str] = ()) -> None:
         """See :class:`~ait_llm.engine.model.Engine`."""

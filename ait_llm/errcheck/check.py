@@ -23,6 +23,7 @@ from ait_llm.errcheck.result import (
 from ait_llm.errcheck.spread import Beginning, Key, Spread, spread
 from ait_llm.match.model import Run
 from ait_llm.match.passes import passes_of
+from ait_llm.storage import address
 
 _NAMED = 5  # operations that a finding names of those which handed it on
 
@@ -41,6 +42,8 @@ def check_dump(path: Path | str, *, engine: Engine | None = None) -> ErrcheckRes
         >>> for finding in check_dump("out").harmful:  # doctest: +SKIP
         ...     print(finding.origin, finding.place.name, finding.tensors[0].kinds)
     """
+    if engine is not None:
+        engine.look_for((address(path),))
     return check(open_dump(path), engine=engine)
 
 

@@ -54,6 +54,20 @@ def test_a_client_address_is_refused_with_what_to_give_instead() -> None:
 
 
 @pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("nonsense", "is neither auto nor HOST:PORT"),
+        ("localhost:99999", "is neither auto nor HOST:PORT"),
+        ("127.0.0.1:1", "nothing answers there"),
+    ],
+)
+def test_an_address_without_a_cluster_is_told_at_once(address: str, reason: str) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(UsageError, match=reason), open_engine("ray", address):
+        pass
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("compare", "-gp", "g", "-mp", "m"),

@@ -143,6 +143,17 @@ def test_a_path_that_no_node_sees_is_an_error(engine: Engine, tmp_path: Path) ->
         list(engine.run(abs, [1], roots=[str(tmp_path / "nowhere")]))
 
 
+def test_dumps_that_only_another_node_sees_are_told_with_it(
+    lonely: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = AtbPair(tmp_path / "data")
+    pair.add("0_LinearOperation", np.ones(3, np.float16), np.ones(3, np.float16))
+    sides = [on_own_node(tmp_path / "data") / name / "ait_dump" for name in ("golden", "mine")]
+    monkeypatch.chdir("/")
+    with pytest.raises(UsageError, match=r"is not on this machine but on .*; start the command"):
+        compare(*sides, engine=lonely)
+
+
 def test_urls_are_seen_everywhere(engine: Engine) -> None:
     assert list(engine.run(abs, [-1], roots=["s3://bucket/dump"])) == [(0, 1)]
 

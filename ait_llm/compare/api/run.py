@@ -22,6 +22,7 @@ from ait_llm.dumps.api_order import read_stacks
 from ait_llm.engine import Engine
 from ait_llm.errors import FormatError
 from ait_llm.report.files import make_folder, replacing
+from ait_llm.storage import address
 
 FORMATS = {"csv": csv_table, "xlsx": xlsx_table}
 OnRow = Callable[[Row], None]
@@ -55,6 +56,8 @@ def compare_api_dumps(
         MissingDependencyError: a package is not installed.
     """
     make_folder(output)
+    if engine is not None:
+        engine.look_for((address(golden), address(mine)))
     found = pair_sides(mine, golden)
     outcome = Outcome(problems=list(found.problems))
     if engine is not None and engine.remote:
