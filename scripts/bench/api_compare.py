@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import json
 import random
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -91,7 +92,11 @@ def _tensor(md5: bool) -> dict:
 def ours(dumps: tuple[Path, Path], folder: Path) -> Sample:
     """Our command."""
     words = [sys.executable, "-m", "ait_llm", "llm", "compare", "-gp", dumps[0], "-mp", dumps[1]]
-    return run([*words, "-o", folder / "ours", "--format", "csv"], (0, 1))
+    shutil.rmtree(folder / "ours", ignore_errors=True)
+    sample = run([*words, "-o", folder / "ours", "--format", "csv"], (0, 1))
+    if not list((folder / "ours").glob("*.csv")):  # a traceback ends with 1, too
+        sys.exit("our command wrote no table")
+    return sample
 
 
 def theirs(python: Path, dumps: tuple[Path, Path], folder: Path) -> Sample:

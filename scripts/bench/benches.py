@@ -60,6 +60,13 @@ BENCHES = (
         directory="--directory",
     ),
     Bench(
+        "api_compare:large",
+        "Comparing dump.json files of gigabytes",
+        ("--cases", "--large-json", "2"),
+        ("--cases", "--large-json", "0.05"),
+        directory="--directory",
+    ),
+    Bench(
         "fault_matrix",
         "Which operator is wrong: faults of hostatb without a mapping file",
         ("--deep",),
@@ -104,6 +111,18 @@ BENCHES = (
         "Comparing on worker processes of Ray",
         quick=("--ranks", "4", "--megabytes", "20", "--times", "1"),
         directory="--dir",
+    ),
+    Bench(
+        "engine",
+        "Comparing on worker processes of Ray",
+        quick=("--ranks", "2", "--megabytes", "20", "--times", "1"),
+        directory="--dir",
+    ),
+    Bench(
+        "storage",
+        "Comparing dumps in an object store",
+        quick=("--gigabytes", "0.05", "--times", "1"),
+        directory="--directory",
     ),
     Bench(
         "growth",

@@ -19,7 +19,7 @@ def machine(folder: Path) -> dict[str, str]:
         "processor": processor(),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{memory:.0f} GiB",
-        "system": f"{_distribution()}, kernel {platform.release().partition('-')[0]}, {platform.machine()}",
+        "system": f"{_distribution()}, kernel {_kernel()}, {platform.machine()}",
         "file system": _file_system(folder),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "Python": platform.python_version(),
@@ -42,6 +42,10 @@ def processor() -> str:
     unit = next((name for flag, name in wide.items() if flag in known), "")
     name = model[1].strip() if model else platform.machine()
     return f"{name} ({unit})" if unit else name
+
+
+def _kernel() -> str:
+    return platform.release().partition("-")[0]
 
 
 def _distribution() -> str:
