@@ -25,6 +25,8 @@ _NUMBERS = frozenset(
     {"rate", "max_relative", "abs_rate", "max_absolute", "cosine", "kl"}
     | {"golden_value", "mine_value"}
 )
+# What a line of another kind, or with numbers such as 1e999 in place of counts, makes Python raise.
+_DAMAGED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 Key = tuple[int, int, int, str, str]
 
 
@@ -146,7 +148,7 @@ def read_journal(path: Path, options: Mapping[str, Any]) -> dict[Key, list[Check
                 else:
                     items = [from_record(record) for record in data["outputs"]]
                     found[key_of(items[0])] = items
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
+            except _DAMAGED:
                 raise FormatError(
                     path, f"line {number} is not of an opcheck journal", "Give the jsonl file"
                 ) from None

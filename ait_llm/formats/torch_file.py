@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import FormatError
 from ait_llm.formats.loaded import LoadedTensor
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import open_unbuffered
 from ait_llm.formats.torch_bridge import from_torch
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def read_torch(path: Path | str, *, mmap: bool = False) -> dict[str, LoadedTenso
     """
     path = Path(path)
     torch = import_optional("torch", "reading .pt files")
-    with open_regular(path) as file:
+    with _Bounded(open_unbuffered(path)) as file:
         try:
             # torch maps files by name only; this name is that of the file just checked
             source = f"/proc/self/fd/{file.fileno()}" if mmap and _is_archive(file) else file
@@ -57,6 +59,16 @@ def read_torch(path: Path | str, *, mmap: bool = False) -> dict[str, LoadedTenso
         }
     except ValueError as error:
         raise FormatError(path, str(error)) from None
+
+
+class _Bounded(io.BufferedReader):
+    """A file that reserves no more memory than it has bytes, whatever lengths stand in it."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """At most ``size`` bytes."""
+        if size is not None and size > io.DEFAULT_BUFFER_SIZE:
+            size = min(size, max(0, os.fstat(self.fileno()).st_size - self.tell()))
+        return super().read(size)
 
 
 def _is_archive(file: BinaryIO) -> bool:

@@ -251,7 +251,7 @@ def _pair(path: Path, number: int, line: Any) -> SavedPair:
             str(line.get("reason", "")),
             (str(models[0]), str(models[1])),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         detail = f": {error}" if str(error) else ""
         raise FormatError(
             path, f"pair {number} does not name two tensors as 'op' and 'tensor'{detail}"

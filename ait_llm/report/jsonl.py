@@ -162,7 +162,7 @@ def read_jsonl(path: Path | str) -> Report:
                 ledger.append(records.read_ledger_row(data))
             elif kind == "total":
                 end = data
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(
                 path, f"line {number} is damaged ({type(error).__name__}: {error})"
             ) from error
@@ -232,7 +232,7 @@ def _read_header(path: Path, data: records.Object) -> Report:
             partial=True,
             started=str(data["started"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(
             path, f"its header is damaged ({type(error).__name__}: {error})"
         ) from error

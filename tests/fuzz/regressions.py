@@ -27,6 +27,14 @@ REGRESSIONS: tuple[tuple[str, bytes], ...] = (
     ("opcheck_journal", JOURNAL_HEADER + b'{"outputs": ["x"]}\n'),
     ("capture_config", b'{"task": {}, "dump_path": "/tmp/x"}'),
     ("model_config", b'{"hidden_size": "x", "hidden_act": "gelu"}'),
+    # infinity and huge numbers where counts are
+    ("opcheck_journal", JOURNAL_HEADER + b'{"outputs": [{"verdict": "PASS", "shape": [1e999]}]}\n'),
+    ("capture_config", b'{"dump_path": "/tmp/x", "statistics": {"slice": [{"dim": 1e999}]}}'),
+    (
+        "op_mapping",
+        b'{"schema": "ait-llm-mapping", "version": 1, "pairs": [{"confidence": 1%s}]}'
+        % (b"0" * 400),
+    ),
     # the error did not say which file
     ("capture_config", b'{"dump_path": "/tmp/x", "level": "L9"}'),
     # deeper than Python recurses
@@ -50,6 +58,9 @@ REGRESSIONS: tuple[tuple[str, bytes], ...] = (
     ("compare_file", b"{}"),
     ("data_mapping", b"a: b"),
     ("dump_data_files", b"{}"),
+    # a length within a pickle was reserved before it was read: up to 4 GiB
+    ("torch_file", b"\x80\x02X\0\0\0\x30abc"),
+    ("torch_file_mapped", b"\x80\x02X\0\0\0\x30abc"),
     # damaged XML within a sound zip file
     ("rank_workbook", b"PK\x05\x06" + bytes(18)),
 )

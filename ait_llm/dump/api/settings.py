@@ -283,7 +283,7 @@ def _slice(value: object) -> Slice:
             part = Slice(*(int(value[key]) for key in ("dim", "size", "begin", "end")))
             if part.dim >= 0 and 0 <= part.begin < part.end <= part.size:
                 return part
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         pass
     raise UsageError('slice: a list of {"dim": 0, "size": 8, "begin": 2, "end": 4}')
 
