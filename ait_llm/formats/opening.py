@@ -57,7 +57,8 @@ def not_here(path: Path | str) -> RemoteTensorFile | None:
     """A large file elsewhere whose header can be read without fetching it; None for all others."""
     if not staged_files or (copy := staged(path)) is None:
         return None
-    return copy if copy.has_header and not copy.here else None
+    # what is on its way is waited for, so that its header does not come twice
+    return copy if copy.has_header and not copy.here and not copy.asked else None
 
 
 def read_small(path: Path | str, limit: int, *, named: Path | None = None) -> bytes:
