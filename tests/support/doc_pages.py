@@ -31,6 +31,7 @@ DOCS = ROOT / "docs"
 
 _FENCE = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _TITLE = re.compile(r'title="([^"]+)"')
+_ENGLISH = {"LC_ALL": "C.UTF-8"}  # the language of what pages show
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+")
 # These start other programs, and their output goes past Python's streams.
 _LAUNCHES = re.compile(r"^ait llm (dump|errcheck|bisect|doctor|plan)\b|[|<>&;$]")
@@ -194,7 +195,7 @@ class Shell:
         before = Path.cwd()
         os.chdir(self.folder)
         try:
-            result = CliRunner().invoke(ait, words, prog_name="ait")
+            result = CliRunner(env=_ENGLISH).invoke(ait, words, prog_name="ait")
         finally:
             os.chdir(before)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -212,6 +213,7 @@ def own_environment() -> dict[str, str]:
     return {
         **kept,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
+        **_ENGLISH,
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1",
     }
