@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from compare_dumps import AtbPair
+from graph_dumps import GraphDump
 from object_store import Store
 from odd_store import OddFileSystem
 
@@ -135,3 +137,19 @@ def test_existing_names_are_refused_before_anything_is_sent(memory: Store) -> No
     assert folder.send(replace=True) == 2
     assert memory.read("out/a.csv") == b"new"
     assert not folder.folder.exists()
+
+
+def test_results_in_json_name_the_url(memory: Store, tmp_path: Path) -> None:
+    dump = GraphDump(tmp_path / "ait_dump", scale=(1.0, float("inf"))).write()
+    for words, key in (
+        (("compare", "-gp", str(dump), "-mp", str(dump)), "reports"),
+        (("opcheck", "-i", str(dump), "--format", "csv"), "reports"),
+        (("errcheck", "--dump", str(dump)), "files"),
+    ):
+        url = f"{memory.url}/{words[0]}"
+        ran = run(*words, "-o", url, "--json")
+        assert "ait-results" not in ran.output
+        found = json.loads(ran.stdout.splitlines()[-1])[key]
+        assert found
+        assert all(path.startswith(f"{url}/") for path in found)
+        assert sorted(path.removeprefix(f"{url}/") for path in found) == memory.names(words[0])
