@@ -251,6 +251,8 @@ def check_page(text: str, shell: Shell) -> None:
 
 def normal(text: str) -> str:
     """The text without what differs between runs and machines."""
+    # A command that takes long says every ten seconds how far it is.
+    text = re.sub(r"^[a-z]+ [\d,]+(?: of [\d,]+)? [a-z].*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"(?<=[_/])\d{14}(?=\b|_)|(?<=[_/])\d{8}_\d{6}", "STAMP", text)
     text = re.sub(r"(diff_analyze|step0_0|overflow_res)_\d+", r"\1_N", text)
     text = re.sub(r"/\S*?(?=/lib/(libatb_probe|hostatb/cxx))", "/opt/ait_llm", text)

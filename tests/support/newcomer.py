@@ -57,9 +57,9 @@ def set_up(folder: Path, wheel: Path, extra: str) -> Newcomer:
     """Install a wheel with an extra, without a network."""
     home = folder / "home"
     home.mkdir()
-    venv, packages = home / ".venv", folder / "packages"
+    venv, packages = home / ".venv", folder / "declared" / "site-packages"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
-    packages.mkdir()
+    packages.mkdir(parents=True)
     scripts = []
     for found in _declared(wheel, extra):
         scripts += _linked(found, packages)
