@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from ait_llm import storage
 
 
 @pytest.fixture(autouse=True)
-def _forgetting() -> Iterator[None]:
-    """Each test lists anew, and leaves nothing."""
+def _forgetting(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Each test lists anew, and leaves nothing, results that were not sent included."""
     storage.forget()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     yield
     storage.forget()
     fsspec.filesystem("memory").store.clear()
