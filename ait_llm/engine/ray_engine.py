@@ -16,7 +16,7 @@ from ait_llm.engine.model import Lost, Result, Unit
 from ait_llm.engine.placement import Node, able, least_busy
 from ait_llm.engine.ray_tasks import Failure, compute, probe_function
 from ait_llm.errors import UsageError
-from ait_llm.storage import is_url
+from ait_llm.storage import is_url, redacted
 
 _POLL_SECONDS = 0.2  # how long a stop waits at most
 _ATTEMPTS = 4  # of each unit, on any node
@@ -113,6 +113,12 @@ class RayEngine:
             FormatError: no node sees a root.
             UsageError: no node sees all of them, or has this version of the package.
         """
+        for root in roots:
+            if "memory://" in root:
+                raise UsageError(
+                    f"{redacted(root)}: is in the memory of this process, where other processes "
+                    "do not see it; leave out --engine ray"
+                )
         unknown = [root for root in roots if not is_url(root) and root not in self._probed]
         if unknown or not roots:
             self._probe(unknown)
@@ -286,7 +292,7 @@ class _Run:
         )
 
     def _nowhere(self) -> str:
-        paths = " and ".join(root for root in self._roots if not is_url(root)) or "its data"
+        paths = " and ".join(map(redacted, self._roots)) or "its data"
         which = "node" if len(self._lost) == 1 else "nodes"
         verb = "was" if len(self._lost) == 1 else "were"
         return (

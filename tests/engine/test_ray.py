@@ -158,6 +158,11 @@ def test_urls_are_seen_everywhere(engine: Engine) -> None:
     assert list(engine.run(abs, [-1], roots=["s3://bucket/dump"])) == [(0, 1)]
 
 
+def test_what_is_in_memory_cannot_be_read_elsewhere(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="is in the memory of this process"):
+        list(engine.run(abs, [1], roots=["memory://dump"]))
+
+
 # Whole commands
 
 
