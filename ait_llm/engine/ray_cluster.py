@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -62,7 +63,8 @@ def open_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
     folder = None
     settings: dict[str, Any] = {"address": address}
     if address is None:
-        folder = Path(tempfile.mkdtemp(prefix="ait-ray-", dir=_FOLDER))
+        _remove_abandoned()
+        folder = Path(tempfile.mkdtemp(prefix=f"ait-ray-{os.getpid()}-", dir=_FOLDER))
         settings = {
             "address": "local",
             "num_cpus": jobs or len(os.sched_getaffinity(0)),
@@ -81,6 +83,18 @@ def open_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
         with _kept_signals():
             ray.shutdown()
         if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned() -> None:
+    """Delete what a command left behind that was killed: its name has the process in it."""
+    for folder in _FOLDER.glob("ait-ray-*"):
+        found = re.fullmatch(r"ait-ray-(\d+)-\w+", folder.name)
+        try:
+            ours = folder.lstat().st_uid == os.getuid()
+        except OSError:
+            continue
+        if found is not None and ours and not Path("/proc", found[1]).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 

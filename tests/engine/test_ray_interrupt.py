@@ -48,7 +48,7 @@ def descendants(mark: str) -> list[int]:
 def folders_of(mark: str) -> set[Path]:
     """Folders of Ray that those processes were given."""
     texts = [Path(f"/proc/{pid}/cmdline").read_text() for pid in descendants(mark)]
-    return {Path(found) for text in texts for found in re.findall(r"/tmp/ait-ray-\w+", text)}
+    return {Path(found) for text in texts for found in re.findall(r"/tmp/ait-ray-[\w-]+", text)}
 
 
 def written(folder: Path) -> int:
@@ -61,6 +61,10 @@ def test_ctrl_c_leaves_a_partial_report_and_no_process(tmp_path: Path) -> None:
     for number in range(_FIRST_UNIT + 40):
         array = np.full(8, 1 + number // _FIRST_UNIT, np.float16)
         pair.add(f"{number}_LinearOperation", array, array)
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    abandoned = Path(f"/tmp/ait-ray-{ended.pid}-killed")  # of a command that was killed
+    abandoned.mkdir()
     marker, mark = tmp_path / "blocked", f"AIT_TEST_{uuid.uuid4().hex}"
     metric = tmp_path / "metric.py"
     metric.write_text(_METRIC.format(marker=str(marker)))
@@ -97,4 +101,5 @@ def test_ctrl_c_leaves_a_partial_report_and_no_process(tmp_path: Path) -> None:
     assert len(pairs) == _FIRST_UNIT
     wait_until(lambda: not descendants(mark))
     assert len(folders) == 1
+    assert not abandoned.exists()
     assert not any(folder.exists() for folder in folders)
