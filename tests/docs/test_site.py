@@ -141,3 +141,11 @@ def test_no_page_is_twice_in_the_navigation_or_in_a_table_of_the_index() -> None
         r"^\| \[`?[\w.-]+`?\]\(([\w.-]+)\)", (DOCS / "index.md").read_text("utf-8"), re.M
     )
     assert len(rows) == len(set(rows))
+
+
+def test_every_title_of_the_navigation_but_names_of_commands_is_translated() -> None:
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    translated = set(re.findall(r"^ {12}\"?([^\":]+)\"?: \S", text, re.MULTILINE))
+    titles = re.findall(r"^ +- ([^:]+):", text.partition("\nnav:\n")[2], re.MULTILINE)
+    assert len(titles) > len(PAGES)
+    assert {title for title in titles if title != title.lower()} <= translated
