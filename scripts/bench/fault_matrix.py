@@ -54,9 +54,9 @@ def main() -> int:
     total = f"{found} of {len(cases)} faulty operators named, {kinds} with their kind"
     print(f"{total}; {seconds:.0f} s of processor time")
     what = f"faulty operator named, {len(cases)} faults" + (", all recomputed" * given.deep)
-    figure(what, found / len(cases), "of the faults", at_least=0.9)
+    figure(what, 100 * found / len(cases), "% of the faults", at_least=90)
     figure("operators blamed in a run without fault", len(clean.origins), "operators", at_most=0)
-    figure("kind of error named as well", kinds / len(cases), "of the faults")
+    figure("kind of error named as well", 100 * kinds / len(cases), "% of the faults")
     return int(bool(clean.origins) or found < 0.9 * len(cases))
 
 

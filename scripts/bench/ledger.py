@@ -49,8 +49,8 @@ def main() -> int:
                 print(f"{case!s:45} {case.op_id:12} ranked: {', '.join(found[:4]) or 'nobody'}")
     print(f"of {len(cases)} faulty operators {first} come first, {third} among the first three")
     what = f"error ledger, {len(cases)} faults: the faulty operator"
-    figure(f"{what} comes first", first / len(cases), "of the faults", at_least=0.95)
-    figure(f"{what} is among three", third / len(cases), "of the faults", at_least=0.99)
+    figure(f"{what} comes first", 100 * first / len(cases), "% of the faults", at_least=95)
+    figure(f"{what} is among three", 100 * third / len(cases), "% of the faults", at_least=99)
     figure(
         "error ledger: operators beyond their contract without fault",
         len(blamed),
