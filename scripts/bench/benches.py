@@ -39,6 +39,7 @@ BENCHES = (
     Bench(
         "torch_capture",
         "Capturing PyTorch modules, operators and API calls",
+        ("--repetitions", "1"),
         quick=("--repetitions", "1", "--steps", "2", "--dtypes", "float32", "--levels", "L0"),
         peer=True,
         directory="--directory",
@@ -76,7 +77,7 @@ BENCHES = (
     Bench(
         "opcheck",
         "Checking operators",
-        ("--dedupe",),
+        ("--layers", "8", "--dedupe"),
         ("--layers", "1", "--hidden", "1024"),
         directory="--directory",
     ),
@@ -127,6 +128,7 @@ BENCHES = (
     Bench(
         "growth",
         "How cost grows with operators, tokens, ranks and tensor size",
+        ("--repeat", "1"),
         quick=("--scale", "0.1", "--repeat", "1"),
         directory="--directory",
     ),
