@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 BUCKET = "captures"
@@ -53,7 +54,8 @@ class Store:
 
 
 def use_s3(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    """Say where S3 is, and who we are."""
+    """Say where S3 is, and who we are; connections of others are forgotten."""
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
     for name, value in {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "someone",
