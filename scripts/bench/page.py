@@ -87,4 +87,5 @@ def _minutes(seconds: float) -> str:
 def _load(result: Mapping[str, Any]) -> str:
     """Said where something else was running when it began."""
     busy = result["load_before"]
-    return "" if busy < 1.5 else f", while other work ran (load {busy})"
+    cores = float(result["machine"]["cores"])
+    return "" if busy < cores else f", while other work ran (load {busy})"
