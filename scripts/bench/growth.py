@@ -58,7 +58,7 @@ def ranks(folder: Path, count: int) -> Words:
 
 
 def tensor_size(folder: Path, mebibytes: int) -> Words:
-    return sides(folder, [Tensor(number, mebibytes << 18, 2) for number in range(4)])
+    return sides(folder, [Tensor(number, mebibytes << 18, 2) for number in range(24)])
 
 
 def api_calls(folder: Path, count: int) -> Words:
