@@ -142,6 +142,10 @@ def attention() -> bool:
     return missed
 
 
+def _is_of_kernel(path: Path) -> bool:
+    return any(part.endswith("Kernel") for part in path.parts)
+
+
 def main() -> int:
     """Print the table; 1 if the target is missed or an operator does not pass."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -158,9 +162,11 @@ def main() -> int:
     missed = False
     with tempfile.TemporaryDirectory(dir=given.directory) as folder:
         dump(program, Path(folder), *(["--dedupe"] if given.dedupe else []))
-        for kernel in [path for path in Path(folder).rglob("*Kernel") if path.is_dir()]:
-            shutil.rmtree(kernel)
-        files = [path for path in Path(folder).rglob("*.bin") if path.is_file()]
+        if not given.dedupe:  # else tensors of operators may refer to those of kernels
+            for kernel in [path for path in Path(folder).rglob("*Kernel") if path.is_dir()]:
+                shutil.rmtree(kernel)
+        bins = [path for path in Path(folder).rglob("*.bin") if path.is_file()]
+        files = [path for path in bins if not _is_of_kernel(path)]
         size = sum(path.stat().st_size for path in files)
         print(f"{len(files)} tensors, {size / 1e9:.2f} GB; {os.cpu_count()} cores")
         reading = read(files)
