@@ -141,7 +141,8 @@ def _run_all(folder: Path, total: int, options: argparse.Namespace) -> None:
     for peer, text in (("a", "msprobe parse"), ("b", "the parser inside msprobe")):
         if peer in letters:
             ratio = letters[peer].wall / letters["c"].wall
-            figure(f"{read}, beside {text}", ratio, "times its speed", at_least=TARGET)
+            wanted = TARGET if peer == "a" else None  # (b) starts no command and writes nothing
+            figure(f"{read}, beside {text}", ratio, "times its speed", at_least=wanted)
     figure(f"{read}, memory", letters["c"].peak, "MB", at_most=PEAK_TARGET)
     print(f"wanted: (c) {TARGET:.0f} times as fast as (a), peak below {PEAK_TARGET} MB")
 
