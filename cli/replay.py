@@ -20,8 +20,8 @@ from ait_llm.cli.params import (
 )
 from ait_llm.cli.replay_text import as_dict, summary_lines
 from ait_llm.errors import UsageError
-from ait_llm.match.model import Run
 from ait_llm.naming import shown
+from ait_llm.program.run import Run
 from ait_llm.replay import MODES
 from ait_llm.replay import replay as replay_dump
 

@@ -15,7 +15,8 @@ from ait_llm.compare.origin import comparisons_by_run
 from ait_llm.compare.origin_values import RunValues, operation_key
 from ait_llm.core.comparison import Comparison, Origin, Report, Verdict
 from ait_llm.dumps.model import Operation, Tensor
-from ait_llm.match.model import Match, Run
+from ait_llm.match.model import Match
+from ait_llm.program.run import Run
 
 _EXACT = tuple(f"{name}_stat_absolute_error" for name in ("max", "min", "mean", "l2norm"))
 

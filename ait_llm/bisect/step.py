@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ait_llm.bisect.captures import Selection
 from ait_llm.dumps.model import Operation
-from ait_llm.match.model import Run
 from ait_llm.probe import TensorPart
+from ait_llm.program.run import Run
 
 # A ledger, tables and folders that come with every capture.
 OVERHEAD = 4096

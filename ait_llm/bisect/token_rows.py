@@ -6,8 +6,8 @@ from ait_llm.bisect.picture import Place, has_values
 from ait_llm.bisect.sizes import operation_bytes
 from ait_llm.bisect.step import OVERHEAD, Capture, selection_of
 from ait_llm.dumps.model import Operation
-from ait_llm.match.model import Run
 from ait_llm.probe import TensorPart
+from ait_llm.program.run import Run
 
 
 def token_layout(place: Place, left: int | None) -> Capture | None:

@@ -16,8 +16,9 @@ from ait_llm.core.comparison import Comparison
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
-from ait_llm.match.model import Match, Run
+from ait_llm.match.model import Match
 from ait_llm.opcheck.cases import golden_of
+from ait_llm.program.run import Run
 
 # Without being asked for, at most this much is computed again; two cores take some seconds for it.
 AUTOMATIC_BYTES = 64 << 20

@@ -22,7 +22,8 @@ from ait_llm.compare.origin_values import RunValues, operation_key, record_key
 from ait_llm.core.comparison import Comparison, Origin, Verdict
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
-from ait_llm.match.model import Match, Run
+from ait_llm.match.model import Match
+from ait_llm.program.run import Run
 
 _REASONS = 3  # told per step
 _DIAGNOSED = 8  # origins whose kind of bug is looked for; more repeat one of them

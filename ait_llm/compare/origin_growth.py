@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ait_llm.compare.origin_values import DISTANCE, RunValues, operation_key, record_key
 from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison
-from ait_llm.match.model import Run
+from ait_llm.program.run import Run
 
 # Twice the error of all tensors before, and of one rounding of each side.
 _FACTOR = 2.0

@@ -9,8 +9,8 @@ from functools import cached_property
 from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
 from ait_llm.dumps.model import Operation, Role
 from ait_llm.errors import FormatError
-from ait_llm.match.flow import Flow, Value, flow
-from ait_llm.match.model import Run
+from ait_llm.program.flow import Flow, Value, flow
+from ait_llm.program.run import Run
 
 DISTANCE = "relative_euclidean_distance"
 # Inputs that cache operators write into; a topology says so of any operator.

@@ -27,7 +27,7 @@ from ait_llm.engine import Engine
 from ait_llm.errors import AitError, UsageError
 from ait_llm.match.by_fusion.executions import KINDS as COMPILED
 from ait_llm.match.choose import match_runs
-from ait_llm.match.model import Match, MatchOptions, Run, Unmatched
+from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
 from ait_llm.match.saved_mapping import read_either, read_mapping
 from ait_llm.match.scenario import Scenario, find_scenario
@@ -40,6 +40,7 @@ from ait_llm.metrics import (
 )
 from ait_llm.metrics import metrics as known_metrics
 from ait_llm.naming import shown
+from ait_llm.program.run import Run
 from ait_llm.storage import address, expect_values, local_path
 
 FoundMatches = Sequence[tuple[Run, Run, Sequence[Match]]]

@@ -21,8 +21,8 @@ from ait_llm.errcheck.result import (
     Place,
 )
 from ait_llm.errcheck.spread import Beginning, Key, Spread, spread
-from ait_llm.match.model import Run
-from ait_llm.match.passes import passes_of
+from ait_llm.program.passes import passes_of
+from ait_llm.program.run import Run
 from ait_llm.storage import address
 
 _NAMED = 5  # operations that a finding names of those which handed it on

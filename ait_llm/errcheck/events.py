@@ -19,7 +19,7 @@ from ait_llm.errcheck.tree import (
     tree_of,
     weighs,
 )
-from ait_llm.match.model import Run
+from ait_llm.program.run import Run
 from ait_llm.storage import is_staging, prefetch
 
 _AHEAD = 8  # operations whose files are fetched while earlier ones are looked at

@@ -19,9 +19,9 @@ from ait_llm.engine import Engine, Lost
 from ait_llm.errcheck.events import Tally, look_at
 from ait_llm.errcheck.reading import Reading, read
 from ait_llm.errors import FormatError
-from ait_llm.match.model import Run
-from ait_llm.match.passes import passes_of
 from ait_llm.naming import shown
+from ait_llm.program.passes import passes_of
+from ait_llm.program.run import Run
 from ait_llm.storage import address, local_path
 
 Reader = Callable[[Tensor], Reading]

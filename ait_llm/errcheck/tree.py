@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ait_llm.dumps.model import Operation, Tensor
-from ait_llm.match.model import Run
+from ait_llm.program.run import Run
 
 # What writes -Inf or the lowest value on purpose, to hide places.
 _FILLS = re.compile(

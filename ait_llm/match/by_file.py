@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from ait_llm.match.model import Match, MatchOptions, Run, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, Unmatched, matchers
 from ait_llm.match.operators import Finding, Placed, placed
+from ait_llm.program.run import Run
 
 
 @matchers.register("by_file")

@@ -15,8 +15,9 @@ from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.fx_kernels import KernelBuffer, KernelLaunch, NodeValue
 from ait_llm.dumps.fx_records import FxOperation
 from ait_llm.dumps.model import Tensor
-from ait_llm.match.model import Match, MatchOptions, Run, SideName, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched, matchers
 from ait_llm.match.operators import Finding, Placed, placed
+from ait_llm.program.run import Run
 
 _RULE = "by_kernel"
 _SHOWN = 6  # nodes that a reason names

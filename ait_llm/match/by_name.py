@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ait_llm.dumps.model import Tensor
-from ait_llm.match.model import Match, MatchOptions, Run, SideName, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched, matchers
 from ait_llm.match.names import NamePair, pair_names
 from ait_llm.match.operators import Finding, Placed, output_shapes, placed
 from ait_llm.match.shapes import align, batch_ratio
+from ait_llm.program.run import Run
 
 
 @matchers.register("by_name")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ait_llm.match.model import Match, MatchOptions, Run, SideName, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched, matchers
 from ait_llm.match.op_pairs import OpPair, match_tensors
 from ait_llm.match.op_tree import NodePair, TreeAligner, build_tree
 from ait_llm.match.operators import Finding, Placed, placed
+from ait_llm.program.run import Run
 
 _CERTAIN, _AMBIGUOUS = 0.9, 0.4
 

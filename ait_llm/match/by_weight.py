@@ -9,11 +9,12 @@ import numpy as np
 from ait_llm.core import DType
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
-from ait_llm.match.model import Match, MatchOptions, Run, SideName, Source, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, SideName, Source, Unmatched, matchers
 from ait_llm.match.names import pair_names
 from ait_llm.match.operators import Finding, Placed, placed
 from ait_llm.match.shapes import logical_shape
 from ait_llm.match.views import Dequantise, View
+from ait_llm.program.run import Run
 
 _QUANTISED = frozenset({DType.INT8, DType.INT4})
 _SCALE, _OFFSET = "_scale", "_offset"

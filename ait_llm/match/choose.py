@@ -8,10 +8,11 @@ from importlib import import_module
 from ait_llm.core import TensorRecord
 from ait_llm.core.plugins import load_plugins
 from ait_llm.match.by_kernel import is_compiled
-from ait_llm.match.model import Match, Matcher, MatchOptions, Run, SideName, Unmatched, matchers
+from ait_llm.match.model import Match, Matcher, MatchOptions, SideName, Unmatched, matchers
 from ait_llm.match.operators import Key, key_of, placed, remaining
 from ait_llm.match.precision import mark_quantised
 from ait_llm.match.views import View
+from ait_llm.program.run import Run
 
 # Module of each matcher; they register themselves when imported.
 _MODULES = {

@@ -14,8 +14,9 @@ from ait_llm.core import OpId, Problem, whole_number
 from ait_llm.dumps.model import Kernel, Phase, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import contained, read_small
-from ait_llm.match.model import Run, SideName
+from ait_llm.match.model import SideName
 from ait_llm.match.tensor_files import SUFFIXES, TensorFile
+from ait_llm.program.run import Run
 
 MANUAL_FOLDER = "golden_tensor"
 METADATA = "metadata.json"

@@ -1,14 +1,14 @@
 """What a matcher gets and what it hands back.
 
-A :class:`Run` is one forward pass of one process of one side. Matchers get a run of each side that
-belong together and say which tensors answer each other; pairing the runs is ``pairing``'s work.
+Matchers get a run of each side that belong together and say which tensors answer each other;
+pairing the runs is ``pairing``'s work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from ait_llm.core import DType, Registry
 from ait_llm.core.comparison import TensorRecord
@@ -16,42 +16,11 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.match.views import View
 from ait_llm.naming import shown
-from ait_llm.topology import Graph
-
-if TYPE_CHECKING:
-    from ait_llm.match.by_fusion.fusion import Fusion
+from ait_llm.program.run import Run
 
 SideName = Literal["golden", "mine"]
 SELF_CHECK = "self-check"
 """Relation of an operator's own input and output: it was inserted and must not change values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One forward pass of one process.
-
-    Attributes:
-        kind: kind of the dump: ``atb``, ``torch``.
-        device, pid: the process.
-        step: its number within the process: 0 for the first pass (prefill), then each decode step.
-        operations: what was executed, in execution order, a graph before its members.
-        first_order: execution rank of the first operation within the process.
-        graphs: topology of top-level operations by operation name, where the run reported it.
-        model: topology of the whole model, where the run reported it.
-        weights: parameters and buffers by dotted name, where the run saved them.
-        fusion: what its operations are of the graph before fusion, where that graph is known.
-    """
-
-    kind: str
-    device: int
-    pid: int
-    step: int
-    operations: Sequence[Operation]
-    first_order: int = 0
-    graphs: Mapping[str, Graph] = field(default_factory=dict)
-    model: Graph | None = None
-    weights: Mapping[str, Tensor] = field(default_factory=dict)
-    fusion: Fusion | None = None
 
 
 @dataclass(frozen=True, slots=True)

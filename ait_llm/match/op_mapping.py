@@ -20,9 +20,10 @@ from ait_llm.formats.opening import read_small
 from ait_llm.match.atb_torch.shapes import make_views
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
-from ait_llm.match.model import Match, MatchOptions, Run, SideName, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched, matchers
 from ait_llm.match.operators import Placed, placed
 from ait_llm.match.shapes import logical_shape
+from ait_llm.program.run import Run
 
 FILE_NAME = "op_mapping_file.json"
 _MAX_BYTES = 4 << 20

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from ait_llm.dumps.model import Tensor
 from ait_llm.match.addresses import Addresses
 from ait_llm.match.masks import Masks
-from ait_llm.match.model import Match, Run, Unmatched
+from ait_llm.match.model import Match, Unmatched
 from ait_llm.match.operators import Finding, Placed, key_of, output_shapes, placed
 from ait_llm.match.quantised import Quantised, mixed
 from ait_llm.match.shapes import Aligned, batch_ratio
 from ait_llm.match.wiring import Links, Wiring
+from ait_llm.program.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from typing import Any
 from ait_llm.core import OpId
 from ait_llm.dumps.model import Kernel, Operation, Phase, Role, Tensor
 from ait_llm.errors import FormatError
-from ait_llm.match.model import Match, Run, SideName, Source, Unmatched, record_of, tensor_name
+from ait_llm.match.model import Match, SideName, Source, Unmatched, record_of, tensor_name
 from ait_llm.match.shapes import Aligned, align
 from ait_llm.match.views import View
+from ait_llm.program.run import Run
 
 Key = tuple[int, str]  # rank of the operation, name of the tensor
 

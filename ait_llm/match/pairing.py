@@ -16,10 +16,11 @@ from ait_llm.match.file_runs import (
     run_of_weights,
     runs_of_metadata,
 )
-from ait_llm.match.model import Run, SideName
-from ait_llm.match.passes import passes_of
+from ait_llm.match.model import SideName
 from ait_llm.match.scenario import Input, Scenario
 from ait_llm.match.tokens import find_offset
+from ait_llm.program.passes import passes_of
+from ait_llm.program.run import Run
 
 _RANK_NAMES = ("RANK", "LOCAL_RANK")
 

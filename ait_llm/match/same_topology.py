@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from ait_llm.match.model import Match, MatchOptions, Run, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, Unmatched, matchers
 from ait_llm.match.op_pairs import OpPair, match_tensors
 from ait_llm.match.operators import Finding, Placed, placed
+from ait_llm.program.run import Run
 
 Ids = tuple[int, ...]
 

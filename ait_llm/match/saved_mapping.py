@@ -21,7 +21,6 @@ from ait_llm.errors import FormatError
 from ait_llm.match.model import (
     Match,
     MatchOptions,
-    Run,
     SavedMapping,
     SavedPair,
     SavedTensor,
@@ -46,6 +45,7 @@ from ait_llm.match.views import (
     View,
     shape_after,
 )
+from ait_llm.program.run import Run
 
 SCHEMA = "ait-llm-mapping"
 VERSION = 1

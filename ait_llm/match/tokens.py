@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import prod
 
 from ait_llm.errors import FormatError
-from ait_llm.match.model import Run
+from ait_llm.program.run import Run
 
 _LOOKED_AT = 24  # operations; headers cost a file each
 _MAX_WARM_UPS = 8

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from ait_llm.core import OpId, TensorRecord
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
-from ait_llm.match.model import Match, Run, Source
+from ait_llm.match.model import Match, Source
 from ait_llm.match.operators import Finding, Placed
+from ait_llm.program.run import Run
 from ait_llm.topology import Graph, Node
 
 Wire = tuple[int, str]  # top-level operation, name of the tensor in its topology

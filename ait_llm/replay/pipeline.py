@@ -11,9 +11,9 @@ from ait_llm.core import OpId
 from ait_llm.core.optional import import_optional
 from ait_llm.dumps import AtbDump, IoRow, open_dump
 from ait_llm.errors import FormatError, UsageError
-from ait_llm.match.model import Run
-from ait_llm.match.passes import passes_of
 from ait_llm.naming import shown
+from ait_llm.program.passes import passes_of
+from ait_llm.program.run import Run
 from ait_llm.replay.collectives import run_together
 from ait_llm.replay.execution import Execution, Steps
 from ait_llm.replay.files import Files

@@ -17,8 +17,8 @@ from typing import Any, Literal
 from ait_llm.core import OpId
 from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.errors import FormatError
-from ait_llm.match.flow import Flow, flow
-from ait_llm.match.model import Run
+from ait_llm.program.flow import Flow, flow
+from ait_llm.program.run import Run
 from ait_llm.topology import Graph, Node
 
 Key = tuple[str, int]

@@ -13,9 +13,9 @@ from ait_llm.bisect.merging import merge
 from ait_llm.bisect.repeating import first_difference
 from ait_llm.bisect.running import exactly
 from ait_llm.errors import IncompleteError
-from ait_llm.match.flow import flow
-from ait_llm.match.passes import passes_of
 from ait_llm.probe import TensorPart
+from ait_llm.program.flow import flow
+from ait_llm.program.passes import passes_of
 
 
 def test_a_selection_reads_as_options_of_dump() -> None:

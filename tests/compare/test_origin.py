@@ -16,7 +16,8 @@ from ait_llm.compare.origin import Findings, apply_findings, find_origins
 from ait_llm.core import OpId
 from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
 from ait_llm.errors import FormatError, MissingDependencyError
-from ait_llm.match.model import Match, Run, Source, record_of
+from ait_llm.match.model import Match, Source, record_of
+from ait_llm.program.run import Run
 from ait_llm.topology import Graph, Node
 
 Array = NDArray[Any]

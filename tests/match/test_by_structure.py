@@ -14,10 +14,11 @@ from memory_runs import MemoryOperation, ones, operation, run
 
 from ait_llm.core import DType
 from ait_llm.match.choose import match_runs
-from ait_llm.match.model import Match, MatchOptions, Run, Unmatched
+from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import pair_runs
 from ait_llm.match.scenario import find_scenario
 from ait_llm.match.views import apply
+from ait_llm.program.run import Run
 
 OPTIONS = MatchOptions()
 

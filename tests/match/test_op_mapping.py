@@ -11,10 +11,11 @@ from memory_runs import MemoryOperation, call, ones, operation, run
 
 from ait_llm.errors import FormatError
 from ait_llm.match.choose import load_matcher
-from ait_llm.match.model import Match, MatchOptions, Run, Unmatched
+from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.op_mapping import read_op_mapping
 from ait_llm.match.saved_mapping import read_either
 from ait_llm.match.views import apply
+from ait_llm.program.run import Run
 
 
 def _file(tmp_path: Path, content: object) -> Path:

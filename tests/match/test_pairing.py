@@ -12,10 +12,10 @@ from dump_builder import HEADER, SEAL, DumpBuilder, entry
 
 from ait_llm.dumps import open_dump
 from ait_llm.errors import UsageError
-from ait_llm.match.model import Run
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
-from ait_llm.match.passes import passes_of
 from ait_llm.match.scenario import find_scenario
+from ait_llm.program.passes import passes_of
+from ait_llm.program.run import Run
 
 PREFILL = ["0_WordEmbedding", "1_Prefill_layer", "2_Prefill_layer", "3_LmHead"]
 DECODE = ["4_WordEmbedding", "5_Decoder_layer", "6_Decoder_layer", "7_LmHead"]

@@ -8,7 +8,7 @@ import torch
 from graph_dumps import GraphDump
 
 from ait_llm.dumps import open_dump
-from ait_llm.match.passes import passes_of
+from ait_llm.program.passes import passes_of
 from ait_llm.replay.program import Program, program_of
 from ait_llm.replay.values import Values
 

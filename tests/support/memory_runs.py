@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ait_llm.core import DType, OpId
 from ait_llm.formats import LoadedTensor, dtype_of
-from ait_llm.match.model import Run
+from ait_llm.program.run import Run
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ait_llm.match.atb_torch.describe import params_of, shape_of
 from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.side import Side, Unit
-from ait_llm.match.flow import Value
+from ait_llm.program.flow import Value
 
 # What projections are for, by the last parts of their names; the same words on both sides.
 _NAMES = (

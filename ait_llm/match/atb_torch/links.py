@@ -24,7 +24,7 @@ from ait_llm.match.atb_torch.layout import Layouts, Piece
 from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.shapes import Columns
 from ait_llm.match.atb_torch.side import Side, Unit
-from ait_llm.match.flow import Value
+from ait_llm.program.flow import Value
 
 SURE = 0.95
 LIKELY = 0.9

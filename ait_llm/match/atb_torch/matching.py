@@ -19,18 +19,18 @@ from ait_llm.match.atb_torch.shapes import Columns, Shape, Views, make_views
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
 from ait_llm.match.atb_torch.weights import WeightLink, WeightLinks
-from ait_llm.match.digests import digest
-from ait_llm.match.flow import Use
 from ait_llm.match.model import (
     Match,
     MatchOptions,
-    Run,
     SideName,
     Source,
     Unmatched,
     matchers,
     record_of,
 )
+from ait_llm.program.digests import digest
+from ait_llm.program.flow import Use
+from ait_llm.program.run import Run
 
 RULE = "atb_torch"
 # Both shapes, the columns of each side, and the rows that a tensor was gathered from.

@@ -6,7 +6,7 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.match.atb_torch.describe import is_float, shape_of
 from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.side import Side
-from ait_llm.match.flow import Value
+from ait_llm.program.flow import Value
 
 WEIGHT = "it is a weight or a table"
 _CACHE_INPUTS = ("kcache", "vcache", "keycache", "valuecache", "slots", "blocktable")

@@ -17,7 +17,7 @@ from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.shapes import Columns
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.atb_torch.turned import turned
-from ait_llm.match.flow import Value
+from ait_llm.program.flow import Value
 
 _HALVES = 2  # coefficient of ATB's rotary operation for angles in both halves
 

@@ -15,8 +15,8 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.match.atb_torch.describe import is_float, shape_of, size_of, width_of
 from ait_llm.match.atb_torch.experts import find_experts
 from ait_llm.match.atb_torch.roles import Role, atb_role, torch_role
-from ait_llm.match.flow import Flow, Use, Value, flow
-from ait_llm.match.model import Run
+from ait_llm.program.flow import Flow, Use, Value, flow
+from ait_llm.program.run import Run
 
 UNIT_ROLES = frozenset(
     {Role.NORM, Role.LINEAR, Role.EMBEDDING, Role.ACTIVATION, Role.GATED, Role.EXPERTS}

@@ -17,8 +17,8 @@ from ait_llm.match.atb_torch.layout import Layouts
 from ait_llm.match.atb_torch.roles import Role
 from ait_llm.match.atb_torch.shapes import Columns
 from ait_llm.match.atb_torch.side import Side, Unit
-from ait_llm.match.flow import Value
 from ait_llm.match.views import Part, Reorder, Reshape, View
+from ait_llm.program.flow import Value
 
 Shape = tuple[int, ...]
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError, FormatError
-from ait_llm.match.digests import digest
-from ait_llm.match.model import Run
 from ait_llm.match.operators import Key, Placed, key_of, placed
+from ait_llm.program.digests import digest
+from ait_llm.program.run import Run
 
 _MOST_AXES = 16
 _SMALL = 1 << 14  # elements of a tensor that is read to see whether they are all alike

@@ -25,9 +25,10 @@ from ait_llm.match.by_fusion.graph_inputs import GraphInput, find_graph_inputs
 from ait_llm.match.by_fusion.groups import Slot
 from ait_llm.match.by_fusion.identity import Found, Identity
 from ait_llm.match.by_fusion.rounding import coarsest, roundings
-from ait_llm.match.model import SELF_CHECK, Match, Run, SideName, Source, Unmatched
+from ait_llm.match.model import SELF_CHECK, Match, SideName, Source, Unmatched
 from ait_llm.match.operators import Key, Placed, key_of, placed
 from ait_llm.match.views import Reorder, Reshape
+from ait_llm.program.run import Run
 
 RULE = "by_fusion"
 _CONSTANT = 0.9  # of a constant: an operator and its node may have other numbers besides

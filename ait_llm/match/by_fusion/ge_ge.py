@@ -14,9 +14,10 @@ from ait_llm.match.by_fusion.graph import TensorId
 from ait_llm.match.by_fusion.groups import Slot
 from ait_llm.match.by_fusion.rounding import coarsest, roundings
 from ait_llm.match.by_fusion.topology import source_of
-from ait_llm.match.model import Match, Run, Unmatched
+from ait_llm.match.model import Match, Unmatched
 from ait_llm.match.operators import Key, Placed, key_of, placed
 from ait_llm.match.views import Reshape
+from ait_llm.program.run import Run
 
 RULE = "by_fusion"
 _CERTAIN, _BY_PRODUCER, _BY_CAST = 1.0, 0.95, 0.9

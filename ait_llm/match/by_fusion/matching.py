@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ait_llm.match.by_fusion.ge_fx import GeFxMatching
 from ait_llm.match.by_fusion.ge_ge import GeGeMatching
-from ait_llm.match.model import Match, MatchOptions, Run, Unmatched, matchers
+from ait_llm.match.model import Match, MatchOptions, Unmatched, matchers
+from ait_llm.program.run import Run
 
 
 @matchers.register("by_fusion")

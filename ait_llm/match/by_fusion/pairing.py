@@ -10,7 +10,8 @@ from ait_llm.dumps.model import Dump, Process
 from ait_llm.match.by_fusion.graph import UnfusedGraph, chains_of, graphs_of
 from ait_llm.match.by_fusion.process import CompiledProcess, CompiledSide
 from ait_llm.match.by_fusion.steps import pair_executions
-from ait_llm.match.model import Run, SideName
+from ait_llm.match.model import SideName
+from ait_llm.program.run import Run
 
 PairedRuns = tuple[Run, Run, str]
 

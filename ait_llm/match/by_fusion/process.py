@@ -13,7 +13,8 @@ from ait_llm.match.by_fusion.executions import Execution, executions_of, placed_
 from ait_llm.match.by_fusion.fusion import Fusion
 from ait_llm.match.by_fusion.graph import UnfusedGraph
 from ait_llm.match.by_fusion.topology import topology_of
-from ait_llm.match.model import Run, SideName
+from ait_llm.match.model import SideName
+from ait_llm.program.run import Run
 
 ENOUGH = 0.8
 """Share of names that two runs of one model have in common at least."""

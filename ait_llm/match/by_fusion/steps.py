@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ait_llm.core import Problem
 from ait_llm.match.by_fusion.executions import Execution
 from ait_llm.match.by_fusion.process import ENOUGH, CompiledProcess
-from ait_llm.match.model import Run, SideName
+from ait_llm.match.model import SideName
+from ait_llm.program.run import Run
 
 _SHOWN = 8  # executions without a partner that are listed one by one
 

@@ -12,7 +12,7 @@ from ait_llm.dumps.model import Operation
 from ait_llm.match.by_fusion.decoding import Decoded
 from ait_llm.match.by_fusion.fusion import Fusion
 from ait_llm.match.by_fusion.graph import TensorId, UnfusedGraph
-from ait_llm.match.digests import digest
+from ait_llm.program.digests import digest
 from ait_llm.topology import Graph, Node
 
 # They hand on the memory of their first input, and the engine runs nothing for them.

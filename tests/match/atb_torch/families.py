@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ait_llm import DumpConfig, open_dump, register_hook
-from ait_llm.match.model import Run
-from ait_llm.match.passes import passes_of
+from ait_llm.program.passes import passes_of
+from ait_llm.program.run import Run
 from ait_llm.topology import read_topology
 from tests.match.atb_torch.atb_program import AtbProgram, float16
 from tests.match.atb_torch.decoder import Decoder, Layer, Linear, Shape, rotary_tables

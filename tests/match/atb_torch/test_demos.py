@@ -24,8 +24,8 @@ from ait_llm.hostatb.models.config import BERT_PRESETS, LLAMA_PRESETS
 from ait_llm.hostatb.models.generate import follow, generate, make_llama, random_prompts
 from ait_llm.hostatb.models.llama_torch import llama_twin
 from ait_llm.hostatb.models.weights import bert_weights, llama_weights
-from ait_llm.match.model import Run
 from ait_llm.probe.library import find_packaged
+from ait_llm.program.run import Run
 from ait_llm.topology import read_topology
 from tests.match.atb_torch.checking import (
     Found,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import ait_llm.hostatb as torch_atb
 from ait_llm import DumpConfig, register_hook
-from ait_llm.match.model import Run
+from ait_llm.program.run import Run
 from tests.match.atb_torch.atb_program import AtbProgram
 from tests.match.atb_torch.checking import (
     find,

@@ -8,7 +8,7 @@ import pytest
 
 from ait_llm.match.atb_torch.side import Side
 from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
-from ait_llm.match.model import Run
+from ait_llm.program.run import Run
 from tests.match.atb_torch.checking import matched, matches_of
 from tests.match.atb_torch.families import FAMILIES, LENGTHS, Runs, capture
 

@@ -13,7 +13,7 @@ from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.core import DType, TensorDesc
 from ait_llm.dumps.model import Tensor as Dumped
 from ait_llm.formats import write_tensor
-from ait_llm.match.digests import digest
+from ait_llm.program.digests import digest
 from tests.support.dump_builder import DumpBuilder
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.errors import AitError
-from ait_llm.match.digests import digest, recorded_digest
-from ait_llm.match.model import Run
+from ait_llm.program.digests import digest, recorded_digest
+from ait_llm.program.run import Run
 from ait_llm.topology import Node
 
 

@@ -10,8 +10,8 @@ from torch import nn
 
 import ait_llm.hostatb as torch_atb
 from ait_llm import DumpConfig, open_dump, register_hook
-from ait_llm.match.flow import Flow, Value, flow
-from ait_llm.match.model import Run
+from ait_llm.program.flow import Flow, Value, flow
+from ait_llm.program.run import Run
 from tests.match.atb_torch.atb_program import AtbProgram
 from tests.match.atb_torch.families import read_atb
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from ait_llm.dumps.model import Dump, Operation, Process, TopologyFile
 from ait_llm.dumps.torch_modules import TorchDump
 from ait_llm.errors import FormatError
-from ait_llm.match.model import Run
+from ait_llm.program.run import Run
 from ait_llm.topology import Graph, read_topology
 
 

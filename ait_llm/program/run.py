@@ -1,0 +1,41 @@
+"""One forward pass of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.topology import Graph
+
+if TYPE_CHECKING:
+    from ait_llm.match.by_fusion.fusion import Fusion
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One forward pass of one process.
+
+    Attributes:
+        kind: kind of the dump: ``atb``, ``torch``.
+        device, pid: the process.
+        step: its number within the process: 0 for the first pass (prefill), then each decode step.
+        operations: what was executed, in execution order, a graph before its members.
+        first_order: execution rank of the first operation within the process.
+        graphs: topology of top-level operations by operation name, where the run reported it.
+        model: topology of the whole model, where the run reported it.
+        weights: parameters and buffers by dotted name, where the run saved them.
+        fusion: what its operations are of the graph before fusion, where that graph is known.
+    """
+
+    kind: str
+    device: int
+    pid: int
+    step: int
+    operations: Sequence[Operation]
+    first_order: int = 0
+    graphs: Mapping[str, Graph] = field(default_factory=dict)
+    model: Graph | None = None
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    fusion: Fusion | None = None
