@@ -2,7 +2,7 @@
 
 Views that only look at memory differently are carried out at once. Repetition, a choice of rows
 and dequantisation make new elements: they are carried out within each block, because the whole
-result may be many times larger than what is stored.
+result may be many times larger than what is stored. So is the sum of two tensors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,18 @@ from typing import Protocol
 import numpy as np
 
 from ait_llm.formats.elements import Array
-from ait_llm.match.views import Dequantise, Repeat, Reshape, Rows, View, apply
+from ait_llm.match.views import (
+    Dequantise,
+    Part,
+    Plus,
+    Reorder,
+    Repeat,
+    Reshape,
+    Rows,
+    View,
+    added,
+    apply,
+)
 
 # Elements compared at a time. Large enough that a call costs nothing beside its work, small enough
 # that copies of a block, where they are needed, stay in the caches.
@@ -203,16 +214,49 @@ class Dequantised:
         return numbers.reshape(-1, *(1,) * behind)
 
 
+class Summed:
+    """The sum of two tensors that have the same dims after their views."""
+
+    looks_at_memory = False
+
+    def __init__(self, one: Elements, other: Elements) -> None:
+        if one.shape != other.shape:
+            raise ValueError(f"{list(other.shape)} cannot be added to {list(one.shape)}")
+        self.shape: tuple[int, ...] = one.shape
+        self.is_flat = one.is_flat and other.is_flat
+        self._summands = one, other
+
+    def take(self, block: Block) -> Array:
+        """A copy, see :func:`ait_llm.match.views.added`."""
+        one, other = self._summands
+        return added(one.take(block), other.take(block))
+
+
+# What is the same whether it is done to a sum or to each summand.
+_MOVES = (Part, Rows, Reshape, Reorder, Repeat)
+
+
 def elements_of(array: Array, views: Sequence[View]) -> Elements:
     """An array after its views.
 
     Raises:
         ValueError: a view does not fit the array.
+        FormatError: a second summand cannot be read.
     """
+    for place, view in enumerate(views):
+        later = views[place + 1 :]
+        if isinstance(view, Plus) and all(isinstance(each, (*_MOVES, Plus)) for each in later):
+            return _sum_of(array, view, views[:place], later)
     last = views[-1] if views else None
     if isinstance(last, Dequantise):
         return Dequantised(_before_dequantising(array, views[:-1]), last)
     return _before_dequantising(array, views)
+
+
+def _sum_of(array: Array, plus: Plus, before: Sequence[View], later: Sequence[View]) -> Elements:
+    moves = [each for each in later if not isinstance(each, Plus)]
+    one = elements_of(array, (*before, *later))
+    return Summed(one, elements_of(plus.tensor.nd(), (*plus.views, *moves)))
 
 
 def _before_dequantising(array: Array, views: Sequence[View]) -> Elements:

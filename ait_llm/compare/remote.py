@@ -76,10 +76,11 @@ def measure_places(request: Request, places: Places) -> list[Comparison | None]:
         if is_staging():
             pairs = (items[place] for place in wanted if place < len(items))
             prefetch(
-                side.tensor.path
+                tensor.path
                 for pair in pairs
                 if isinstance(pair, Match)
                 for side in (pair.golden, pair.mine)
+                for tensor in side.tensors
             )
         for place in wanted:
             item = items[place] if place < len(items) else None

@@ -179,10 +179,11 @@ def _files_ahead(batches: Sequence[_Batch]) -> dict[int, list[Path]]:
     """Files of each batch and of the next one, by the first place of the batch."""
     files = [
         [
-            side.tensor.path
+            tensor.path
             for _, item in batch.items()
             if isinstance(item, Match)
             for side in (item.golden, item.mine)
+            for tensor in side.tensors
         ]
         for batch in batches
     ]

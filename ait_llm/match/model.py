@@ -14,7 +14,7 @@ from ait_llm.core import DType, Registry
 from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import FormatError
-from ait_llm.match.views import View
+from ait_llm.match.views import View, summands
 from ait_llm.naming import shown
 from ait_llm.program.run import Run
 
@@ -37,6 +37,11 @@ class Source:
     tensor: Tensor
     views: tuple[View, ...] = ()
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Whatever is read for this side: the tensor, and those that its views add to it."""
+        return (self.tensor, *summands(self.views))
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -48,8 +53,8 @@ class Match:
         confidence: in [0, 1]; 1 for a rule that cannot be wrong, below 0.5 for ambiguous twins.
         reason: why these two, in a few words.
         alternatives: titles of other golden tensors that fit as well; not empty means ambiguous.
-        uses: tensors that the views take their numbers from, such as scales, with their side; they
-            are looked at with this match and need no partner of their own.
+        uses: tensors that the views take their numbers from, such as scales and second summands,
+            with their side; they are looked at with this match and need no partner of their own.
         quantised: one side computed this from int8 products that the other side has not.
         relation: how the two belong together where the matcher knows several ways: ``exact``,
             ``fused``, ``via cast``, ``view input``, ``graph input``, or :data:`SELF_CHECK`.

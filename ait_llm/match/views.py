@@ -6,12 +6,14 @@ NumPy needs none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
+from ait_llm.core.comparison import TensorRecord
+from ait_llm.dumps.model import Tensor
 from ait_llm.formats.elements import Array
 
 
@@ -199,7 +201,68 @@ class Dequantise:
         return f"dequantised with scale {self.scale[0]:g}" if one else "dequantised by channel"
 
 
-View = Part | Rows | Reshape | Reorder | Repeat | Shift | FirstUse | Hidden | Dequantise
+@dataclass(frozen=True, slots=True)
+class Plus:
+    """The sum with another tensor: two residual streams that the other side has added.
+
+    A program that fuses the residual addition into the next norm hands on two tensors, the output
+    of a block and the residual; golden has their sum. The match names one of them as its tensor
+    and carries the other one here, and in its ``uses`` so that it counts as looked at::
+
+        Match(
+            golden=golden_op.source(hidden),
+            mine=my_op.source(delta, (Plus(residual_record, residual),)),
+            uses=(("mine", residual_record),),
+            ...
+        )
+
+    It may stand anywhere among the views: ``views`` bring the second summand to the dims that the
+    first one has at that place, and what follows is done to the sum.
+
+    Attributes:
+        record: how reports call the second summand; two views are equal by it and ``views``.
+        tensor: where its values come from.
+        views: done to it before it is added.
+    """
+
+    record: TensorRecord
+    tensor: Tensor = field(compare=False, repr=False)
+    views: tuple[View, ...] = ()
+
+    def apply(self, array: Array) -> Array:
+        """The sum: in float32, which holds 16-bit summands without a rounding of its own.
+
+        Raises:
+            FormatError: the second summand cannot be read.
+        """
+        other = apply(self.tensor.nd(), self.views)
+        if other.shape != array.shape:
+            raise ValueError(f"{list(other.shape)} cannot be added to {list(array.shape)}")
+        return added(array, other)
+
+    def __str__(self) -> str:
+        views = f" ({describe(self.views)})" if self.views else ""
+        return f"plus {self.record.title}{views}"
+
+
+View = Part | Rows | Reshape | Reorder | Repeat | Shift | FirstUse | Hidden | Dequantise | Plus
+
+
+def added(one: Array, other: Array) -> Array:
+    """The sum of two arrays of equal dims, in float32 unless one of them is wider."""
+    wide = np.float64 in (one.dtype, other.dtype)
+    kind = np.float64 if wide else np.float32
+    result: Array = one.astype(kind)
+    result += other.astype(kind)
+    return result
+
+
+def summands(views: Sequence[View]) -> Iterator[Tensor]:
+    """The tensors that are added by views, in order."""
+    for view in views:
+        if isinstance(view, Plus):
+            yield view.tensor
+            yield from summands(view.views)
 
 
 def apply(array: Array, views: Sequence[View]) -> Array:
@@ -226,6 +289,10 @@ def shape_after(shape: Sequence[int], views: Sequence[View]) -> tuple[int, ...]:
     for view in views:
         axis = getattr(view, "axis", 0)
         refusal = ValueError(f"{view} does not fit shape {list(dims)}")
+        if isinstance(view, Plus):
+            if shape_after(view.tensor.shape, view.views) != dims:
+                raise refusal
+            continue
         if not isinstance(view, Reshape | Reorder | FirstUse | Hidden) and not -len(
             dims
         ) <= axis < len(dims):

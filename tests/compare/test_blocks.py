@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_runs import ArrayTensor
 
 from ait_llm.compare import blocks
 from ait_llm.compare.alignment import Aligned, align, pairs
 from ait_llm.compare.blocks import blocks_of, elements_of
 from ait_llm.compare.values import Values
-from ait_llm.core import DType
+from ait_llm.core import DType, TensorRecord
 from ait_llm.match.views import (
     Dequantise,
     Part,
+    Plus,
     Reorder,
     Repeat,
     Reshape,
@@ -25,6 +27,8 @@ from ait_llm.match.views import (
     View,
     apply,
 )
+
+RECORD = TensorRecord("residual", "", "Add", "output_0", "out", 0, "")
 
 shapes = st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple)
 
@@ -65,6 +69,21 @@ def arrays_with_views(draw: st.DrawFn) -> tuple[np.ndarray, list[View]]:
     return array, views
 
 
+@st.composite
+def sums_with_views(draw: st.DrawFn) -> tuple[np.ndarray, list[View]]:
+    array, views = draw(arrays_with_views())
+    place = draw(st.integers(0, len(views)))
+    try:
+        shape = apply(array, views[:place]).shape
+    except ValueError:
+        shape = array.shape
+    other = np.arange(prod(shape), dtype=np.int16)[::-1] % 100
+    packed = draw(st.booleans())
+    tensor = ArrayTensor("out", 0, other if packed else other.reshape(shape))
+    plus = Plus(RECORD, tensor, (Reshape(shape),) if packed else ())
+    return array, [*views[:place], plus, *views[place:]]
+
+
 def joined(array: np.ndarray, views: list[View], *, flat: bool) -> np.ndarray:
     elements = elements_of(array, views)
     parts = [
@@ -76,6 +95,12 @@ def joined(array: np.ndarray, views: list[View], *, flat: bool) -> np.ndarray:
 
 @given(arrays_with_views(), st.booleans())
 def test_blocks_in_a_row_are_the_whole(case: tuple[np.ndarray, list[View]], flat: bool) -> None:
+    array, views = case
+    np.testing.assert_array_equal(joined(array, views, flat=flat), apply(array, views))
+
+
+@given(sums_with_views(), st.booleans())
+def test_a_sum_in_blocks_is_the_whole(case: tuple[np.ndarray, list[View]], flat: bool) -> None:
     array, views = case
     np.testing.assert_array_equal(joined(array, views, flat=flat), apply(array, views))
 
@@ -122,6 +147,12 @@ def test_axes_of_length_one_may_be_anywhere(case: tuple[np.ndarray, list[View]])
 def test_views_that_do_not_fit_are_refused(view: View) -> None:
     with pytest.raises(ValueError, match=r"reaches beyond|cannot be taken|do not fit"):
         elements_of(np.zeros((2, 3), np.int8), [view])
+
+
+def test_summands_of_other_dims_are_refused() -> None:
+    plus = Plus(RECORD, ArrayTensor("out", 0, np.ones((3, 2))))
+    with pytest.raises(ValueError, match=r"\[3, 2\] cannot be added to \[2, 3\]"):
+        elements_of(np.zeros((2, 3)), [plus])
 
 
 def test_a_repeated_tensor_is_not_copied() -> None:

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_runs import ArrayTensor
 
+from ait_llm.core import TensorRecord
 from ait_llm.match.views import (
     Dequantise,
     FirstUse,
     Hidden,
     Part,
+    Plus,
     Reorder,
     Repeat,
     Reshape,
@@ -22,8 +25,10 @@ from ait_llm.match.views import (
     apply,
     describe,
     shape_after,
+    summands,
 )
 
+RECORD = TensorRecord("model.layers.1", "", "DecoderLayer", "output_1", "out", 1, "")
 ARRAY = np.arange(24).reshape(2, 3, 4)
 
 
@@ -102,3 +107,39 @@ def test_the_value_that_hides_becomes_minus_infinity_in_any_type() -> None:
     assert Hidden(-65504.0).apply(mask).tolist() == [0, -np.inf, -65472]
     masked = Hidden(1.0).apply(np.array([0, 1, 0.5], ml_dtypes.bfloat16))
     assert masked.astype(np.float64).tolist() == [0, -np.inf, 0.5]
+
+
+def _plus(values: np.ndarray, *views: View) -> Plus:
+    return Plus(RECORD, ArrayTensor("out", 1, values), views)
+
+
+def test_a_sum_of_two_streams_of_other_layouts() -> None:
+    packed = np.arange(6, dtype=np.float16).reshape(6, 1)
+    views = [Reshape((2, 3, 1)), _plus(packed, Reshape((2, 3, 1))), Part(0, 1, 2)]
+    assert apply(np.full(6, 10, np.float16), views).tolist() == [[[13], [14], [15]]]
+    assert shape_after((6,), views) == (1, 3, 1)
+    assert describe(views[1:2]) == "plus model.layers.1 output_1 (as [2, 3, 1])"
+    assert [tensor.name for tensor in summands(views)] == ["outtensor1"]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.int32])
+def test_a_sum_is_not_rounded_to_the_type_of_16_bit_summands(dtype: type) -> None:
+    total = _plus(np.array([1], dtype)).apply(np.array([4096], dtype))
+    assert total.dtype == np.float32
+    assert total.tolist() == [4097]
+    assert _plus(np.array([1], dtype)).apply(np.array([0.5])).dtype == np.float64
+
+
+def test_a_sum_of_other_dims_is_refused_with_and_without_an_array() -> None:
+    plus = _plus(np.zeros((4, 3, 2)))
+    with pytest.raises(ValueError, match="cannot be added"):
+        apply(ARRAY, [plus])
+    with pytest.raises(ValueError, match="does not fit shape"):
+        shape_after(ARRAY.shape, [plus])
+
+
+def test_sums_are_equal_by_the_names_of_their_summands() -> None:
+    one, other = _plus(np.zeros(1)), _plus(np.ones(1))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != _plus(np.zeros(1), Reshape((1,)))
