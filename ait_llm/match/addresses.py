@@ -18,8 +18,9 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.operators import Placed
-from ait_llm.match.shapes import Aligned, Shape, logical_shape
+from ait_llm.match.shapes import Aligned, Shape
 from ait_llm.match.views import FirstUse, Repeat, Reshape, Rows, Shift, View
+from ait_llm.program.describe import logical_shape
 
 _CACHE_WRITE, _CACHE_READ, _GATHER = (
     "ReshapeAndCacheOperation",

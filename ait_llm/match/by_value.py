@@ -20,8 +20,8 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
 from ait_llm.match.model import Match, MatchOptions, Unmatched, matchers
 from ait_llm.match.operators import Placed, placed
-from ait_llm.match.shapes import logical_shape
 from ait_llm.match.views import Reorder, Reshape, View, apply
+from ait_llm.program.describe import logical_shape
 from ait_llm.program.run import Run
 
 _MIN_ELEMENTS, _MAX_ELEMENTS = 32, 1 << 22

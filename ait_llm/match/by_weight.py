@@ -12,8 +12,8 @@ from ait_llm.errors import AitError
 from ait_llm.match.model import Match, MatchOptions, SideName, Source, Unmatched, matchers
 from ait_llm.match.names import pair_names
 from ait_llm.match.operators import Finding, Placed, placed
-from ait_llm.match.shapes import logical_shape
 from ait_llm.match.views import Dequantise, View
+from ait_llm.program.describe import logical_shape
 from ait_llm.program.run import Run
 
 _QUANTISED = frozenset({DType.INT8, DType.INT4})

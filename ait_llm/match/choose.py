@@ -24,7 +24,7 @@ _MODULES = {
     "by_name": "ait_llm.match.by_name",
     "same_topology": "ait_llm.match.same_topology",
     "by_structure": "ait_llm.match.by_structure",
-    "atb_torch": "ait_llm.match.atb_torch",
+    "atb_torch": "ait_llm.match.programs",
     "by_fusion": "ait_llm.match.by_fusion.matching",
     "by_value": "ait_llm.match.by_value",
 }

@@ -15,8 +15,9 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.operators import Placed
-from ait_llm.match.shapes import Aligned, Shape, logical_shape
+from ait_llm.match.shapes import Aligned, Shape
 from ait_llm.match.views import Hidden
+from ait_llm.program.describe import logical_shape
 
 _ATTENTION = "Attention"
 _LOOKED_AT = 1 << 16  # elements

@@ -17,12 +17,12 @@ from pathlib import Path
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError, FormatError
 from ait_llm.formats.opening import read_small
-from ait_llm.match.atb_torch.shapes import make_views
-from ait_llm.match.atb_torch.side import Side
-from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
 from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched, matchers
 from ait_llm.match.operators import Placed, placed
-from ait_llm.match.shapes import logical_shape
+from ait_llm.match.programs.shapes import make_views
+from ait_llm.match.programs.tokens import Tokens, find_tokens
+from ait_llm.program.describe import logical_shape
+from ait_llm.program.program import Side
 from ait_llm.program.run import Run
 
 FILE_NAME = "op_mapping_file.json"

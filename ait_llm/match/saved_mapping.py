@@ -31,7 +31,6 @@ from ait_llm.match.model import (
 from ait_llm.match.op_mapping import find_mapping_file, read_json, read_op_mapping
 from ait_llm.match.operators import Finding, Placed, placed
 from ait_llm.match.same_topology import base_of
-from ait_llm.match.shapes import logical_shape
 from ait_llm.match.views import (
     Dequantise,
     FirstUse,
@@ -45,6 +44,7 @@ from ait_llm.match.views import (
     View,
     shape_after,
 )
+from ait_llm.program.describe import logical_shape
 from ait_llm.program.run import Run
 
 SCHEMA = "ait-llm-mapping"

@@ -7,18 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from ait_llm.core import FORMAT_ND, DType
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import FormatError
-from ait_llm.formats.layout import NZ_ROWS, nz_c0
-from ait_llm.formats.names import (
-    FORMAT_FRACTAL_NZ_C0_16,
-    FORMAT_FRACTAL_NZ_C0_32,
-    FORMAT_NC1HWC0,
-)
 from ait_llm.match.views import Part, Repeat, Reshape, View
+from ait_llm.program.describe import NZ_FORMATS, logical_shape
 
-_NZ = frozenset({29, FORMAT_FRACTAL_NZ_C0_16, FORMAT_FRACTAL_NZ_C0_32})
 Shape = tuple[int, ...]
 
 
@@ -34,31 +27,6 @@ class Aligned:
     golden: tuple[View, ...] = ()
     mine: tuple[View, ...] = ()
     note: str = ""
-
-
-def logical_shape(tensor: Tensor) -> Shape:
-    """Dims of the row-major array that :meth:`Tensor.nd` returns.
-
-    Raises:
-        FormatError: the header is damaged.
-    """
-    shape, code = tuple(tensor.shape), tensor.format
-    if code == FORMAT_ND:
-        return shape
-    if code in _NZ and len(shape) >= 4 and _is_storage(shape, tensor.dtype, code):
-        *batch, columns, rows, c0 = shape
-        return (*batch, rows, columns * c0)
-    if code == FORMAT_NC1HWC0 and len(shape) == 5:
-        images, groups, height, width, c0 = shape
-        return (images, groups * c0, height, width)
-    return shape
-
-
-def _is_storage(shape: Shape, dtype: DType, code: int) -> bool:
-    try:
-        return shape[-1] == nz_c0(dtype, code) and shape[-2] % NZ_ROWS == 0
-    except ValueError:
-        return False
 
 
 def batch_ratio(pairs: Iterable[tuple[Shape, Shape]]) -> int:
@@ -138,7 +106,7 @@ def _others_equal(first: Shape, second: Shape, axis: int) -> bool:
 
 def _without_padding(golden: Tensor, mine: Tensor, first: Shape, second: Shape) -> Aligned | None:
     """Cut the padding of a private format whose header does not tell the real dims."""
-    private = golden.format in _NZ, mine.format in _NZ
+    private = golden.format in NZ_FORMATS, mine.format in NZ_FORMATS
     if private[0] == private[1] or len(first) != len(second):
         return None
     padded, real = (first, second) if private[0] else (second, first)

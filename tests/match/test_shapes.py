@@ -8,8 +8,9 @@ from memory_runs import ArrayTensor
 
 from ait_llm.core import FORMAT_FRACTAL_NZ
 from ait_llm.formats.layout import nd_to_nz
-from ait_llm.match.shapes import Aligned, align, align_shapes, batch_ratio, logical_shape
+from ait_llm.match.shapes import Aligned, align, align_shapes, batch_ratio
 from ait_llm.match.views import Part, Repeat, Reshape, apply, shape_after
+from ait_llm.program.describe import logical_shape
 
 
 @pytest.mark.parametrize(

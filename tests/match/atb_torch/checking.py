@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ait_llm.match.atb_torch import match_atb_torch
 from ait_llm.match.model import Match, MatchOptions, Unmatched
+from ait_llm.match.programs import match_atb_torch
 from ait_llm.match.views import apply
 from ait_llm.program.run import Run
 

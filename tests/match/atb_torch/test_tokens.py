@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ait_llm.match.atb_torch.side import Side
-from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
+from ait_llm.match.programs.tokens import Tokens, find_tokens
+from ait_llm.program.program import Side
 from ait_llm.program.run import Run
 from tests.match.atb_torch.checking import matched, matches_of
 from tests.match.atb_torch.families import FAMILIES, LENGTHS, Runs, capture

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from math import prod
 
 from ait_llm.dumps.model import Tensor
-from ait_llm.match.atb_torch.align import Pair
-from ait_llm.match.atb_torch.describe import params_of, shape_of
-from ait_llm.match.atb_torch.layout import Layouts
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.shapes import Columns
-from ait_llm.match.atb_torch.side import Side, Unit
+from ait_llm.match.programs.align import Pair
+from ait_llm.match.programs.layout import Layouts
+from ait_llm.match.programs.shapes import Columns
 from ait_llm.match.views import Part, Reorder, Reshape, View
+from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Value
+from ait_llm.program.program import Side, Unit
+from ait_llm.program.roles import Role
 
 Shape = tuple[int, ...]
 

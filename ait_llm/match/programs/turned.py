@@ -6,10 +6,10 @@ a head is turned, that depends on a projection and on the table and has as many 
 
 from __future__ import annotations
 
-from ait_llm.match.atb_torch.describe import is_float, shape_of, size_of
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.side import Side
+from ait_llm.program.describe import is_float, shape_of, size_of
 from ait_llm.program.flow import Value
+from ait_llm.program.program import Side
+from ait_llm.program.roles import Role
 
 _LAST = ("aten.add.", "aten.cat.", "aten.sub.")
 # What no longer turns but attends, projects or stores.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ait_llm.match.atb_torch.fuse import Share, same_family, share
-from ait_llm.match.atb_torch.roles import Role, is_rms
-from ait_llm.match.atb_torch.side import Side, Unit
+from ait_llm.match.programs.fuse import Share, same_family, share
+from ait_llm.program.program import Side, Unit
+from ait_llm.program.roles import Role, is_rms
 
 Group = tuple[Unit, ...]
 

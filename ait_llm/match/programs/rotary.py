@@ -11,13 +11,13 @@ import numpy as np
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
-from ait_llm.match.atb_torch.describe import is_float, params_of, size_of, width_of
-from ait_llm.match.atb_torch.links import LIKELY, Link, Links
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.shapes import Columns
-from ait_llm.match.atb_torch.side import Side
-from ait_llm.match.atb_torch.turned import turned
+from ait_llm.match.programs.links import LIKELY, Link, Links
+from ait_llm.match.programs.shapes import Columns
+from ait_llm.match.programs.turned import turned
+from ait_llm.program.describe import is_float, params_of, size_of, width_of
 from ait_llm.program.flow import Value
+from ait_llm.program.program import Side
+from ait_llm.program.roles import Role
 
 _HALVES = 2  # coefficient of ATB's rotary operation for angles in both halves
 

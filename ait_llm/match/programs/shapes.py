@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ait_llm.match.atb_torch.tokens import Tokens
+from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Part, Reorder, Reshape, Rows, View
 
 Shape = tuple[int, ...]

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ait_llm.match.atb_torch.align import Pair
-from ait_llm.match.atb_torch.describe import (
+from ait_llm.match.programs.align import Pair
+from ait_llm.match.programs.fuse import Share
+from ait_llm.match.programs.layout import Layouts, Piece
+from ait_llm.match.programs.shapes import Columns
+from ait_llm.program.describe import (
     integers,
     is_float,
     params_of,
     shape_of,
     width_of,
 )
-from ait_llm.match.atb_torch.fuse import Share
-from ait_llm.match.atb_torch.layers import Block
-from ait_llm.match.atb_torch.layout import Layouts, Piece
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.shapes import Columns
-from ait_llm.match.atb_torch.side import Side, Unit
 from ait_llm.program.flow import Value
+from ait_llm.program.layers import Block
+from ait_llm.program.program import Side, Unit
+from ait_llm.program.roles import Role
 
 SURE = 0.95
 LIKELY = 0.9

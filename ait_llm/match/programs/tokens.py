@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ait_llm.formats.elements import Array
-from ait_llm.match.atb_torch.describe import integers, is_float, shape_of
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.side import Side
+from ait_llm.program.describe import integers, is_float, shape_of
+from ait_llm.program.program import Side
+from ait_llm.program.roles import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ait_llm.dumps.model import Operation, Tensor
-from ait_llm.match.atb_torch.describe import is_float, shape_of, size_of, width_of
-from ait_llm.match.atb_torch.experts import find_experts
-from ait_llm.match.atb_torch.roles import Role, atb_role, torch_role
+from ait_llm.program.describe import is_float, shape_of, size_of, width_of
+from ait_llm.program.experts import find_experts
 from ait_llm.program.flow import Flow, Use, Value, flow
+from ait_llm.program.roles import Role, atb_role, torch_role
 from ait_llm.program.run import Run
 
 UNIT_ROLES = frozenset(

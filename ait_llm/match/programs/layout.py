@@ -16,14 +16,14 @@ import numpy as np
 
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
-from ait_llm.match.atb_torch.align import Pair
-from ait_llm.match.atb_torch.describe import params_of, shape_of
-from ait_llm.match.atb_torch.fuse import Column, atb_columns
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.shapes import Columns, make_views
-from ait_llm.match.atb_torch.side import Side, Unit
-from ait_llm.match.atb_torch.tokens import Tokens
+from ait_llm.match.programs.align import Pair
+from ait_llm.match.programs.fuse import Column, atb_columns
+from ait_llm.match.programs.shapes import Columns, make_views
+from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import apply
+from ait_llm.program.describe import params_of, shape_of
+from ait_llm.program.program import Side, Unit
+from ait_llm.program.roles import Role
 
 _ORDERS = (("query", "key", "value"), ("gate", "up"))
 _AGREE, _DIFFER = 0.9, 0.6  # cosine of the right order is near 1, of a wrong one near 0

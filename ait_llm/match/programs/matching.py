@@ -7,18 +7,6 @@ from dataclasses import replace
 
 from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.model import Tensor
-from ait_llm.match.atb_torch.align import Aligner, Pair
-from ait_llm.match.atb_torch.counterparts import Counterparts
-from ait_llm.match.atb_torch.describe import shape_of
-from ait_llm.match.atb_torch.layout import Layouts
-from ait_llm.match.atb_torch.links import Link, Links
-from ait_llm.match.atb_torch.plan import Place, plan, same_ids
-from ait_llm.match.atb_torch.reasons import WEIGHT, reason_for_atb, reason_for_torch
-from ait_llm.match.atb_torch.rotary import RotaryLinks
-from ait_llm.match.atb_torch.shapes import Columns, Shape, Views, make_views
-from ait_llm.match.atb_torch.side import Side
-from ait_llm.match.atb_torch.tokens import Tokens, find_tokens
-from ait_llm.match.atb_torch.weights import WeightLink, WeightLinks
 from ait_llm.match.model import (
     Match,
     MatchOptions,
@@ -28,8 +16,20 @@ from ait_llm.match.model import (
     matchers,
     record_of,
 )
+from ait_llm.match.programs.align import Aligner, Pair
+from ait_llm.match.programs.counterparts import Counterparts
+from ait_llm.match.programs.layout import Layouts
+from ait_llm.match.programs.links import Link, Links
+from ait_llm.match.programs.plan import Place, plan, same_ids
+from ait_llm.match.programs.reasons import WEIGHT, reason_for_atb, reason_for_torch
+from ait_llm.match.programs.rotary import RotaryLinks
+from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views
+from ait_llm.match.programs.tokens import Tokens, find_tokens
+from ait_llm.match.programs.weights import WeightLink, WeightLinks
+from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use
+from ait_llm.program.program import Side
 from ait_llm.program.run import Run
 
 RULE = "atb_torch"

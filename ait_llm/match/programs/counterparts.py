@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ait_llm.dumps.model import Tensor
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.side import Side
 from ait_llm.program.flow import Use, Value
+from ait_llm.program.program import Side
+from ait_llm.program.roles import Role
 
 # A graph answers a module if this share of the units of both together are in both.
 _ENOUGH = 0.5

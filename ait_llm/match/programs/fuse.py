@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ait_llm.match.atb_torch.describe import params_of, shape_of
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.side import Side, Unit
+from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Value
+from ait_llm.program.program import Side, Unit
+from ait_llm.program.roles import Role
 
 # What projections are for, by the last parts of their names; the same words on both sides.
 _NAMES = (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ait_llm.dumps.model import Tensor
-from ait_llm.match.atb_torch.describe import is_float, shape_of
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.side import Side
+from ait_llm.program.describe import is_float, shape_of
 from ait_llm.program.flow import Value
+from ait_llm.program.program import Side
+from ait_llm.program.roles import Role
 
 WEIGHT = "it is a weight or a table"
 _CACHE_INPUTS = ("kcache", "vcache", "keycache", "valuecache", "slots", "blocktable")

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from ait_llm.match.atb_torch.describe import is_float, shape_of
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.side import Side, Unit
+from ait_llm.program.describe import is_float, shape_of
+from ait_llm.program.program import Side, Unit
+from ait_llm.program.roles import Role
 
 _NUMBERED = re.compile(r"(.+)\.([0-9]{1,9})")
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ait_llm.match.atb_torch.align import Aligner
-from ait_llm.match.atb_torch.describe import integers
-from ait_llm.match.atb_torch.layers import Block, blocks
-from ait_llm.match.atb_torch.links import AMBIGUOUS, SURE
-from ait_llm.match.atb_torch.roles import Role
-from ait_llm.match.atb_torch.side import Side, Unit
-from ait_llm.match.atb_torch.tokens import Tokens
+from ait_llm.match.programs.align import Aligner
+from ait_llm.match.programs.links import AMBIGUOUS, SURE
+from ait_llm.match.programs.tokens import Tokens
+from ait_llm.program.describe import integers
+from ait_llm.program.layers import Block, blocks
+from ait_llm.program.program import Side, Unit
+from ait_llm.program.roles import Role
 
 
 @dataclass(frozen=True, slots=True)

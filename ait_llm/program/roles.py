@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from ait_llm.dumps.model import Operation
-from ait_llm.match.atb_torch.describe import is_float, params_of, shape_of
+from ait_llm.program.describe import is_float, params_of, shape_of
 
 
 class Role(Enum):

@@ -8,10 +8,40 @@ from typing import Any
 
 import numpy as np
 
+from ait_llm.core import FORMAT_ND, DType
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
-from ait_llm.match.shapes import logical_shape
+from ait_llm.formats.layout import NZ_ROWS, nz_c0
+from ait_llm.formats.names import FORMAT_FRACTAL_NZ_C0_16, FORMAT_FRACTAL_NZ_C0_32, FORMAT_NC1HWC0
+
+NZ_FORMATS = frozenset({29, FORMAT_FRACTAL_NZ_C0_16, FORMAT_FRACTAL_NZ_C0_32})
+"""Formats in tiles of 16 rows, by code."""
+
+
+def logical_shape(tensor: Tensor) -> tuple[int, ...]:
+    """Dims of the row-major array that :meth:`Tensor.nd` returns.
+
+    Raises:
+        FormatError: the header is damaged.
+    """
+    shape, code = tuple(tensor.shape), tensor.format
+    if code == FORMAT_ND:
+        return shape
+    if code in NZ_FORMATS and len(shape) >= 4 and _is_storage(shape, tensor.dtype, code):
+        *batch, columns, rows, c0 = shape
+        return (*batch, rows, columns * c0)
+    if code == FORMAT_NC1HWC0 and len(shape) == 5:
+        images, groups, height, width, c0 = shape
+        return (images, groups * c0, height, width)
+    return shape
+
+
+def _is_storage(shape: tuple[int, ...], dtype: DType, code: int) -> bool:
+    try:
+        return shape[-1] == nz_c0(dtype, code) and shape[-2] % NZ_ROWS == 0
+    except ValueError:
+        return False
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...] | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ait_llm.dumps.model import Operation
-from ait_llm.match.atb_torch.roles import Role
+from ait_llm.program.roles import Role
 
 _EXPERT = re.compile(r"(.+\.[0-9]+\..+)\.[0-9]+")  # a numbered module within a numbered layer
 
