@@ -11,7 +11,7 @@ from typing import Literal
 from ait_llm.core import OpId
 from ait_llm.dumps.atb_ledgers import AtbLedgers
 from ait_llm.dumps.atb_place import PROCESS_NAME, STEP_NAME, AtbPlace, find_place
-from ait_llm.dumps.atb_records import AtbKernel, AtbOperation, Place
+from ait_llm.dumps.atb_records import AtbFiles, AtbParams, AtbTensors
 from ait_llm.dumps.atb_tree import (
     PHASES,
     TENSOR_FILE,
@@ -27,8 +27,10 @@ from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.ledger import LedgerEntry
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.operations import Kernel, Operation
 
 _REFERENCE = re.compile(r"([0-9]+(?:_[0-9]+)*)_(in|out)tensor([0-9]+)(?:_\w+)?\.bin")
+_TILING_FILE = "kernel_tilingdata.bin"
 _UNRANKED = 1 << 62  # after everything that the ledger knows
 
 
@@ -75,7 +77,7 @@ class AtbDump:
 
     def operations(
         self, *, device: int | None = None, pid: int | None = None, step: int | None = None
-    ) -> Iterator[AtbOperation]:
+    ) -> Iterator[Operation]:
         """Operations in execution order, a graph before its members.
 
         Where a ledger exists, top-level executions come in its order; else, and within a graph,
@@ -142,9 +144,7 @@ class AtbDump:
             self._scans[key] = scan(self._process_folder(device, pid) / str(step))
         return self._scans[key]
 
-    def _process_operations(
-        self, device: int, pid: int, step: int | None
-    ) -> Iterator[AtbOperation]:
+    def _process_operations(self, device: int, pid: int, step: int | None) -> Iterator[Operation]:
         ledger = self._ledgers.of((device, pid))
         order: Mapping[tuple[int, int], int] = ledger.order if ledger is not None else {}
         executions = [
@@ -160,10 +160,10 @@ class AtbDump:
                 execution[1].id,
             )
         )
-        places: dict[int, Place] = {}
+        sources: dict[int, AtbFiles] = {}
         for each_step, folder in executions:
-            if each_step not in places:
-                places[each_step] = self._step_place(device, pid, each_step)
+            if each_step not in sources:
+                sources[each_step] = self._source(device, pid, each_step)
             members = self._known_members(device, pid, folder)
             pending = [folder]
             while pending:
@@ -172,7 +172,11 @@ class AtbDump:
                 pending += reversed(operations)
                 if self._is_listed(current, kernels):
                     yield self._operation(
-                        current, bool(operations), kernels, device, pid, places[each_step]
+                        current,
+                        (device, pid, each_step),
+                        [self._kernel(kernel, sources[each_step]) for kernel in kernels],
+                        sources[each_step],
+                        is_graph=bool(operations),
                     )
 
     def _is_listed(self, folder: Folder, kernels: list[Folder]) -> bool:
@@ -180,40 +184,42 @@ class AtbDump:
         within = folder.id[: len(prefix)] == prefix
         return within and bool(folder.files or folder.has_params or kernels)
 
+    @staticmethod
     def _operation(
-        self,
         folder: Folder,
+        execution: tuple[int, int, int],
+        kernels: list[Kernel],
+        source: AtbFiles,
+        *,
         is_graph: bool,
-        kernels: list[Folder],
-        device: int,
-        pid: int,
-        place: Place,
-    ) -> AtbOperation:
-        tensors = len(str(self._place.tensors))
-        return AtbOperation(
-            op_id=OpId(folder.id),
-            type=folder.name,
-            step=place.step,
+    ) -> Operation:
+        device, pid, step = execution
+        op_id = OpId(folder.id)
+        return Operation(
+            f"{folder.name}_{op_id}",
+            op_id,
+            folder.name,
+            step,
             device=device,
             pid=pid,
             is_graph=is_graph,
-            folder=folder.path,
-            kernels=tuple(
-                AtbKernel(
-                    index=kernel.id[-1],
-                    name=kernel.name,
-                    folder=kernel.path,
-                    tiling_folder=f"{self.root}/tiling{kernel.path[tensors:]}",
-                    files=kernel.files,
-                    place=place,
-                )
-                for kernel in kernels
-            ),
-            files=folder.files,
-            place=place,
+            location=folder.path,
+            tensors=AtbTensors(folder.path, folder.files, source),
+            params=AtbParams(folder.path, source),
+            kernels=tuple(kernels),
         )
 
-    def _step_place(self, device: int, pid: int, step: int) -> Place:
+    def _kernel(self, folder: Folder, source: AtbFiles) -> Kernel:
+        place = folder.path[len(str(self._place.tensors)) :]
+        return Kernel(
+            folder.id[-1],
+            folder.name,
+            folder.path,
+            AtbTensors(folder.path, folder.files, source, keep=False),
+            (f"{self.root}/tiling{place}/{_TILING_FILE}", f"{folder.path}/{_TILING_FILE}"),
+        )
+
+    def _source(self, device: int, pid: int, step: int) -> AtbFiles:
         index: dict[tuple[int, ...], Folder] = {}
 
         def locate(reference: str) -> Path | None:
@@ -233,7 +239,7 @@ class AtbDump:
                         return Path(folder.path, phase, name)
             return None
 
-        return Place(self.root, step, locate)
+        return AtbFiles(self.root, locate)
 
     def _known_members(
         self, device: int, pid: int, top: Folder

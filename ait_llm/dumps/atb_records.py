@@ -1,256 +1,86 @@
-"""Tensors, kernels and operations of an ATB dump."""
+"""Reading the tensors and parameters of one execution count of an ATB dump."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ait_llm.core import DType, OpId
 from ait_llm.dumps.atb_tree import PARAMS_FILE, PHASES, TENSOR_FILE
-from ait_llm.dumps.model import Phase, Role
+from ait_llm.dumps.operations import Deferred, DeferredMapping
+from ait_llm.dumps.tensors import Phase, Role, Source, Tensor
 from ait_llm.errors import FormatError
-from ait_llm.formats import AtbHeader, Statistics, measure, read_header, resolve_data
+from ait_llm.formats import AtbHeader, Statistics, read_header, resolve_data
 from ait_llm.formats.atb_bin import payload_of, read_values
 from ait_llm.formats.elements import Array
-from ait_llm.formats.layout import to_nd
-from ait_llm.formats.loaded import LoadedTensor
 from ait_llm.formats.opening import read_small, unlinked
 from ait_llm.formats.payload import Payload
 
-if TYPE_CHECKING:
-    import torch
-
 _MAX_PARAMS_BYTES = 16 * 1024 * 1024
-TILING_FILE = "kernel_tilingdata.bin"
+_KEPT_PARAMS = 64  # those of the operations that are looked at just now
 _NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 Files = Mapping[Phase, list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the files of one execution count lie, shared by all its tensors.
+class AtbFiles(Source):
+    """Reads the ``.bin`` files of one execution count; shared by all its tensors.
+
+    Args:
+        root: folder that no link or reference may leave.
+        locate: finds the file of ``{op id}_{in|out}tensor{N}.bin``, see ``resolve_data``.
 
     Attributes:
-        root: folder that no link or reference may leave.
-        step: the execution count.
-        locate: finds the file of ``{op id}_{in|out}tensor{N}.bin``, see ``resolve_data``.
+        params: reads the parameters of the operation in a folder; empty if it has none.
     """
 
-    root: Path
-    step: int
-    locate: Callable[[str], Path | None]
+    __slots__ = ("_locate", "_root", "params")
 
+    def __init__(self, root: Path, locate: Callable[[str], Path | None]) -> None:
+        self._root = root
+        self._locate = locate
+        self.params = lru_cache(maxsize=_KEPT_PARAMS)(self._read_params)
 
-@dataclass(frozen=True, slots=True)
-class AtbTensor:
-    """A ``.bin`` file; see :class:`ait_llm.dumps.model.Tensor`."""
+    def header(self, tensor: Tensor) -> AtbHeader:
+        """What the file says before its data."""
+        return read_header(unlinked(tensor.file, self._root))
 
-    role: Role
-    index: int
-    ir_name: str | None
-    phase: Phase
-    file: str
-    place: Place = field(repr=False, compare=False)
-    _header: AtbHeader | None = field(default=None, init=False, repr=False, compare=False)
-
-    @property
-    def name(self) -> str:
-        """``intensor0``, ``outtensor1``."""
-        return f"{self.role}tensor{self.index}"
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return Path(self.file)
-
-    @property
-    def header(self) -> AtbHeader:
-        """The header, read once.
-
-        Raises:
-            FormatError: the file is not a sound tensor file, or a link that leaves the dump.
-        """
-        if self._header is None:
-            path = unlinked(self.file, self.place.root)
-            object.__setattr__(self, "_header", read_header(path))
-        assert self._header is not None
-        return self._header
-
-    @property
-    def dtype(self) -> DType:
-        """Logical element type."""
-        return self.header.desc.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Dims as recorded; storage dims for private formats."""
-        return self.header.desc.shape
-
-    @property
-    def format(self) -> int:
-        """ATB format code."""
-        return self.header.desc.format
-
-    @property
-    def has_data(self) -> bool:
+    def has_data(self, tensor: Tensor) -> bool:
         """True if the values can be read, here or in the file that the header refers to."""
-        if self.header.has_data:
+        header = self._known(tensor)
+        if header.has_data:
             return True
-        if self.header.alias is None:
+        if header.alias is None:
             return False
         try:
-            self._resolved()
+            self._resolved(tensor)
         except FormatError:
-            return False  # numpy() tells why
+            return False  # reading them tells why
         return True
 
-    @property
-    def statistics(self) -> Statistics | None:
-        """Statistics in the header, else computed from the values, else None.
+    def recorded_statistics(self, tensor: Tensor) -> Statistics | None:
+        """Statistics in the header."""
+        return self._known(tensor).statistics
 
-        Complex values have none.
-
-        Raises:
-            FormatError: the file is damaged.
-        """
-        recorded = self.header.statistics
-        if recorded is not None or not self.has_data:
-            return recorded
-        array = self.numpy()
-        return None if array.dtype.kind == "c" else measure(array)
-
-    @property
-    def recorded_statistics(self) -> Statistics | None:
-        """Statistics in the header; None if the capture computed none.
-
-        Raises:
-            FormatError: the file is damaged.
-        """
-        return self.header.statistics
-
-    def numpy(self, *, mmap: bool | None = None) -> Array:
-        """The values as stored; see ``formats.read_tensor``.
-
-        Raises:
-            FormatError: no values are stored, or the file is damaged.
-        """
-        holder, header = self._resolved()
+    def values(self, tensor: Tensor, *, mmap: bool | None = None) -> Array:
+        """The values as stored; see ``formats.read_tensor``."""
+        holder, header = self._resolved(tensor)
         return read_values(holder, header, mmap=mmap)
 
-    def payload(self) -> Payload | None:
-        """Where the values lie; None if none are stored.
+    def payload(self, tensor: Tensor) -> Payload | None:
+        """Where the values lie, here or in the file that the header refers to."""
+        header = self._known(tensor)
+        if header.has_data:
+            return payload_of(unlinked(tensor.file, self._root), header)
+        return None if header.alias is None else payload_of(*self._resolved(tensor))
 
-        Raises:
-            FormatError: the file is damaged, or refers to another one that cannot be used.
-        """
-        if self.header.has_data:
-            return payload_of(unlinked(self.file, self.place.root), self.header)
-        return None if self.header.alias is None else payload_of(*self._resolved())
-
-    def nd(self) -> Array:
-        """The values in row-major order, FRACTAL_NZ and NC1HWC0 converted.
-
-        Raises:
-            FormatError: as :meth:`numpy`, or a format that is not converted.
-        """
-        array = self.numpy()
-        try:
-            return to_nd(array, self.shape, self.format, self.dtype)
-        except ValueError as error:
-            raise FormatError(self.path, str(error)) from None
-
-    def torch(self) -> torch.Tensor:
-        """The values as stored, as a CPU tensor of the same element type.
-
-        Raises:
-            FormatError: as :meth:`numpy`.
-            MissingDependencyError: torch is not installed.
-        """
-        return LoadedTensor(self.numpy(), self.dtype, self.format).torch()
-
-    def _resolved(self) -> tuple[Path, AtbHeader]:
-        return resolve_data(self.path, root=self.place.root, locate=self.place.locate)
-
-
-@dataclass(frozen=True, slots=True)
-class AtbKernel:
-    """A kernel folder; see :class:`ait_llm.dumps.model.Kernel`."""
-
-    index: int
-    name: str
-    folder: str
-    tiling_folder: str = field(repr=False)
-    files: Files = field(repr=False, compare=False)
-    place: Place = field(repr=False, compare=False)
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return Path(self.folder)
-
-    @property
-    def tiling_path(self) -> Path | None:
-        """The raw tiling data that was passed to the kernel, None if not captured."""
-        for folder in (self.tiling_folder, self.folder):
-            path = Path(folder, TILING_FILE)
-            if path.is_file():
-                return path
-        return None
-
-    @property
-    def tensors(self) -> tuple[AtbTensor, ...]:
-        """All tensors: phase before first, inputs before outputs."""
-        return list_tensors(self.folder, self.files, self.place)
-
-
-@dataclass(frozen=True, slots=True)
-class AtbOperation:
-    """An operation folder; see :class:`ait_llm.dumps.model.Operation`."""
-
-    op_id: OpId
-    type: str
-    step: int
-    device: int
-    pid: int
-    is_graph: bool
-    folder: str
-    kernels: tuple[AtbKernel, ...] = field(repr=False)
-    files: Files = field(repr=False, compare=False)
-    place: Place = field(repr=False, compare=False)
-    _tensors: tuple[AtbTensor, ...] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
-
-    @property
-    def name(self) -> str:
-        """``LinearOperation_0_1``."""
-        return f"{self.type}_{self.op_id}"
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return Path(self.folder)
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Which of before and after were captured."""
-        return tuple(phase for phase in PHASES if phase in self.files)
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """The parameters in ``op_param.json``; empty if there are none.
-
-        Raises:
-            FormatError: the file is not a JSON object.
-        """
-        path = self.path / PARAMS_FILE
+    def _read_params(self, folder: str) -> Mapping[str, Any]:
+        path = Path(folder, PARAMS_FILE)
         if not path.exists() and not path.is_symlink():
             return _NO_PARAMS
-        text = read_small(unlinked(path, self.place.root), _MAX_PARAMS_BYTES, named=path)
+        text = read_small(unlinked(path, self._root), _MAX_PARAMS_BYTES, named=path)
         try:
             params = json.loads(text)
         except (ValueError, RecursionError):
@@ -259,49 +89,72 @@ class AtbOperation:
             raise FormatError(path, "is not a JSON object")
         return MappingProxyType(params)
 
-    @property
-    def tensors(self) -> tuple[AtbTensor, ...]:
-        """All tensors: phase before first, inputs before outputs.
+    def _known(self, tensor: Tensor) -> AtbHeader:
+        header = tensor.header
+        assert isinstance(header, AtbHeader)  # made above
+        return header
 
-        The same objects each time, so that their headers are read once.
-        """
-        if self._tensors is None:
-            tensors = list_tensors(self.folder, self.files, self.place)
-            object.__setattr__(self, "_tensors", tensors)
-        assert self._tensors is not None
-        return self._tensors
-
-    @property
-    def inputs(self) -> tuple[AtbTensor, ...]:
-        """Inputs in the state before the operation where captured, else after it."""
-        return _prefer(self.tensors, "in", "before")
-
-    @property
-    def outputs(self) -> tuple[AtbTensor, ...]:
-        """Outputs in the state after the operation where captured, else before it."""
-        return _prefer(self.tensors, "out", "after")
+    def _resolved(self, tensor: Tensor) -> tuple[Path, AtbHeader]:
+        return resolve_data(tensor.path, root=self._root, locate=self._locate)
 
 
-def list_tensors(folder: str, files: Files, place: Place) -> tuple[AtbTensor, ...]:
-    """The tensors of one folder, from file names alone."""
-    tensors = []
-    for phase in PHASES:
-        found = []
-        for name in files.get(phase, ()):
-            match = TENSOR_FILE.fullmatch(name)
-            if match is None:
-                continue
-            role: Role = "in" if match[1] == "in" else "out"
-            path = f"{folder}/{phase}/{name}"
-            found.append(AtbTensor(role, int(match[2]), match[3], phase, path, place))
-        found.sort(key=lambda tensor: (tensor.role, tensor.index, tensor.file))
-        tensors += found
-    return tuple(tensors)
+class AtbTensors(Deferred[Tensor]):
+    """The tensors of a folder, from file names alone: before first, inputs before outputs.
+
+    The same objects each time, so that their headers are read once; those of kernels, which are
+    many and looked at once, are not kept.
+    """
+
+    __slots__ = ("_files", "_folder", "_items", "_keep", "_source")
+
+    def __init__(self, folder: str, files: Files, source: AtbFiles, *, keep: bool = True) -> None:
+        self._folder = folder
+        self._files = files
+        self._source = source
+        self._keep = keep
+        self._items: tuple[Tensor, ...] | None = None
+
+    def listed(self) -> tuple[Tensor, ...]:
+        """All of them."""
+        if self._items is not None:
+            return self._items
+        items = tuple(self._list())
+        if self._keep:
+            self._items = items
+        return items
+
+    def _list(self) -> Iterator[Tensor]:
+        folder, source = self._folder, self._source
+        for phase in PHASES:
+            names = self._files.get(phase)
+            for role, index, name, ir_name in _parsed(phase, tuple(names)) if names else ():
+                yield Tensor(role, index, name, folder, source, phase, ir_name=ir_name or None)
 
 
-def _prefer(tensors: tuple[AtbTensor, ...], role: Role, phase: Phase) -> tuple[AtbTensor, ...]:
-    chosen: dict[int, AtbTensor] = {}
-    for tensor in tensors:
-        if tensor.role == role and (tensor.index not in chosen or tensor.phase == phase):
-            chosen[tensor.index] = tensor
-    return tuple(chosen[index] for index in sorted(chosen))
+@lru_cache(maxsize=4096)  # operations of one type have tensors of the same names
+def _parsed(phase: Phase, names: tuple[str, ...]) -> tuple[tuple[Role, int, str, str], ...]:
+    """Role, index, file below the operation's folder and operator's own name, in order."""
+    matches = (TENSOR_FILE.fullmatch(name) for name in names)
+    found: list[tuple[Role, int, str, str]] = [
+        ("in" if match[1] == "in" else "out", int(match[2]), f"{phase}/{match[0]}", match[3] or "")
+        for match in matches
+        if match is not None
+    ]
+    return tuple(sorted(found))
+
+
+class AtbParams(DeferredMapping):
+    """The parameters in ``op_param.json``; empty if there are none.
+
+    Looking at them raises FormatError if the file is not a JSON object.
+    """
+
+    __slots__ = ("_folder", "_source")
+
+    def __init__(self, folder: str, source: AtbFiles) -> None:
+        self._folder = folder
+        self._source = source
+
+    def read(self) -> Mapping[str, Any]:
+        """All of them."""
+        return self._source.params(self._folder)

@@ -6,8 +6,10 @@ hundred thousand tensors are listed in about a second. Links to directories are 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +78,9 @@ def scan(step_folder: Path) -> list[Folder]:
             if name in PHASES:
                 if entry.is_dir(follow_symlinks=False):
                     folder.files[name] = [
-                        file.name for file in _entries(entry.path) if _is_tensor_file(file)
+                        sys.intern(file.name)
+                        for file in _entries(entry.path)
+                        if _is_tensor_file(file)
                     ]
             elif name == PARAMS_FILE:
                 folder.has_params = True
@@ -158,16 +162,21 @@ def _operation_folder(entry: os.DirEntry[str], parent: tuple[int, ...]) -> Folde
 
 
 def _is_tensor_file(entry: os.DirEntry[str]) -> bool:
-    return TENSOR_FILE.fullmatch(entry.name) is not None and not entry.is_dir(follow_symlinks=False)
+    return _is_tensor_name(entry.name) and not entry.is_dir(follow_symlinks=False)
+
+
+@functools.lru_cache(maxsize=4096)  # most folders hold the same names
+def _is_tensor_name(name: str) -> bool:
+    return TENSOR_FILE.fullmatch(name) is not None
 
 
 def _by_id(folder: Folder) -> tuple[int, str]:
     return folder.id[-1], folder.name
 
 
-def _entries(path: str) -> Iterator[os.DirEntry[str]]:
+def _entries(path: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(path) as entries:
-            yield from entries
+            return list(entries)
     except OSError as error:
         raise FormatError(path, f"cannot be listed: {error.strerror}") from None

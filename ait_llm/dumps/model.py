@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ait_llm.core import DType, OpId
+from ait_llm.dumps.tensors import Identity as Identity
+from ait_llm.dumps.tensors import Phase as Phase
+from ait_llm.dumps.tensors import Role as Role
 from ait_llm.formats import Statistics
 from ait_llm.formats.elements import Array
 
@@ -20,8 +23,6 @@ if TYPE_CHECKING:
 
     from ait_llm.dumps.ledger import Ledger, LedgerEntry
 
-Role = Literal["in", "out"]
-Phase = Literal["before", "after"]
 State = Literal["sealed", "unfinished", "unknown"]
 
 

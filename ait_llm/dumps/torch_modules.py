@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from ait_llm.core import OpId
@@ -16,6 +15,8 @@ from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.operations import Operation
+from ait_llm.dumps.tensors import Identity, Phase, Role, Tensor
 from ait_llm.dumps.torch_order import Positions, call_order, natural
 from ait_llm.dumps.torch_place import (
     PROCESS_NAME,
@@ -26,8 +27,8 @@ from ait_llm.dumps.torch_place import (
     parse_call,
     process_id,
 )
-from ait_llm.dumps.torch_records import SUFFIX, TorchCall, TorchTensor
-from ait_llm.dumps.torch_tables import Recorded, read_module_tree, read_statistics
+from ait_llm.dumps.torch_records import SUFFIX, TorchFiles, TorchRow
+from ait_llm.dumps.torch_tables import Recorded, read_identity, read_module_tree, read_statistics
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import open_regular
 
@@ -53,6 +54,7 @@ class TorchDump:
     def __init__(self, place: TorchPlace) -> None:
         self._place = place
         self._folders: dict[tuple[str, int], list[_Folder]] = {}
+        self._files = TorchFiles(place.root)
 
     @property
     def root(self) -> Path:
@@ -84,7 +86,7 @@ class TorchDump:
 
     def operations(
         self, *, device: int | None = None, pid: int | None = None, step: int | None = None
-    ) -> Iterator[TorchCall]:
+    ) -> Iterator[Operation]:
         """Calls in the order in which they began, a module before its children.
 
         Raises:
@@ -98,9 +100,7 @@ class TorchDump:
         """Let go of remembered folders; they are listed again when they are needed."""
         self._folders.clear()
 
-    def weights(
-        self, *, device: int | None = None, pid: int | None = None
-    ) -> Iterator[TorchTensor]:
+    def weights(self, *, device: int | None = None, pid: int | None = None) -> Iterator[Tensor]:
         """Saved parameters and buffers; the stem is the dotted name.
 
         Raises:
@@ -112,7 +112,7 @@ class TorchDump:
                 continue
             stems = _stems(folder) if folder.is_dir() else []
             for index, stem in enumerate(sorted(stems, key=natural)):
-                yield TorchTensor("in", index, stem, f"{folder}/{stem}{SUFFIX}", self.root)
+                yield self._tensor("in", index, stem, str(folder), self._files)
 
     @property
     def layers(self) -> tuple[TopologyFile, ...]:
@@ -176,7 +176,7 @@ class TorchDump:
             self._folders[key] = found
         return self._folders[key]
 
-    def _calls(self, process: str, wanted: int | None) -> Iterator[TorchCall]:
+    def _calls(self, process: str, wanted: int | None) -> Iterator[Operation]:
         ledger = self._ledgers.get(process)
         lines: dict[tuple[int, str, int], LedgerEntry] = {}
         if ledger is not None:
@@ -209,14 +209,14 @@ class TorchDump:
         folders: dict[tuple[str, int], _Folder],
         table: dict[tuple[str, int], dict[str, Recorded]],
         entry: LedgerEntry | None,
-    ) -> TorchCall:
+    ) -> Operation:
         module, number = call
         folder = folders.get(call)
         name = module if number == 0 else f"{module}@{number}"
         path = folder.path if folder else str(self._place.tensors / process / str(step) / name)
         op_id, kind, inner = ids.of(module, entry)
         line = entry.line if entry is not None else {}
-        return TorchCall(
+        return Operation(
             name=module,
             op_id=op_id,
             type=entry.type if entry is not None else kind,
@@ -225,33 +225,53 @@ class TorchDump:
             device=device_number(process),
             pid=process_id(process),
             is_graph=inner,
-            folder=path,
-            tensors=self._tensors(path, folder.stems if folder else (), table.get(call, {})),
+            location=path,
+            tensors=self._tensors(
+                path, folder.stems if folder else (), table.get(call, {}), line.get("identity")
+            ),
             params=_mapping(line.get("values")),
+            definition=_mapping(line.get("definition")),
             weights=_mapping(line.get("weights")),
             not_captured=_mappings(line.get("not_captured")),
         )
 
     def _tensors(
-        self, path: str, stems: tuple[str, ...], recorded: dict[str, Recorded]
-    ) -> tuple[TorchTensor, ...]:
-        counts: Counter[str] = Counter()
+        self,
+        path: str,
+        stems: tuple[str, ...],
+        recorded: Mapping[str, Recorded],
+        identities: object,
+    ) -> tuple[Tensor, ...]:
+        known = _mapping(identities)
         tensors = []
-        for stem in sorted({*stems, *recorded}, key=natural):
-            role = "in" if stem.startswith("input") else "out"
-            tensors.append(
-                TorchTensor(
-                    role="in" if role == "in" else "out",
-                    index=counts[role],
-                    stem=stem,
-                    file=f"{path}/{stem}{SUFFIX}",
-                    root=self.root,
-                    exists=stem in stems,
-                    recorded=recorded.get(stem),
-                )
-            )
-            counts[role] += 1
+        inputs = outputs = 0
+        for stem in sorted({*stems, *recorded}, key=natural) if recorded else stems:
+            row = recorded.get(stem)
+            source = self._files if row is None else TorchRow(self.root, row, exists=stem in stems)
+            identity = read_identity(known[stem]) if stem in known else None
+            if stem.startswith("input"):
+                tensors.append(self._tensor("in", inputs, stem, path, source, identity))
+                inputs += 1
+            else:
+                tensors.append(self._tensor("out", outputs, stem, path, source, identity))
+                outputs += 1
         return tuple(tensors)
+
+    @staticmethod
+    def _tensor(
+        role: Role,
+        index: int,
+        stem: str,
+        folder: str,
+        source: TorchFiles,
+        identity: Identity | None = None,
+    ) -> Tensor:
+        """A tensor; inputs are captured before the module runs, outputs after it."""
+        file_name, ir_name = _names(stem)
+        phase: Phase = "before" if role == "in" else "after"
+        return Tensor(
+            role, index, file_name, folder, source, phase, stem, ir_name, identity=identity
+        )
 
     def _modules(self, process: str) -> dict[str, tuple[OpId, str, bool]]:
         modules: dict[str, tuple[OpId, str, bool]] = {}
@@ -290,6 +310,12 @@ def _stems(folder: Path | str) -> list[str]:
         for entry in _scan(folder)
         if entry.name.endswith(SUFFIX) and not entry.is_dir(follow_symlinks=False)
     ]
+
+
+@lru_cache(maxsize=4096)  # most folders hold the same names
+def _names(stem: str) -> tuple[str, str | None]:
+    """The file, and the argument or field: ``attention_mask``, ``0``; None for a sole output."""
+    return f"{stem}{SUFFIX}", stem.partition("_")[2] or None
 
 
 def _is_value(stem: str) -> bool:

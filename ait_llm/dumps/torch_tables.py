@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ait_llm.core import DType, OpId
+from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import FormatError
 from ait_llm.formats import Statistics
 from ait_llm.formats.opening import open_regular, read_small
@@ -43,6 +44,18 @@ def _walk(
     yield name, ids, kind, bool(children)
     for number, child in enumerate(children):
         yield from _walk(path, child, (*ids, number))
+
+
+def read_identity(line: Any) -> Identity | None:
+    """What a ledger says of the storage of a tensor; None for what is no such record."""
+    if not isinstance(line, dict):
+        return None
+    numbers = [line.get(name) for name in ("storage", "version", "offset")]
+    strides = line.get("strides")
+    if not isinstance(strides, list) or any(type(each) is not int for each in (*numbers, *strides)):
+        return None
+    storage, version, offset = (int(number) for number in numbers if number is not None)
+    return Identity(storage, version, offset, tuple(strides))
 
 
 def read_statistics(path: Path) -> dict[tuple[str, int], dict[str, Recorded]]:

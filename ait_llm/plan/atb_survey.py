@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ait_llm.dumps import open_dump
 from ait_llm.dumps.atb import AtbDump
-from ait_llm.dumps.atb_records import AtbOperation, AtbTensor
 from ait_llm.dumps.atb_tree import PARAMS_FILE
-from ait_llm.dumps.model import Phase, Role
+from ait_llm.dumps.operations import Operation
+from ait_llm.dumps.tensors import Phase, Role, Tensor
 from ait_llm.errors import FormatError
 
 TABLES = ("operation_io_tensors", "kernel_io_tensors")
@@ -145,7 +145,7 @@ def read_atb_survey(folder: Path) -> AtbSurvey:
     return survey
 
 
-def _units(operation: AtbOperation, root: Path) -> Iterator[UnitSize]:
+def _units(operation: Operation, root: Path) -> Iterator[UnitSize]:
     start = len(str(root / "tensors")) + 1
     process = (operation.device, operation.pid)
     params = operation.path / PARAMS_FILE
@@ -155,7 +155,7 @@ def _units(operation: AtbOperation, root: Path) -> Iterator[UnitSize]:
         operation.op_id.parts,
         operation.type,
         operation.type,
-        operation.folder[start:],
+        operation.location[start:],
         is_graph=operation.is_graph,
         params=params.stat().st_size if params.is_file() else None,
         tensors=tuple(map(_tensor_size, operation.tensors)),
@@ -168,14 +168,14 @@ def _units(operation: AtbOperation, root: Path) -> Iterator[UnitSize]:
             (*operation.op_id.parts, kernel.index),
             operation.type,
             kernel.name,
-            kernel.folder[start:],
+            kernel.location[start:],
             is_kernel=True,
             tiling=None if tiling is None else tiling.stat().st_size,
             tensors=tuple(map(_tensor_size, kernel.tensors)),
         )
 
 
-def _tensor_size(tensor: AtbTensor) -> TensorSize:
+def _tensor_size(tensor: Tensor) -> TensorSize:
     desc = tensor.header.desc
     elements = 1
     for size in desc.shape:

@@ -55,7 +55,7 @@ def shape_of(tensor: Tensor) -> tuple[int, ...] | None:
 def params_of(operation: Operation) -> Mapping[str, Any]:
     """The parameters of an operation; none if their file is damaged."""
     try:
-        return operation.params
+        return dict(operation.params)
     except AitError:
         return {}
 

@@ -119,7 +119,7 @@ def test_damaged_parameters(builder: DumpBuilder, text: str) -> None:
     (folder / "op_param.json").write_text(text)
     (operation,) = open_dump(builder.root).operations()
     with pytest.raises(FormatError, match=r"op_param\.json: is not"):
-        _ = operation.params
+        dict(operation.params)
 
 
 def test_tiling_data_of_a_kernel(builder: DumpBuilder) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import ait_llm
 from ait_llm.dumps import Dump, open_dump
-from ait_llm.dumps.torch_records import TorchCall
+from ait_llm.dumps.operations import Operation as TorchCall
 
 PROGRAMS = Path(__file__).parent / "programs"
 

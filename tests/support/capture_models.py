@@ -12,7 +12,7 @@ from torch import nn
 
 from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.dumps import TorchDump
-from ait_llm.dumps.torch_records import TorchCall
+from ait_llm.dumps.operations import Operation as TorchCall
 
 
 class Returns(nn.Module):

@@ -25,7 +25,7 @@ from ait_llm.dump.inject.models import (
 from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.pytorch.session import sessions
 from ait_llm.dumps import open_dump
-from ait_llm.dumps.torch_records import TorchCall
+from ait_llm.dumps.operations import Operation as TorchCall
 
 ALL = StepRange(((0, 1 << 40),))
 

@@ -1,0 +1,234 @@
+"""The records of operations and their kernels; every reader yields these classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar, overload
+
+from ait_llm.core import OpId
+from ait_llm.dumps.tensors import Phase, Role, Tensor
+
+T = TypeVar("T")
+_PHASES: tuple[Phase, ...] = ("before", "after")
+
+
+class Deferred(Sequence[T]):
+    """A sequence that is listed when it is looked at; a subclass says how."""
+
+    __slots__ = ()
+
+    def listed(self) -> Sequence[T]:
+        """All items."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self.listed()[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.listed())
+
+    def __len__(self) -> int:
+        return len(self.listed())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence):
+            return tuple(self.listed()) == tuple(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.listed()))
+
+
+class Lazy(Deferred[T]):
+    """A sequence that a function lists.
+
+    Args:
+        make: lists it.
+        keep: False where the maker remembers it himself, for as long as he can afford to.
+    """
+
+    __slots__ = ("_items", "_keep", "_make")
+
+    def __init__(self, make: Callable[[], Sequence[T]], *, keep: bool = True) -> None:
+        self._make = make
+        self._keep = keep
+        self._items: Sequence[T] | None = None
+
+    def listed(self) -> Sequence[T]:
+        """All items, listed once if they are kept."""
+        items = self._items
+        if items is None:
+            items = self._make()
+            if self._keep:
+                self._items = items
+        return items
+
+
+class DeferredMapping(Mapping[str, Any]):
+    """A mapping that is read when it is looked at; a subclass says how."""
+
+    __slots__ = ()
+
+    def read(self) -> Mapping[str, Any]:
+        """All of it."""
+        raise NotImplementedError
+
+    def __getitem__(self, key: str) -> Any:
+        return self.read()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.read())
+
+    def __len__(self) -> int:
+        return len(self.read())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict(self.read())!r})"
+
+
+class LazyMapping(DeferredMapping):
+    """A mapping that a function reads, each time: the maker remembers what he can afford to.
+
+    Args:
+        make: reads it.
+    """
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        self._make = make
+
+    def read(self) -> Mapping[str, Any]:
+        """All of it."""
+        return self._make()
+
+
+class _Nothing(DeferredMapping):
+    """The empty mapping that all operations without parameters share."""
+
+    __slots__ = ()
+
+    def read(self) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def __hash__(self) -> int:
+        return 0  # a dataclass takes no default that cannot be hashed
+
+
+NOTHING: Mapping[str, Any] = _Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What one operation launched on the device.
+
+    Attributes:
+        index: place among the launches of its operation.
+        name: of the kernel.
+        location: its folder.
+        tensors: phase before first, inputs before outputs.
+        tiling: files that its tiling data may lie in.
+    """
+
+    index: int
+    name: str
+    location: str
+    tensors: Sequence[Tensor] = field(default=(), repr=False, compare=False)
+    tiling: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return Path(self.location)
+
+    @property
+    def tiling_path(self) -> Path | None:
+        """The raw tiling data that was passed to the kernel, None if not captured."""
+        return next((path for path in map(Path, self.tiling) if path.is_file()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One execution of one operation.
+
+    Attributes:
+        name: ``LinearOperation_0_1``, or the dotted path of a torch module.
+        op_id: position in the topology.
+        type: ``LinearOperation``, or the name of a graph.
+        step: execution count, 0-based.
+        call: which call of this name within its step, 0-based.
+        device, pid: the process that ran it.
+        rank: its global rank, -1 if unknown.
+        is_graph: True if it consists of other operations.
+        location: its folder or file.
+        tensors: phase before first, inputs before outputs; listed when looked at.
+        params: the parameters as the tool recorded them; read when looked at.
+        definition: numbers, flags and names of weights that decide what it computes.
+        weights: inputs that are parameters of the model, by name.
+        not_captured: names and reasons of values of which there is no tensor.
+        kernels: in launch order.
+        graph: the compiled graph that it belongs to; empty if none, or unknown.
+        graph_step: which execution of that graph, -1 without one.
+        parts: operators of the graph before fusion that it computes; empty if not fused.
+        stands_for: ``file`` or ``weight`` where a tensor file stands in the place of an operation.
+    """
+
+    name: str
+    op_id: OpId
+    type: str
+    step: int = 0
+    call: int = 0
+    device: int = -1
+    pid: int = -1
+    rank: int = -1
+    is_graph: bool = False
+    location: str = ""
+    tensors: Sequence[Tensor] = field(default=(), repr=False, compare=False)
+    params: Mapping[str, Any] = field(default=NOTHING, repr=False, compare=False)
+    definition: Mapping[str, Any] = field(default=NOTHING, repr=False, compare=False)
+    weights: Mapping[str, Any] = field(default=NOTHING, repr=False, compare=False)
+    not_captured: Sequence[Mapping[str, str]] = field(default=(), repr=False, compare=False)
+    kernels: Sequence[Kernel] = field(default=(), repr=False, compare=False)
+    graph: str = ""
+    graph_step: int = -1
+    parts: tuple[str, ...] = ()
+    stands_for: Literal["operation", "file", "weight"] = "operation"
+
+    @property
+    def path(self) -> Path:
+        """Its folder or file."""
+        return Path(self.location)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Which of before and after were captured."""
+        found = {tensor.phase for tensor in self.tensors}
+        return tuple(phase for phase in _PHASES if phase in found)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Inputs in the state before the operation where captured, else after it."""
+        return _preferred(self.tensors, "in", "before")
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Outputs in the state after the operation where captured, else before it."""
+        return _preferred(self.tensors, "out", "after")
+
+
+def _preferred(tensors: Sequence[Tensor], role: Role, phase: Phase) -> tuple[Tensor, ...]:
+    found = [tensor for tensor in tensors if tensor.role == role]
+    chosen: dict[int, Tensor] = {}
+    for tensor in found:
+        if tensor.index not in chosen or tensor.phase == phase:
+            chosen[tensor.index] = tensor
+    if len(chosen) == len(found):
+        return tuple(found)  # each in one state, in the order of the dump
+    return tuple(chosen[index] for index in sorted(chosen))
