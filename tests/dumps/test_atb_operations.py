@@ -168,7 +168,7 @@ def test_linked_file_outside_of_the_dump_is_not_read(builder: DumpBuilder, tmp_p
     (folder / "op_param.json").symlink_to(tmp_path / "secret.json")
     (operation,) = open_dump(builder.root).operations()
     tensor = operation.inputs[1]
-    for read in (lambda: tensor.shape, tensor.numpy, lambda: operation.params):
+    for read in (lambda: tensor.shape, tensor.numpy, lambda: dict(operation.params)):
         with pytest.raises(FormatError, match="is a link that lies outside of"):
             read()
 
