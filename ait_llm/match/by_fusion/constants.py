@@ -29,7 +29,7 @@ def number_of(
     values = _values(mine) if mine is not None else None
     if values is None:
         return None
-    for node in _nodes(graph, slot.part):
+    for node in graph.nodes_of(graph.graph.by_name[slot.part]):
         owner = fx.by_node.get(node)
         numbers = [] if owner is None else [t for t in owner.operation.inputs if is_number(t)]
         for tensor in numbers:
@@ -41,17 +41,6 @@ def number_of(
         if not _turned(values, _values(real[0])):
             return owner, real[0]
     return None
-
-
-def _nodes(graph: UnfusedGraph, part: str) -> list[str]:
-    """FX nodes that an operator computes, or a cast of its results."""
-    op = graph.graph.by_name[part]
-    found = [output.origin.node for output in op.outputs if output.origin is not None]
-    for index in range(len(op.outputs)) if not found else ():
-        for reader in graph.consumers((part, index)):
-            if reader.type == "Cast":
-                found += [each.origin.node for each in reader.outputs if each.origin is not None]
-    return found
 
 
 def _only_real(graph: UnfusedGraph, each: Placed, decoded: Decoded, slot: Slot) -> bool:

@@ -29,12 +29,19 @@ _VIEWS = frozenset(
         *("_to_copy", "_unsafe_view", "convert_element_type"),
     }
 )
+_ORDERS = frozenset({"permute", "swapaxes", "t", "transpose"})
 
 
 def is_view(target: str) -> bool:
     """True for ``aten.view.default`` and other nodes that only look at their first argument."""
     parts = target.split(".")
     return (parts[1] if len(parts) > 1 else parts[0]) in _VIEWS
+
+
+def reorders(target: str) -> bool:
+    """True for ``aten.t.default`` and other views that bring axes into another order."""
+    parts = target.split(".")
+    return (parts[1] if len(parts) > 1 else parts[0]) in _ORDERS
 
 
 def position(tensor: Tensor) -> int:
@@ -134,12 +141,20 @@ class FxTensors:
         chosen = exact or results
         return (owner, chosen[0]) if chosen else None
 
-    def argument(self, node: str) -> Located | None:
-        """The first argument of a node; None if it was not dumped or is no tensor."""
+    def argument(self, node: str, number: int = 0, element: int | None = None) -> Located | None:
+        """An argument of a node; None if it was not dumped or is no tensor.
+
+        Args:
+            node: its name.
+            number: position among the arguments.
+            element: position in the list that the argument is; None for any.
+        """
         owner = self.by_node.get(node)
         for tensor in owner.operation.inputs if owner is not None else ():
-            if position(tensor) == 0:
-                return (owner, tensor) if owner is not None else None
+            if position(tensor) == number and owner is not None:
+                place = getattr(tensor, "element", None)
+                if element is None or place == element:
+                    return owner, tensor
         return None
 
     @cached_property
@@ -212,27 +227,3 @@ class FxTensors:
         for argument in owner.operation.inputs if tensor.role == "out" else ():
             if is_number(argument):
                 yield owner, argument
-
-    def from_outside(self) -> Iterator[tuple[Hashable, Located]]:
-        """What no node of the graph computed: the first argument of each such content."""
-        for mark, members in self.by_content.items():
-            if members[0][1].role == "in":
-                yield mark, members[0]
-
-    def readers(self, mark: Hashable) -> frozenset[str]:
-        """Nodes that read a content, also through views of it."""
-        found: set[str] = set()
-        waiting, seen = [mark], {mark}
-        while waiting:
-            for owner, tensor in self.by_content.get(waiting.pop(), ()):
-                if tensor.role != "in":
-                    continue
-                found.add(owner.operation.name)
-                if not is_view(owner.operation.type):
-                    continue
-                for output in owner.operation.outputs:
-                    after = self.contents.get(key_of(owner, output))
-                    if after is not None and after not in seen:
-                        seen.add(after)
-                        waiting.append(after)
-        return frozenset(found)

@@ -72,6 +72,16 @@ class UnfusedGraph:
         """Operators that read a tensor; control edges do not count."""
         return self.graph.consumers.get(tensor, ())
 
+    def nodes_of(self, op: GeOp) -> list[str]:
+        """FX nodes that an operator computes: those of its results, or of casts of them."""
+        found = [output.origin.node for output in op.outputs if output.origin is not None]
+        for index in range(len(op.outputs)) if not found else ():
+            for reader in self.consumers((op.name, index)):
+                if reader.type == "Cast":
+                    named = [each.origin for each in reader.outputs if each.origin is not None]
+                    found += [origin.node for origin in named]
+        return found
+
     @cached_property
     def fx_nodes(self) -> frozenset[str]:
         """Names of the FX nodes that the graph mentions."""

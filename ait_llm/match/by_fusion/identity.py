@@ -17,12 +17,17 @@ from ait_llm.match.by_fusion.fx_tensors import (
     FxTensors,
     Located,
     elements,
-    integers,
     is_view,
+    reorders,
     shape_of,
 )
 from ait_llm.match.by_fusion.graph import CONSTANTS, INPUTS, TensorId
-from ait_llm.match.by_fusion.graph_inputs import GraphInput
+from ait_llm.match.by_fusion.graph_inputs import (
+    TRANSPOSES,
+    GraphInput,
+    shortened,
+    transposition,
+)
 from ait_llm.match.by_fusion.topology import ALIASES
 from ait_llm.match.operators import Placed
 from ait_llm.match.views import Reorder, Reshape, View, shape_after
@@ -105,7 +110,7 @@ class Identity:
             origin, relation = graph.origin(cast), "via cast"
         refusal = ""
         if origin is not None:
-            found = self._named(origin, relation, shape)
+            found = self._named(op, origin, relation, shape)
             if isinstance(found, Found):
                 return replace(found, cast=cast)
             refusal = found
@@ -122,9 +127,9 @@ class Identity:
         name = known.located[0].operation.name
         if known.identical:
             why = f"graph input {tensor[0]}, argument of {name} with the same values"
-            return Found(known.located, (), "graph input", 1.0, why)
-        why = f"graph input {tensor[0]}, the only argument of its size that {name} reads"
-        return Found(known.located, (), "graph input", 0.8, why)
+            return Found(known.located, known.views, "graph input", 1.0, why)
+        why = f"graph input {tensor[0]}, which {name} reads as this argument"
+        return Found(known.located, known.views, "graph input", 0.9, why)
 
     def _cast_of(self, tensor: TensorId) -> TensorId | None:
         """The cast of a tensor to which the converter gave the name of both."""
@@ -155,7 +160,9 @@ class Identity:
         dtype = self._fusion.graph.dtype(tensor)
         return dtype.is_floating if dtype is not None else None
 
-    def _named(self, origin: FxOrigin, relation: str, shape: tuple[int, ...] | None) -> Found | str:
+    def _named(
+        self, op: GeOp, origin: FxOrigin, relation: str, shape: tuple[int, ...] | None
+    ) -> Found | str:
         """The result that a name means, or the argument of a view that took the name over."""
         result = self._fx.result(origin.node, origin.path)
         path = ".".join(map(str, origin.path))
@@ -166,8 +173,12 @@ class Identity:
         fits = count is None or elements(result[1]) in (count, None)
         why = f"OUTPUT.{path} of {origin.node}"
         confidence = 1.0 if relation == "exact" else 0.95
+        before = self._fx.argument(origin.node) if is_view(target) else None
+        if reorders(target) and op.type not in TRANSPOSES:  # dims alone do not tell a square
+            if before is None or elements(before[1]) != count:
+                return f"is what FX node {origin.node} looks at, which is not in the dump"
+            return Found(before, (), "view input", 0.9, f"what {origin.node} looks at")
         if is_view(target) and not (fits and _same_dims(shape, shape_of(result[1]))):
-            before = self._fx.argument(origin.node)
             if before is not None and _same_dims(shape, shape_of(before[1])):
                 return Found(before, (), "view input", 0.9, f"what {origin.node} looks at")
             if not fits and before is not None and elements(before[1]) == count:
@@ -187,7 +198,7 @@ class Identity:
         if op.type == "Cast" and self._keeps_kind(op, before):
             found = self._if_found(before, shape, depth)
             return None if found is None else replace(found, relation="via cast")
-        if op.type in ("Transpose", "TransposeD"):
+        if op.type in TRANSPOSES:
             return self._transposed(op, depth)
         return None
 
@@ -198,29 +209,15 @@ class Identity:
         return found if isinstance(found, Found) else None
 
     def _transposed(self, op: GeOp, depth: int) -> Found | None:
-        """What a transpose made, from its own file.
-
-        The dims are those that it read: view optimisation joins reshapes and transposes, so that
-        the FX array may have other ones.
-        """
-        place = self._fusion.owners.get(op.name)
-        if place is None or self._fusion.decoded[place].is_fused:
+        """What a transpose made of a tensor that has a name."""
+        order = transposition(op, self._fusion, self._operations)
+        found = None if order is None else self._if_found(op.inputs[0], order[0], depth)
+        shape = None if found is None else shape_of(found.located[1])
+        if order is None or found is None or shape is None:
             return None
-        inputs = {tensor.index: tensor for tensor in self._operations[place].operation.inputs}
-        dims = shape_of(inputs[0]) if 0 in inputs else None
-        given = integers(inputs[1]) if 1 in inputs else None
-        if not dims or given is None:
-            return None
-        axes = tuple(axis % len(dims) for axis in given)
-        if sorted(axes) != list(range(len(dims))):
-            return None
-        found = self._if_found(op.inputs[0], dims, depth)
-        if found is None:
-            return None
-        views: list[View] = list(found.views)
-        if views or shape_of(found.located[1]) != dims:
-            views.append(Reshape(dims))
-        return replace(found, views=(*views, Reorder(axes)), why=f"{found.why}, transposed")
+        dims, axes = order
+        views = shortened(shape, (*found.views, Reshape(dims), Reorder(axes)))
+        return replace(found, views=views, why=f"{found.why}, transposed")
 
 
 def _same_dims(first: tuple[int, ...] | None, second: tuple[int, ...] | None) -> bool:

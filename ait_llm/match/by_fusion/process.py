@@ -11,6 +11,7 @@ from ait_llm.dumps.model import Dump, Process
 from ait_llm.match.by_fusion.decoding import decode, share_known
 from ait_llm.match.by_fusion.executions import Execution, executions_of, placed_in_program
 from ait_llm.match.by_fusion.fusion import Fusion
+from ait_llm.match.by_fusion.fx_tensors import is_view
 from ait_llm.match.by_fusion.graph import UnfusedGraph
 from ait_llm.match.by_fusion.topology import topology_of
 from ait_llm.match.model import SideName
@@ -18,6 +19,11 @@ from ait_llm.program.run import Run
 
 ENOUGH = 0.8
 """Share of names that two runs of one model have in common at least."""
+
+LITTLE = 0.5
+"""The same for graphs of one number."""
+
+_SIZES = "aten.sym_"  # nodes that ask for a size
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,15 @@ class CompiledProcess:
         # A kernel that a compiler made counts for the nodes that it fused.
         names = (getattr(each, "parts", ()) or (each.name,) for each in operations)
         return frozenset(name for each in names for name in each)
+
+    def views(self, model: str) -> frozenset[str]:
+        """FX nodes of a graph that compute no values; the graph engine has few of them."""
+        if self.graphs.get(model) is not None:
+            return frozenset()
+        operations = self.models[model][0].operations
+        return frozenset(
+            each.name for each in operations if is_view(each.type) or each.type.startswith(_SIZES)
+        )
 
     def run(self, execution: Execution, token: int) -> Run:
         """An execution as a run.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ait_llm.core import Problem
 from ait_llm.match.by_fusion.executions import Execution
-from ait_llm.match.by_fusion.process import ENOUGH, CompiledProcess
+from ait_llm.match.by_fusion.process import ENOUGH, LITTLE, CompiledProcess
 from ait_llm.match.model import SideName
 from ait_llm.program.run import Run
 
@@ -51,35 +51,25 @@ def _pair_models(
     golden: CompiledProcess, mine: CompiledProcess
 ) -> tuple[list[tuple[str, str]], list[Problem]]:
     """Compiled graphs that belong together."""
-    of_fx = "fx" in (golden.side.dump.kind, mine.side.dump.kind)
+    shares = _Shares(golden, mine)
     left = list(mine.models)
     pairs: list[tuple[str, str]] = []
     problems = []
     # those whose number has its equal first, so that no other graph takes it away
-    numbers = {mine.number_of(model) for model in left}
-    ordered = sorted(golden.models, key=lambda model: golden.number_of(model) not in numbers)
+    ordered = sorted(golden.models, key=lambda model: not shares.same(model))
     for model in ordered:
         if not left:
             break
-        number, place = golden.number_of(model), list(golden.models).index(model)
-        nodes = golden.nodes(model, of_fx=of_fx)
-        shares = {each: _share(nodes, mine.nodes(each, of_fx=of_fx)) for each in left}
-        same = [each for each in left if number is not None and mine.number_of(each) == number]
-        near = sorted(left, key=lambda each: (-shares[each], _distance(mine, each, place)))
-        chosen = near[0]
-        if same and (shares[same[0]] >= ENOUGH or shares[chosen] < ENOUGH):
-            chosen = same[0]
-        elif shares[chosen] < ENOUGH:
-            if number is not None and mine.number_of(chosen) is not None:
-                continue  # numbers that differ and names that differ
-            chosen = min(left, key=lambda each: _distance(mine, each, place))
-        if shares[chosen] < ENOUGH:
+        chosen = _partner(model, left, shares)
+        if chosen is None:
+            continue  # numbers that differ and names that differ
+        share = shares.of(model, chosen)
+        if share < (LITTLE if chosen in shares.same(model) else ENOUGH):
             problems.append(
                 Problem(
                     "both",
                     f"golden {model or 'graph'} and my {chosen or 'graph'} have "
-                    f"{shares[chosen]:.0%} of their names in common only; are they of the same "
-                    "model?",
+                    f"{share:.0%} of their names in common only; are they of the same model?",
                 )
             )
         pairs.append((model, chosen))
@@ -87,14 +77,80 @@ def _pair_models(
     return pairs, problems
 
 
-def _distance(process: CompiledProcess, model: str, place: int) -> int:
-    return abs(list(process.models).index(model) - place)
+def _partner(model: str, left: Sequence[str], shares: _Shares) -> str | None:
+    """The graph of mine that a golden graph is; None where neither number nor names tell."""
+    same = [each for each in shares.same(model) if each in left]
+    settled = next((each for each in same if shares.is_settled(each)), None)
+    if settled is not None:
+        return settled
+    free = [each for each in left if not shares.is_settled(each)] or list(left)
+    near = min(free, key=lambda each: (-shares.of(model, each), shares.distance(model, each)))
+    if same and (shares.of(model, same[0]) >= ENOUGH or shares.of(model, near) < ENOUGH):
+        return same[0]
+    if shares.of(model, near) >= ENOUGH:
+        return near
+    if shares.numbered(model, near):
+        return None
+    return min(free, key=lambda each: shares.distance(model, each))
 
 
-def _share(golden: frozenset[str], mine: frozenset[str]) -> float:
-    """Share of names in common, of the side with fewer: not every node is in every dump."""
-    fewer = min(len(golden), len(mine))
-    return len(golden & mine) / fewer if fewer else 0.0
+class _Shares:
+    """What the compiled graphs of two processes have in common."""
+
+    def __init__(self, golden: CompiledProcess, mine: CompiledProcess) -> None:
+        self._golden, self._mine = golden, mine
+        self._places = [list(golden.models), list(mine.models)]
+        of_fx = "fx" in (golden.side.dump.kind, mine.side.dump.kind)
+        names, others = (
+            {each: side.nodes(each, of_fx=of_fx) for each in side.models} for side in (golden, mine)
+        )
+        self._shares = {
+            (one, other): _share(names[one], others[other], golden.views(one) | mine.views(other))
+            for one in names
+            for other in others
+        }
+
+    def of(self, golden: str, mine: str) -> float:
+        """Share of names in common."""
+        return self._shares[golden, mine]
+
+    def same(self, golden: str) -> list[str]:
+        """Graphs of mine of the same number."""
+        number = self._golden.number_of(golden)
+        if number is None:
+            return []
+        return [each for each in self._places[1] if self._mine.number_of(each) == number]
+
+    def is_settled(self, mine: str) -> bool:
+        """True if no other golden graph explains mine better than the one of its number.
+
+        That of a dump from which most nodes were left out has a few names in common with all.
+        """
+        for golden in self._places[0]:
+            if mine in self.same(golden):
+                own = self.of(golden, mine)
+                return own >= LITTLE and all(
+                    self.of(other, mine) <= own for other in self._places[0]
+                )
+        return False
+
+    def numbered(self, golden: str, mine: str) -> bool:
+        """True if both numbers are known."""
+        return None not in (self._golden.number_of(golden), self._mine.number_of(mine))
+
+    def distance(self, golden: str, mine: str) -> int:
+        """How far apart they are in the order in which graphs first ran."""
+        return abs(self._places[0].index(golden) - self._places[1].index(mine))
+
+
+def _share(golden: frozenset[str], mine: frozenset[str], views: frozenset[str]) -> float:
+    """Share of names in common, of the side with fewer: not every node is in every dump.
+
+    Views that only one side has say nothing.
+    """
+    common = golden & mine
+    fewer = min(len(golden - (views - common)), len(mine - (views - common)))
+    return len(common) / fewer if fewer else ENOUGH
 
 
 def _by_step(
