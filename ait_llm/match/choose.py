@@ -24,7 +24,7 @@ _MODULES = {
     "by_name": "ait_llm.match.by_name",
     "same_topology": "ait_llm.match.same_topology",
     "by_structure": "ait_llm.match.by_structure",
-    "atb_torch": "ait_llm.match.programs",
+    "programs": "ait_llm.match.programs",
     "by_fusion": "ait_llm.match.by_fusion.matching",
     "by_value": "ait_llm.match.by_value",
 }
@@ -69,6 +69,8 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
         names.append("by_fusion")
     elif kinds == {"fx"} and (is_compiled(golden) or is_compiled(mine)):
         names.append("by_kernel")
+    elif kinds == {"torch"}:
+        names.append("programs")
     elif "atb" not in kinds:
         names.append("by_name")
     elif kinds == {"atb"}:
@@ -76,7 +78,7 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
     else:
         if options.op_mapping:
             names.append("op_mapping")
-        names.append("atb_torch")
+        names.append("programs")
     names += [name for name in matchers if name not in _MODULES]
     if options.by_value:
         names.append("by_value")

@@ -22,7 +22,7 @@ from ait_llm.match.operators import Placed, placed
 from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.program.describe import logical_shape
-from ait_llm.program.program import Side
+from ait_llm.program.program import Program
 from ait_llm.program.run import Run
 
 FILE_NAME = "op_mapping_file.json"
@@ -247,8 +247,8 @@ class _Pairing:
             refusal = str(error)
         else:
             if views is not None:
-                one = atb[0].source(atb[1], views.atb)
-                other = torch[0].source(torch[1], views.torch)
+                one = atb[0].source(atb[1], views.left)
+                other = torch[0].source(torch[1], views.right)
                 golden, mine = (one, other) if self._side == "golden" else (other, one)
                 yield Match(golden, mine, "op_mapping", _CONFIDENCE, f"mapping file: {reason}")
                 return
@@ -259,7 +259,7 @@ class _Pairing:
 
 def _tokens(atb: Run, torch: Run) -> Tokens | None:
     try:
-        return find_tokens(Side(atb), Side(torch))
+        return find_tokens(Program(atb), Program(torch))
     except AitError:
         return None
 

@@ -60,6 +60,12 @@ def params_of(operation: Operation) -> Mapping[str, Any]:
         return {}
 
 
+def definition_of(operation: Operation) -> Mapping[str, Any]:
+    """What decides the operation, as its capture recorded it; empty where it did not."""
+    definition: Mapping[str, Any] = getattr(operation, "definition", {})
+    return definition
+
+
 def is_float(tensor: Tensor) -> bool:
     """True for floating-point values; False if the file is damaged."""
     try:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ait_llm.program.describe import is_float, shape_of
-from ait_llm.program.program import Side, Unit
+from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role
 
 _NUMBERED = re.compile(r"(.+)\.([0-9]{1,9})")
@@ -31,9 +31,9 @@ class Block:
     units: tuple[Unit, ...]
 
 
-def blocks(side: Side) -> list[Block]:
+def blocks(side: Program) -> list[Block]:
     """Cut the units of a side into layers and what lies between them."""
-    rows = _atb_stacks(side) if side.is_atb else _torch_stacks(side)
+    rows = _numbered_stacks(side) or _stacks_around_attention(side) or _stacks_of_blocks(side)
     owner: dict[int, int] = {}
     for row in rows:
         for layer, _ in row:
@@ -54,7 +54,7 @@ def blocks(side: Side) -> list[Block]:
     return found
 
 
-def _torch_stacks(side: Side) -> list[list[tuple[int, int]]]:
+def _numbered_stacks(side: Program) -> list[list[tuple[int, int]]]:
     """Rows of modules with numbers for names, such as ``model.layers.0``; the outermost ones."""
     rows: dict[str, list[tuple[int, int]]] = {}
     inner: set[int] = set()
@@ -64,12 +64,15 @@ def _torch_stacks(side: Side) -> list[list[tuple[int, int]]]:
             continue
         inner.update(side.within(op))
         rows.setdefault(match[1], []).append((op, int(match[2])))
-    if rows:
-        return list(rows.values())
+    return list(rows.values())
+
+
+def _stacks_of_blocks(side: Program) -> list[list[tuple[int, int]]]:
+    """Modules that keep the shape of what they read, where nothing else tells layers."""
     return _stacks_by_shape(side, [op for op, role in enumerate(side.roles) if _is_block(side, op)])
 
 
-def _atb_stacks(side: Side) -> list[list[tuple[int, int]]]:
+def _stacks_around_attention(side: Program) -> list[list[tuple[int, int]]]:
     """The graphs around attention: as far out as one keeps the shape of the hidden states."""
     around: Counter[int] = Counter()
     for op, role in enumerate(side.roles):
@@ -78,7 +81,7 @@ def _atb_stacks(side: Side) -> list[list[tuple[int, int]]]:
     return _stacks_by_shape(side, sorted(around))
 
 
-def _stacks_by_shape(side: Side, candidates: list[int]) -> list[list[tuple[int, int]]]:
+def _stacks_by_shape(side: Program, candidates: list[int]) -> list[list[tuple[int, int]]]:
     """Rows among graphs that keep the shape of the hidden states: the outermost that repeat.
 
     A graph around several graphs of one type is a row, not a layer.
@@ -107,7 +110,7 @@ def _stacks_by_shape(side: Side, candidates: list[int]) -> list[list[tuple[int, 
     return rows
 
 
-def _is_block(side: Side, op: int) -> bool:
+def _is_block(side: Program, op: int) -> bool:
     """True for a graph or module whose output has the shape of one of its activations."""
     if side.roles[op] is not Role.CONTAINER:
         return False

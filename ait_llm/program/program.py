@@ -1,4 +1,4 @@
-"""One side of the pair, ready to be aligned: values, roles, and the units among its operations.
+"""A pass as a program: its values, the roles of its operations, and the units among them.
 
 A unit is an operation that both sides have in one form or another: a norm, a projection, an
 embedding, an activation. What lies between units (sums, splits, rotary positions, attention
@@ -12,12 +12,29 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ait_llm.dumps.model import Operation, Tensor
-from ait_llm.program.describe import is_float, shape_of, size_of, width_of
+from ait_llm.program.describe import definition_of, is_float, params_of, shape_of, size_of, width_of
 from ait_llm.program.experts import find_experts
 from ait_llm.program.flow import Flow, Use, Value, flow
 from ait_llm.program.roles import Role, atb_role, torch_role
 from ait_llm.program.run import Run
 
+# How attention says its number of key-value heads, else of all heads, the surest first.
+_HEADS = (
+    "kvHeadNum",
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_query_groups",
+    "headNum",
+    "num_attention_heads",
+    "num_heads",
+    "n_head",
+)
+# Which inputs of ATB operations hold weights.
+_ATB_PLACES = {
+    Role.EMBEDDING: {"weight": 0},
+    Role.LINEAR: {"weight": 1, "bias": 2},
+    Role.NORM: {"weight": 1, "bias": 2},
+}
 UNIT_ROLES = frozenset(
     {Role.NORM, Role.LINEAR, Role.EMBEDDING, Role.ACTIVATION, Role.GATED, Role.EXPERTS}
 )
@@ -45,18 +62,47 @@ class Unit:
     size: int = 0
 
 
-class Side:
-    """A run with its values, roles and units."""
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A weight of an operation.
+
+    Attributes:
+        op: index of the operation.
+        name: ``weight``, ``bias``, or what else the module calls it.
+        tensor: the weight.
+        value: the value that the operation reads; None for a parameter of a module.
+        transposed: True if it is ``[in, out]``.
+    """
+
+    op: int
+    name: str
+    tensor: Tensor
+    value: Value | None
+    transposed: bool = False
+
+
+class Program:
+    """A forward pass as a dataflow graph: values, roles and units."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.flow: Flow = flow(run)
-        self.is_atb = run.kind == "atb"
+        self.is_packed = run.kind == "atb"  # its tensors show it everywhere else
+        self._is_atb = run.kind == "atb"
+        self.has_modules = not self._is_atb
         self._members: list[list[int]] = [[] for _ in run.operations]
         for op, parent in enumerate(self.flow.parents):
             if parent is not None:
                 self._members[parent].append(op)
         self.roles = tuple(self._role(op) for op in range(len(run.operations)))
+
+    @cached_property
+    def fusing(self) -> int:
+        """How much one operation computes: 2 of the acceleration library, 1 of engines, else 0."""
+        if self._is_atb:
+            return 2
+        ids = next((u.source for u in self.units if u.role is Role.EMBEDDING and u.source), None)
+        return int(ids is not None and len(shape_of(ids.uses[0].tensor) or ()) == 1)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -79,7 +125,7 @@ class Side:
 
     def _role(self, op: int) -> Role:
         operation = self.operations[op]
-        if self.is_atb:
+        if self._is_atb:
             return atb_role(operation)
         inside = {torch_role(self.operations[m], has_modules=False) for m in self._members[op]}
         role = torch_role(operation, has_modules=bool(inside - {Role.OPERATOR}))
@@ -96,7 +142,7 @@ class Side:
         """Units in execution order; nothing within a unit is one."""
         units = []
         inner: set[int] = set()
-        experts = {} if self.is_atb else find_experts(*self._tree)
+        experts = {} if self._is_atb else find_experts(*self._tree)
         for members in experts.values():
             for member in members:
                 inner.update((member, *self.within(member)))
@@ -143,7 +189,7 @@ class Side:
         """True for a module of unknown work that makes one activation of another."""
         operation = self.operations[op]
         sides = (operation.inputs, operation.outputs)
-        return not self.is_atb and all(sum(map(is_float, tensors)) == 1 for tensors in sides)
+        return not self._is_atb and all(sum(map(is_float, tensors)) == 1 for tensors in sides)
 
     def _unit(self, op: int, role: Role) -> Unit | None:
         operation = self.operations[op]
@@ -154,7 +200,7 @@ class Side:
         if source is None and result is None:
             return None
         out = None if result is None else self.value(op, result)
-        if out is not None and self.is_atb and role is Role.LINEAR:
+        if out is not None and self._is_atb and role is Role.LINEAR:
             out = self._with_bias(op, out)
         fan_in = 0 if source is None or role is Role.EMBEDDING else width_of(source)
         return Unit(
@@ -173,9 +219,85 @@ class Side:
         if role is Role.EMBEDDING:
             return next((t for t in inputs if not is_float(t) and shape_of(t) is not None), None)
         first = next(iter(inputs), None)
-        if self.is_atb:  # which may be quantised; scales that follow are floats
+        if self._is_atb:  # which may be quantised; scales that follow are floats
             return first
         return next((tensor for tensor in inputs if is_float(tensor)), first)
+
+    @cached_property
+    def siblings(self) -> dict[int, list[Unit]]:
+        """Projections by the number of the value that they read."""
+        found: dict[int, list[Unit]] = {}
+        for unit in self.units:
+            if unit.role is Role.LINEAR and unit.source is not None:
+                found.setdefault(unit.source.number, []).append(unit)
+        return found
+
+    @cached_property
+    def key_value_heads(self) -> int:
+        """Heads of keys and values, from the definition of attention; 0 if nothing says so."""
+        for operation in self.operations:
+            params = {**params_of(operation), **definition_of(operation)}
+            for key in _HEADS:
+                number = params.get(key)
+                if type(number) is int and number > 0:
+                    return number
+        return 0
+
+    def weight_of(self, unit: Unit) -> Tensor | None:
+        """The weight of a projection, ``[out, in]``; None if it is not at hand like that."""
+        found = self.parameter(unit, "weight")
+        if found is None or found.transposed or not is_float(found.tensor):
+            return None
+        return found.tensor
+
+    def parameter(self, unit: Unit, kind: str) -> Parameter | None:
+        """The ``weight`` or ``bias`` of a unit; None if it has none or it was not captured."""
+        operation = self.operations[unit.op]
+        if not self._is_atb:
+            tensor = self.run.weights.get(f"{operation.name}.{kind}")
+            is_conv = operation.type == "Conv1D"  # keeps its weight as [in, out]
+            return None if tensor is None else Parameter(unit.op, kind, tensor, None, is_conv)
+        index = _ATB_PLACES.get(unit.role, {}).get(kind)
+        tensor = next((t for t in operation.inputs if t.index == index), None)
+        value = None if tensor is None else self.value(unit.op, tensor)
+        if tensor is None or value is None or value.writes:
+            return None
+        transposed = unit.role is Role.LINEAR and params_of(operation).get("transposeB") is False
+        return Parameter(unit.op, kind, tensor, value, transposed)
+
+    def parameters_of(self, op: int) -> list[Parameter]:
+        """Captured parameters and buffers that belong to a module itself."""
+        name = self.operations[op].name
+        return [
+            Parameter(op, kind, self.run.weights[f"{name}.{kind}"], None)
+            for kind in self._parameters.get(name, ())
+        ]
+
+    @cached_property
+    def _parameters(self) -> dict[str, list[str]]:
+        """Names of parameters by the path of their module."""
+        found: dict[str, list[str]] = {}
+        for path in self.run.weights:
+            name, _, kind = path.rpartition(".")
+            found.setdefault(name, []).append(kind)
+        return found
+
+    def rotated(self, op: int, tensor: Tensor) -> Value | None:
+        """What a rotary operation makes of one of its inputs; None of tables and positions."""
+        operation = self.operations[op]
+        sources = [other for other in operation.inputs if is_float(other)]
+        results = [other for other in operation.outputs if is_float(other)]
+        shapes = [shape_of(other) for other in results]
+        if tensor not in sources[: len(results)] or shapes != [
+            shape_of(other) for other in sources[: len(results)]
+        ]:
+            return None
+        return self.value(op, results[sources.index(tensor)])
+
+    def takes_query_key_value(self, op: int) -> bool:
+        """True if the first inputs of an attention core are query, key and value."""
+        inputs = self.operations[op].inputs
+        return len(inputs) > 3 or (not self._is_atb and sum(map(is_float, inputs)) == 3)
 
     def readers(self, value: Value, through: set[Role]) -> list[Use]:
         """Who reads a value, also behind operations of these roles."""

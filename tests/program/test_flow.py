@@ -12,8 +12,8 @@ import ait_llm.hostatb as torch_atb
 from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.program.flow import Flow, Value, flow
 from ait_llm.program.run import Run
-from tests.match.atb_torch.atb_program import AtbProgram
-from tests.match.atb_torch.families import read_atb
+from tests.match.programs.atb_program import AtbProgram
+from tests.match.programs.families import read_atb
 
 _ADD = torch_atb.ElewiseParam(elewise_type=torch_atb.ElewiseParam.ElewiseType.ELEWISE_ADD)
 

@@ -1,5 +1,5 @@
-"""Matches ATB operations with torch modules by structure; needs no table of the user."""
+"""Matches ATB operations with right modules by structure; needs no table of the user."""
 
-from ait_llm.match.programs.matching import match_atb_torch
+from ait_llm.match.programs.matching import match_programs
 
-__all__ = ["match_atb_torch"]
+__all__ = ["match_programs"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ait_llm.match.programs.fuse import Share, same_family, share
-from ait_llm.program.program import Side, Unit
+from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role, is_rms
 
 Group = tuple[Unit, ...]
@@ -24,18 +24,18 @@ class Pair:
     """Units that answer each other, or groups of projections of which parts do.
 
     Attributes:
-        golden, mine: here ``atb`` and ``torch``; the matcher turns them if the roles are reversed.
+        golden, mine: see :class:`Pair`.
         shares: which columns of which results are the same; empty for all of the only results.
-        alternatives: operations of the torch side that fit as well.
+        alternatives: operations of the right side that fit as well.
     """
 
-    atb: Group
-    torch: Group
+    left: Group
+    right: Group
     shares: tuple[Share, ...]
     alternatives: tuple[int, ...] = ()
 
 
-def groups(side: Side, units: Sequence[Unit]) -> list[Group]:
+def groups(side: Program, units: Sequence[Unit]) -> list[Group]:
     """Units one by one, but projections of the same value together."""
     found: list[list[Unit]] = []
     for unit in units:
@@ -49,7 +49,7 @@ def groups(side: Side, units: Sequence[Unit]) -> list[Group]:
     return [tuple(group) for group in found]
 
 
-def _reads_same(side: Side, earlier: Unit, unit: Unit, *, is_last: bool) -> bool:
+def _reads_same(side: Program, earlier: Unit, unit: Unit, *, is_last: bool) -> bool:
     if earlier.role is not Role.LINEAR or unit.role is not Role.LINEAR:
         return False
     if earlier.source is not None and earlier.source is unit.source:
@@ -58,7 +58,7 @@ def _reads_same(side: Side, earlier: Unit, unit: Unit, *, is_last: bool) -> bool
     known = any(u.source is not None and len(u.source.uses) > 1 for u in (earlier, unit))
     if known or not is_last or earlier.fan_in != unit.fan_in:
         return False
-    if side.is_atb:
+    if side.is_packed:
         return unit.op == earlier.op + 1
     return same_family(side.operations[earlier.op].name, side.operations[unit.op].name)
 
@@ -67,15 +67,15 @@ class Aligner:
     """Pairs units of two sides, block by block."""
 
     def __init__(
-        self, atb: Side, torch: Side, same_ids: set[tuple[int, int]] | None = None
+        self, left: Program, right: Program, same_ids: set[tuple[int, int]] | None = None
     ) -> None:
-        self._atb = atb
-        self._torch = torch
+        self._left = left
+        self._right = right
         self._same_ids = same_ids or set()
 
-    def align(self, atb: Sequence[Unit], torch: Sequence[Unit]) -> list[Pair]:
+    def align(self, left: Sequence[Unit], right: Sequence[Unit]) -> list[Pair]:
         """The pairs of one block."""
-        rows, columns = groups(self._atb, atb), groups(self._torch, torch)
+        rows, columns = groups(self._left, left), groups(self._right, right)
         scores = [[self.score(a, t) for t in columns] for a in rows]
         ahead, behind = _best(scores), _best_behind(scores)
         total = ahead[-1][-1]
@@ -92,13 +92,13 @@ class Aligner:
                 Pair(
                     rows[i],
                     columns[j],
-                    share(self._atb, self._torch, rows[i], columns[j]),
+                    share(self._left, self._right, rows[i], columns[j]),
                     tuple(columns[k][0].op for k in others),
                 )
             )
-        return pairs + self._left(rows, columns, scores, pairs)
+        return pairs + self._out_of_order(rows, columns, scores, pairs)
 
-    def _left(
+    def _out_of_order(
         self,
         rows: list[Group],
         columns: list[Group],
@@ -106,7 +106,7 @@ class Aligner:
         pairs: list[Pair],
     ) -> list[Pair]:
         """Pairs out of order: each fits only the other, and what reads them has been paired."""
-        done = {id(p.atb) for p in pairs} | {id(p.torch) for p in pairs}
+        done = {id(p.left) for p in pairs} | {id(p.right) for p in pairs}
         mine = [i for i, row in enumerate(rows) if id(row) not in done]
         theirs = [j for j, column in enumerate(columns) if id(column) not in done]
         found = []
@@ -114,35 +114,35 @@ class Aligner:
             fits = [j for j in theirs if scores[i][j] > 0]
             if len(fits) != 1 or sum(scores[k][fits[0]] > 0 for k in mine) != 1:
                 continue
-            shares = share(self._atb, self._torch, rows[i], columns[fits[0]])
+            shares = share(self._left, self._right, rows[i], columns[fits[0]])
             found.append(Pair(rows[i], columns[fits[0]], shares))
         return found
 
-    def score(self, atb: Group, torch: Group) -> float:
+    def score(self, left: Group, right: Group) -> float:
         """How well two groups fit; ``-inf`` if they cannot be the same."""
-        a, t = atb[0], torch[0]
+        a, t = left[0], right[0]
         if a.role is not t.role:
             return self._score_of_unknown(a, t)
         if a.role is Role.LINEAR:
-            return self._score_linear(atb, torch)
+            return self._score_linear(left, right)
         if not _same(a.fan_out, t.fan_out) or not _same(a.fan_in, t.fan_in):
             return _NEVER
         score = 6.0
         if a.role is Role.NORM:
-            score += 1.0 if self._is_rms(self._atb, a) == self._is_rms(self._torch, t) else -2.0
+            score += 1.0 if self._is_rms(self._left, a) == self._is_rms(self._right, t) else -2.0
             score += self._score_of_readers(a, t)
         if a.role is Role.EMBEDDING and self._same_ids:
             score += 3.0 if (a.op, t.op) in self._same_ids else -3.0
         return score
 
-    def _score_linear(self, atb: Group, torch: Group) -> float:
-        if not _same(atb[0].fan_in, torch[0].fan_in):
+    def _score_linear(self, left: Group, right: Group) -> float:
+        if not _same(left[0].fan_in, right[0].fan_in):
             return _NEVER
-        shares = share(self._atb, self._torch, atb, torch)
+        shares = share(self._left, self._right, left, right)
         if not shares:
             return _NEVER
         shared = sum(item.width for item in shares)
-        whole = max(sum(u.fan_out for u in atb), sum(u.fan_out for u in torch))
+        whole = max(sum(u.fan_out for u in left), sum(u.fan_out for u in right))
         return 10.0 * shared / max(whole, 1)
 
     def _score_of_unknown(self, a: Unit, t: Unit) -> float:
@@ -152,22 +152,22 @@ class Aligner:
             return _NEVER
         if a.role is not Role.NORM:
             return 4.0
-        mine, theirs = _width_of_readers(self._atb, a), _width_of_readers(self._torch, t)
+        mine, theirs = _width_of_readers(self._left, a), _width_of_readers(self._right, t)
         return 7.0 if mine == theirs else 3.0
 
     @staticmethod
-    def _is_rms(side: Side, unit: Unit) -> bool:
+    def _is_rms(side: Program, unit: Unit) -> bool:
         return is_rms(side.operations[unit.op])
 
     def _score_of_readers(self, a: Unit, t: Unit) -> float:
         """Two norms with different readers are different norms."""
-        mine, theirs = _width_of_readers(self._atb, a), _width_of_readers(self._torch, t)
+        mine, theirs = _width_of_readers(self._left, a), _width_of_readers(self._right, t)
         if not mine or not theirs:
             return 0.0
         return 3.0 if mine == theirs else -1.0
 
 
-def _width_of_readers(side: Side, unit: Unit) -> int:
+def _width_of_readers(side: Program, unit: Unit) -> int:
     if unit.result is None:
         return 0
     readers = {use.op for use in unit.result.reads}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.program.flow import Use, Value
-from ait_llm.program.program import Side
+from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
 # A graph answers a module if this share of the units of both together are in both.
@@ -17,36 +17,36 @@ class Counterparts:
     """Operations of either side by those of the other.
 
     Args:
-        atb, torch: the sides.
-        units: paired units and layers, torch operations by ATB operation.
+        left, right: the sides.
+        units: paired units and layers, right operations by left operation.
     """
 
-    def __init__(self, atb: Side, torch: Side, units: Mapping[int, set[int]]) -> None:
-        self._torch_of = {op: set(others) for op, others in units.items()}
-        self._add_graphs(atb, torch)
-        self._atb_of: dict[int, set[int]] = {}
-        for op, others in self._torch_of.items():
+    def __init__(self, left: Program, right: Program, units: Mapping[int, set[int]]) -> None:
+        self._right_of = {op: set(others) for op, others in units.items()}
+        self._add_graphs(left, right)
+        self._left_of: dict[int, set[int]] = {}
+        for op, others in self._right_of.items():
             for other in others:
-                self._atb_of.setdefault(other, set()).add(op)
+                self._left_of.setdefault(other, set()).add(op)
 
-    def _add_graphs(self, atb: Side, torch: Side) -> None:
+    def _add_graphs(self, left: Program, right: Program) -> None:
         inside = {
-            op: {member for member in torch.within(op) if member in torch.unit_of}
-            for op, role in enumerate(torch.roles)
+            op: {member for member in right.within(op) if member in right.unit_of}
+            for op, role in enumerate(right.roles)
             if role is Role.CONTAINER
         }
         around: dict[int, list[int]] = {}
         for op, members in inside.items():
             for member in members:
                 around.setdefault(member, []).append(op)
-        for op, role in enumerate(atb.roles):
-            if role is not Role.CONTAINER or op in self._torch_of:
+        for op, role in enumerate(left.roles):
+            if role is not Role.CONTAINER or op in self._right_of:
                 continue
             members = {
                 other
-                for member in atb.within(op)
-                if member in atb.unit_of
-                for other in self._torch_of.get(member, ())
+                for member in left.within(op)
+                if member in left.unit_of
+                for other in self._right_of.get(member, ())
             }
             candidates = {outer for member in members for outer in around.get(member, ())}
             scored = [
@@ -58,15 +58,21 @@ class Counterparts:
                 for outer in candidates
             ]
             if scored and max(scored)[0] >= _ENOUGH:
-                self._torch_of.setdefault(op, set()).add(max(scored)[2])
+                self._right_of.setdefault(op, set()).add(max(scored)[2])
 
-    def torch_use(self, op: int, tensor: Tensor, value: Value) -> Use:
-        """Where the torch side shows what an ATB tensor holds."""
-        return _choose(self._torch_of.get(op, set()), tensor, value)
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Operations that answer exactly one of the other side, left first."""
+        for op, others in self._right_of.items():
+            if len(others) == 1:
+                yield op, next(iter(others))
 
-    def atb_use(self, op: int, tensor: Tensor, value: Value) -> Use:
-        """Where the ATB side shows what a torch tensor holds."""
-        return _choose(self._atb_of.get(op, set()), tensor, value)
+    def right_use(self, op: int, tensor: Tensor, value: Value) -> Use:
+        """Where the right side shows what a left tensor holds."""
+        return _choose(self._right_of.get(op, set()), tensor, value)
+
+    def left_use(self, op: int, tensor: Tensor, value: Value) -> Use:
+        """Where the left side shows what a right tensor holds."""
+        return _choose(self._left_of.get(op, set()), tensor, value)
 
 
 def _choose(counterparts: set[int], tensor: Tensor, value: Value) -> Use:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Value
-from ait_llm.program.program import Side, Unit
+from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role
 
 # What projections are for, by the last parts of their names; the same words on both sides.
@@ -21,8 +21,8 @@ _NAMES = (
     ("query", r"(?:^|[._])(?:q|query|wq|to_q|q_lin)(?:_?(?:proj|projection|linear|lin))?$"),
     ("key", r"(?:^|[._])(?:k|key|wk|to_k|k_lin)(?:_?(?:proj|projection|linear|lin))?$"),
     ("value", r"(?:^|[._])(?:v|value|wv|to_v|v_lin)(?:_?(?:proj|projection|linear|lin))?$"),
-    ("gate", r"(?:^|[._])(?:gate|w1|wi_0)(?:_?(?:proj|projection|linear))?$"),
-    ("up", r"(?:^|[._])(?:up|w3|wi_1)(?:_?(?:proj|projection|linear))?$"),
+    ("gate", r"(?:^|[._])(?:gate|w1|wi_0|fc_1)(?:_?(?:proj|projection|linear))?$"),
+    ("up", r"(?:^|[._])(?:up|w3|wi_1|fc_2)(?:_?(?:proj|projection|linear))?$"),
 )
 _ORDER = ("query", "key", "value", "gate", "up")
 
@@ -32,18 +32,18 @@ class Share:
     """Columns of a result of one side that are columns of a result of the other.
 
     Attributes:
-        atb, torch: the projections.
-        atb_start, torch_start: first column.
+        left, right: the projections.
+        left_start, right_start: first column.
         width: number of columns.
         purpose: ``query``, ``gate``; empty if unknown or all of it.
         evidence: how twins were told apart; empty where there are none.
-        twins: other torch projections that fit as well.
+        twins: other right projections that fit as well.
     """
 
-    atb: Unit
-    torch: Unit
-    atb_start: int
-    torch_start: int
+    left: Unit
+    right: Unit
+    left_start: int
+    right_start: int
     width: int
     purpose: str = ""
     evidence: str = ""
@@ -61,15 +61,13 @@ class Column:
 
 
 def share(
-    atb: Side, torch: Side, mine: Sequence[Unit], theirs: Sequence[Unit]
+    left: Program, right: Program, mine: Sequence[Unit], theirs: Sequence[Unit]
 ) -> tuple[Share, ...]:
     """Pair the columns of projections that read the same value; empty if they do not fit."""
     if len(mine) == 1 == len(theirs):
         width = mine[0].fan_out
         return (Share(mine[0], theirs[0], 0, 0, width),) if width == theirs[0].fan_out else ()
-    left = [column for unit in mine for column in atb_columns(atb, unit)]
-    right = [column for unit in theirs for column in _torch_columns(torch, unit)]
-    by_purpose = _by_purpose(left, right)
+    by_purpose = _by_purpose(columns_of_all(left, mine), columns_of_all(right, theirs))
     if by_purpose:
         return by_purpose
     return _by_width(mine, theirs)
@@ -116,7 +114,7 @@ def _by_width(mine: Sequence[Unit], theirs: Sequence[Unit]) -> tuple[Share, ...]
             free.remove(other)
     if shares:
         return tuple(shares)
-    for other in theirs:  # one projection of torch covers several of ATB
+    for other in theirs:  # one projection of right covers several of ATB
         run = _run_of(list(mine), other.fan_out)
         if run is None:
             continue
@@ -145,8 +143,16 @@ def _run_of(units: list[Unit], width: int) -> list[Unit] | None:
     return None
 
 
-def atb_columns(side: Side, unit: Unit) -> list[Column]:
-    """Columns of an ATB projection as the operations behind a projection use them."""
+def columns_of_all(side: Program, units: Sequence[Unit]) -> list[Column]:
+    """Columns of projections of one value; of two where one is the gate, the other is not."""
+    columns = [column for unit in units for column in columns_of(side, unit)]
+    if len(columns) == 2 and sorted(column.purpose for column in columns) == ["", "gate"]:
+        return [replace(column, purpose=column.purpose or "up") for column in columns]
+    return columns
+
+
+def columns_of(side: Program, unit: Unit) -> list[Column]:
+    """Columns of a projection as the operations behind it use them, else as its name says."""
     if unit.result is None:
         return [Column(unit, 0, unit.fan_out)]
     pieces = _pieces(side, unit.result)
@@ -160,10 +166,11 @@ def atb_columns(side: Side, unit: Unit) -> list[Column]:
     if any(side.roles[use.op] is Role.GATED for use in unit.result.reads):
         half = unit.fan_out // 2
         return [Column(unit, 0, half, "gate"), Column(unit, half, half, "up")]
-    return [Column(unit, 0, unit.fan_out, _use_of(side, unit.result))]
+    purpose = _use_of(side, unit.result) or _named(side.operations[unit.op].name)
+    return [Column(unit, 0, unit.fan_out, purpose)]
 
 
-def _pieces(side: Side, value: Value) -> list[tuple[Value, int]]:
+def _pieces(side: Program, value: Value) -> list[tuple[Value, int]]:
     """What a split along the last axis makes of a value."""
     for use in value.reads:
         operation = side.operations[use.op]
@@ -183,7 +190,7 @@ def _pieces(side: Side, value: Value) -> list[tuple[Value, int]]:
     return []
 
 
-def _use_of(side: Side, value: Value) -> str:
+def _use_of(side: Program, value: Value) -> str:
     """What a value is for: the place at which attention takes it, or the gate of an activation."""
     seen: set[int] = set()
     pending = [value]
@@ -200,7 +207,7 @@ def _use_of(side: Side, value: Value) -> str:
                 and len(side.operations[use.op].inputs) > 3
             ):
                 return _ORDER[use.tensor.index]
-            if role is Role.ROTARY and side.is_atb:
+            if role is Role.ROTARY and side.is_packed:
                 turned = side.flow.at(use.op, "out", use.tensor.index)
                 if turned is not None and use.tensor.index < 2:
                     pending.append(turned)
@@ -211,20 +218,10 @@ def _use_of(side: Side, value: Value) -> str:
             elif role is Role.MUL:
                 return "up"
             elif role is Role.NORM:
-                turned = side.flow.at(use.op, "out", 0)
-                if turned is not None:
-                    pending.append(turned)
+                normed = side.flow.at(use.op, "out", 0)
+                if normed is not None:
+                    pending.append(normed)
     return ""
-
-
-def _torch_columns(side: Side, unit: Unit) -> list[Column]:
-    """The whole result, with its purpose by what reads it, else by its name."""
-    purpose = ""
-    if unit.result is not None and any(
-        side.roles[use.op] is Role.ACTIVATION for use in unit.result.reads
-    ):
-        purpose = "gate"
-    return [Column(unit, 0, unit.fan_out, purpose or _named(side.operations[unit.op].name))]
 
 
 def same_family(first: str, second: str) -> bool:

@@ -1,170 +1,286 @@
-"""The order of columns in a projection that torch computes as one.
+"""The order of columns in a projection that one side computes as one.
 
 GPT-NeoX keeps query, key and value of each head together, others all queries before all keys. No
-module says so. The numbers do: in one order the columns of both sides agree, in the other they have
-nothing to do with each other. Only such a wide margin counts, and several layers decide together,
-so that a wrong layer cannot choose its own order.
+module says so. Weights do where both sides have them; else the numbers do: in one order the columns
+of both sides agree, in the others they have nothing to do with each other. Only such a wide margin
+counts, and several layers decide together, so that a wrong layer cannot choose its own order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
+from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.programs.align import Pair
-from ait_llm.match.programs.fuse import Column, atb_columns
+from ait_llm.match.programs.fuse import Column, columns_of_all
 from ait_llm.match.programs.shapes import Columns, make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import apply
-from ait_llm.program.describe import params_of, shape_of
-from ait_llm.program.program import Side, Unit
+from ait_llm.program.describe import shape_of
+from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role
 
 _ORDERS = (("query", "key", "value"), ("gate", "up"))
 _AGREE, _DIFFER = 0.9, 0.6  # cosine of the right order is near 1, of a wrong one near 0
 _LAYERS = 4  # layers that are read
+_UNCUT = "as they stand"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Columns of an ATB projection and where they are in the one of torch."""
+    """Columns of a projection of the left side and where they are on the right side."""
 
-    unit: Unit
+    left_unit: Unit
+    right_unit: Unit
     purpose: str
-    atb: Columns
-    torch: Columns
+    left: Columns
+    right: Columns
 
 
 class Layouts:
     """Decides the order of columns once for the whole model."""
 
-    def __init__(self, atb: Side, torch: Side, tokens: Tokens | None) -> None:
-        self._atb = atb
-        self._torch = torch
+    def __init__(self, left: Program, right: Program, tokens: Tokens | None) -> None:
+        self._left = left
+        self._right = right
         self._tokens = tokens
-        self._votes: dict[tuple[str, ...], Counter[str]] = {order: Counter() for order in _ORDERS}
+        self._votes: dict[tuple[str, ...], Counter[str]] = {}
 
     def learn(self, pairs: Sequence[Pair]) -> None:
-        """Look at the numbers of the first projections that torch computes as one."""
+        """Look at the first projections that one side computes as one."""
         for pair in pairs:
-            order = self._order(pair)
-            votes = self._votes.get(order)
-            if votes is None or votes.total() >= _LAYERS:
+            candidates = self._candidates(pair)
+            if len(candidates) < 2:
                 continue
-            scores = {
-                name: self._agreement(pair, pieces)
-                for name, pieces in self._candidates(pair, order).items()
-            }
-            best = max(scores, key=lambda name: scores[name], default=None)
-            if best is None or scores[best] < _AGREE:
+            votes = self._votes.setdefault(self._key(pair), Counter())
+            if votes.total() >= _LAYERS:
                 continue
-            if all(score < _DIFFER for name, score in scores.items() if name != best):
-                votes[best] += 1
+            for agreement in (self._weights_agree, self._values_agree):
+                scores = {name: agreement(pieces) for name, pieces in candidates.items()}
+                best = max(scores, key=lambda name: scores[name])
+                rivals = [score for name, score in scores.items() if name != best]
+                if scores[best] >= _AGREE and all(score < _DIFFER for score in rivals):
+                    votes[best] += 1
+                    break
 
     def pieces(self, pair: Pair) -> tuple[Sequence[Piece], bool]:
         """The pieces of a projection, and whether their order is certain; none if it is not one.
 
-        Pieces in blocks of one projection on both sides are one piece, which needs no cutting.
+        Pieces in the same blocks of one projection on both sides are one, which needs no cutting.
         """
-        order = self._order(pair)
-        if not order:
+        candidates = self._candidates(pair)
+        if not candidates:
             return (), True
-        candidates = self._candidates(pair, order)
-        votes = self._votes[order]
-        name = votes.most_common(1)[0][0] if votes else "blocks"
+        votes = self._votes.get(self._key(pair), Counter())
+        name = votes.most_common(1)[0][0] if votes else next(iter(candidates))
         certain = bool(votes) and votes[name] > votes.total() - votes[name]
-        if name == "blocks" and len(pair.atb) == 1:
-            return (), certain
-        return candidates.get(name, ()), certain
+        pieces = candidates.get(name, [])
+        if all(piece.left == piece.right for piece in pieces):
+            return (), certain or self._is_same_class(pair)
+        return pieces, certain
+
+    def _is_same_class(self, pair: Pair) -> bool:
+        kinds = {
+            side.operations[unit.op].type
+            for side, units in ((self._left, pair.left), (self._right, pair.right))
+            for unit in units
+        }
+        return len(kinds) == 1 and self._left.run.kind == self._right.run.kind
+
+    def _key(self, pair: Pair) -> tuple[str, ...]:
+        """What votes hold for: the purposes, and which side computes them as one."""
+        return (*self._order(pair), str(len(pair.left)), str(len(pair.right)))
 
     def _order(self, pair: Pair) -> tuple[str, ...]:
-        """The purposes of the columns, () if torch does not compute several as one."""
-        if len(pair.torch) != 1 or pair.torch[0].role is not Role.LINEAR:
+        """The purposes of the columns, () if neither side computes several as one."""
+        groups = (self._left, pair.left), (self._right, pair.right)
+        if not any(len(units) == 1 and units[0].role is Role.LINEAR for _, units in groups):
             return ()
-        columns = self._columns(pair)
-        purposes = {column.purpose for column in columns}
-        if sum(column.width for column in columns) != pair.torch[0].fan_out:
+        totals = [sum(unit.fan_out for unit in units) for _, units in groups]
+        if totals[0] != totals[1]:
             return ()
-        return next((o for o in _ORDERS if purposes == set(o) and len(columns) == len(o)), ())
+        for side, units in groups:
+            purposes = [column.purpose for column in columns_of_all(side, units)]
+            for order in _ORDERS:
+                if sorted(purposes) == sorted(order):
+                    return order
+        single = len(pair.left) == len(pair.right) == 1
+        wide = pair.left[0].fan_out == 3 * pair.left[0].fan_in
+        return _ORDERS[0] if single and wide and self._joined(pair) else ()
 
-    def _columns(self, pair: Pair) -> list[Column]:
-        return [column for unit in pair.atb for column in atb_columns(self._atb, unit)]
+    def _joined(self, pair: Pair) -> bool:
+        """True if a projection on both sides is, by its name, one of query, key and value."""
+        names = (
+            self._left.operations[pair.left[0].op].name,
+            self._right.operations[pair.right[0].op].name,
+        )
+        return all(is_joined(name) for name in names)
 
-    def _candidates(self, pair: Pair, order: tuple[str, ...]) -> Mapping[str, list[Piece]]:
+    def _candidates(self, pair: Pair) -> Mapping[str, list[Piece]]:
         """Each possible order, by name."""
-        columns = sorted(self._columns(pair), key=lambda column: order.index(column.purpose))
-        widths = [column.width for column in columns]
-        total = sum(widths)
-        starts = [sum(widths[:place]) for place in range(len(widths))]
-        blocks = [Columns(s, w, total) for s, w in zip(starts, widths, strict=True)]
-        found = {"blocks": self._with(columns, blocks)}
-        parts = self._groups(order, widths)
-        if parts is not None:
-            counts = [width // (parts[0] * parts[2]) for width in widths]
-            places = [sum(counts[:place]) for place in range(len(counts))]
-            mixed = [Columns(p, c, total, parts) for p, c in zip(places, counts, strict=True)]
-            found["groups"] = self._with(columns, mixed)
+        order = self._order(pair)
+        if not order:
+            return {}
+        sides = [
+            list(self._layouts_of(side, units, order))
+            for side, units in ((self._left, pair.left), (self._right, pair.right))
+        ]
+        found: dict[str, list[Piece]] = {}
+        for left_name, ours in sides[0]:
+            for right_name, theirs in sides[1]:
+                if [c.width for c in ours] != [c.width for c in theirs]:
+                    continue
+                name = f"{left_name}, {right_name}"
+                pieces = [
+                    Piece(a.unit, b.unit, purpose, a.columns, b.columns)
+                    for purpose, a, b in zip(order, ours, theirs, strict=True)
+                ]
+                plain = all(p.left == p.right for p in pieces)
+                found.setdefault(_UNCUT if plain else name, pieces)
         return found
 
-    @staticmethod
-    def _with(columns: Sequence[Column], others: Sequence[Columns]) -> list[Piece]:
-        return [
-            Piece(c.unit, c.purpose, Columns(c.start, c.width, c.unit.fan_out), other)
-            for c, other in zip(columns, others, strict=True)
-        ]
-
-    def _groups(self, order: tuple[str, ...], widths: list[int]) -> tuple[int, int, int] | None:
-        """Groups, members of each, and width of a member, where each group holds all purposes."""
+    def _layouts_of(
+        self, side: Program, units: Sequence[Unit], order: tuple[str, ...]
+    ) -> Iterator[tuple[str, list[_Place]]]:
+        """Where the columns of each purpose may be on one side."""
+        columns = columns_of_all(side, units)
+        by_purpose = {column.purpose: column for column in columns}
+        if len(by_purpose) == len(columns) and set(by_purpose) == set(order):
+            yield "as used", [_as_used(by_purpose[purpose]) for purpose in order]
+            return
+        if len(units) != 1:
+            return
+        unit = units[0]
+        widths = self._widths(order, unit)
+        if widths is None:
+            return
+        places = [0, *np.cumsum(widths).tolist()]
+        blocks = [_Place(unit, Columns(a, b - a, unit.fan_out), b - a) for a, b in pairwise(places)]
+        yield "blocks", blocks
         if order == ("gate", "up"):
-            return widths[0], 2, 1
-        heads = self._heads()
-        if heads is None or widths[1] % heads:
-            return None
-        dim = widths[1] // heads
-        if widths[0] % (dim * heads) or widths[1] != widths[2]:
-            return None
-        return heads, widths[0] // (dim * heads) + 2, dim
+            back = [replace_start(blocks[0], widths[1]), replace_start(blocks[1], 0)]
+            yield "blocks back to front", back
+        for heads, dim in self._heads(order, widths):
+            counts = [width // (heads * dim) for width in widths]
+            starts = np.cumsum([0, *counts[:-1]]).tolist()
+            parts = heads, sum(counts), dim
+            yield (
+                f"groups of {heads}",
+                [
+                    _Place(unit, Columns(start, count, unit.fan_out, parts), width)
+                    for start, count, width in zip(starts, counts, widths, strict=True)
+                ],
+            )
 
-    def _heads(self) -> int | None:
-        """Key-value heads, from the parameters of attention."""
-        for op, role in enumerate(self._atb.roles):
-            if role is not Role.CORE:
-                continue
-            params = params_of(self._atb.operations[op])
-            for key in ("kvHeadNum", "headNum"):
-                number = params.get(key)
-                if isinstance(number, int) and number > 0:
-                    return number
-        return None
+    def _widths(self, order: tuple[str, ...], unit: Unit) -> list[int] | None:
+        """Widths by purpose, from whatever projection shows them."""
+        for side in (self._left, self._right):
+            for units in side.siblings.values():
+                columns = columns_of_all(side, units)
+                widths = {column.purpose: column.width for column in columns}
+                if len(widths) < len(columns) or set(widths) != set(order):
+                    continue
+                if sum(widths.values()) == unit.fan_out:
+                    return [widths[purpose] for purpose in order]
+        equal = unit.fan_out // len(order)
+        return [equal] * len(order) if equal * len(order) == unit.fan_out else None
 
-    def _agreement(self, pair: Pair, pieces: Sequence[Piece]) -> float:
-        """The smallest cosine of all pieces, -1 if they cannot be compared."""
-        return min((self._cosine(pair.torch[0], piece) for piece in pieces), default=-1.0)
+    def _heads(self, order: tuple[str, ...], widths: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Numbers of groups that hold all purposes, and the width of a member."""
+        if order == ("gate", "up"):
+            yield widths[0], 1
+            return
+        if widths[1] != widths[2]:
+            return
+        known = {side.key_value_heads for side in (self._left, self._right)} - {0}
+        for heads in sorted(known) or [2, 4, 8, 12, 16, 32, 40, 64]:
+            if widths[1] % heads == 0 and widths[0] % widths[1] == 0 and heads > 1:
+                yield heads, widths[1] // heads
 
-    def _cosine(self, torch: Unit, piece: Piece) -> float:
-        if piece.unit.result is None or torch.result is None:
+    def _values_agree(self, pieces: Sequence[Piece]) -> float:
+        """The smallest cosine of the results of all pieces, -1 if they cannot be compared."""
+        return min((self._agreement_of_values(piece) for piece in pieces), default=-1.0)
+
+    def _agreement_of_values(self, piece: Piece) -> float:
+        if piece.left_unit.result is None or piece.right_unit.result is None:
             return -1.0
-        left, right = piece.unit.result.uses[0].tensor, torch.result.uses[0].tensor
+        left = piece.left_unit.result.uses[0].tensor
+        right = piece.right_unit.result.uses[0].tensor
         shapes = shape_of(left), shape_of(right)
         if shapes[0] is None or shapes[1] is None:
             return -1.0
-        views = make_views(shapes[0], shapes[1], self._tokens, piece.atb, piece.torch)
+        views = make_views(shapes[0], shapes[1], self._tokens, piece.left, piece.right)
         if views is None:
             return -1.0
         try:
-            a, b = apply(left.nd(), views.atb), apply(right.nd(), views.torch)
+            return _cosine(apply(left.nd(), views.left), apply(right.nd(), views.right))
         except (AitError, ValueError):
             return -1.0
-        return _cosine(a, b)
+
+    def _weights_agree(self, pieces: Sequence[Piece]) -> float:
+        """The smallest cosine of the weights of all pieces, -1 without weights."""
+        return min((self._agreement_of_weights(piece) for piece in pieces), default=-1.0)
+
+    def _agreement_of_weights(self, piece: Piece) -> float:
+        left = self._left.weight_of(piece.left_unit)
+        right = self._right.weight_of(piece.right_unit)
+        if left is None or right is None:
+            return -1.0
+        ours, theirs = _rows_of(left, piece.left), _rows_of(right, piece.right)
+        return -1.0 if ours is None or theirs is None else _cosine(ours, theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Columns of one purpose in the projection that holds them."""
+
+    unit: Unit
+    columns: Columns
+    width: int
+
+
+def replace_start(place: _Place, start: int) -> _Place:
+    """The same columns elsewhere."""
+    return _Place(place.unit, Columns(start, place.width, place.columns.total), place.width)
+
+
+def _as_used(column: Column) -> _Place:
+    columns = Columns(column.start, column.width, column.unit.fan_out)
+    return _Place(column.unit, columns, column.width)
+
+
+def is_joined(name: str) -> bool:
+    """True for the name of a projection of query, key and value together."""
+    last = name.rpartition(".")[2].lower()
+    return any(word in last for word in ("qkv", "query_key_value", "c_attn"))
+
+
+def _rows_of(tensor: Tensor, columns: Columns) -> Array | None:
+    """Rows of a weight ``[out, in]`` that make these columns of the result."""
+    shape = shape_of(tensor)
+    if shape is None or len(shape) != 2 or shape[0] != columns.total:
+        return None
+    try:
+        array = tensor.nd()
+    except AitError:
+        return None
+    if columns.parts:
+        kept = array.reshape(*columns.parts, -1)[:, columns.start : columns.start + columns.width]
+        return kept.reshape(-1, shape[1])
+    return array[columns.start : columns.start + columns.width]
 
 
 def _cosine(a: Array, b: Array) -> float:
     left, right = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
+    if left.shape != right.shape:
+        return -1.0
     finite = np.isfinite(left) & np.isfinite(right)
     left, right = left[finite], right[finite]
     norms = float(np.linalg.norm(left) * np.linalg.norm(right))

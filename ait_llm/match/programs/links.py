@@ -23,7 +23,7 @@ from ait_llm.program.describe import (
 )
 from ait_llm.program.flow import Value
 from ait_llm.program.layers import Block
-from ait_llm.program.program import Side, Unit
+from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role
 
 SURE = 0.95
@@ -35,34 +35,34 @@ AMBIGUOUS = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A value of the ATB side and the value of the torch side that answers it.
+    """A value of the ATB side and the value of the right side that answers it.
 
     Attributes:
-        atb, torch: the values.
+        left, right: the values.
         confidence: in [0, 1].
         reason: why, in a few words.
-        atb_columns, torch_columns: which share of the last axis; None for all of it.
-        alternatives: torch operations whose values fit as well.
+        left_columns, right_columns: which share of the last axis; None for all of it.
+        alternatives: right operations whose values fit as well.
     """
 
-    atb: Value
-    torch: Value
+    left: Value
+    right: Value
     confidence: float
     reason: str
-    atb_columns: Columns | None = None
-    torch_columns: Columns | None = None
+    left_columns: Columns | None = None
+    right_columns: Columns | None = None
     alternatives: tuple[int, ...] = ()
 
 
 class Links:
     """All links of two runs, the surest first for each value."""
 
-    def __init__(self, atb: Side, torch: Side, layouts: Layouts) -> None:
-        self._atb = atb
-        self._torch = torch
+    def __init__(self, left: Program, right: Program, layouts: Layouts) -> None:
+        self._left = left
+        self._right = right
         self._layouts = layouts
-        self.of_atb: dict[int, list[Link]] = {}
-        self.of_torch: dict[int, list[Link]] = {}
+        self.of_left: dict[int, list[Link]] = {}
+        self.of_right: dict[int, list[Link]] = {}
         self.units: dict[int, set[int]] = {}
 
     def add_pairs(self, pairs: Sequence[Pair], where: str, certainty: float) -> None:
@@ -74,39 +74,39 @@ class Links:
                 self._link_pieces(pair, pieces, limit if ordered else AMBIGUOUS, where)
                 continue
             for item in pair.shares or (None,):
-                a = pair.atb[0] if item is None else item.atb
-                t = pair.torch[0] if item is None else item.torch
+                a = pair.left[0] if item is None else item.left
+                t = pair.right[0] if item is None else item.right
                 self.units.setdefault(a.op, set()).add(t.op)
                 self._link_results(a, t, item, pair, limit, where)
 
     def add_sources(self, pairs: Sequence[Pair], where: str, certainty: float) -> None:
         """Link what paired units read."""
         for pair in pairs:
-            a, t = pair.atb[0], pair.torch[0]
+            a, t = pair.left[0], pair.right[0]
             if a.role is Role.EXPERTS:  # what it sums comes from the products of single experts
                 continue
             limit = min(certainty, _limit(pair, LIKELY))
             reason = f"what the {a.role.value} {where} reads"
-            source = self._sum_before(a)
-            if a.role is not Role.EMBEDDING and source is not None and t.source is not None:
-                kinds = [is_float(value.uses[0].tensor) for value in (source, t.source)]
-                if kinds == [False, True]:  # quantised for this operation alone
+            ours, theirs = self._sum_before(self._left, a), self._sum_before(self._right, t)
+            if a.role is not Role.EMBEDDING and ours is not None and theirs is not None:
+                kinds = [is_float(value.uses[0].tensor) for value in (ours, theirs)]
+                if kinds[0] != kinds[1]:  # quantised for this operation alone
                     continue
-            self.add(source, t.source, limit, reason, alternatives=pair.alternatives)
+            self.add(ours, theirs, limit, reason, alternatives=pair.alternatives)
 
     def _link_pieces(self, pair: Pair, pieces: Sequence[Piece], limit: float, where: str) -> None:
-        """Link the columns of what torch computes as one."""
-        torch = pair.torch[0]
+        """Link the columns of what one side computes as one."""
         for piece in pieces:
-            self.units.setdefault(piece.unit.op, set()).add(torch.op)
+            left, right = piece.left_unit, piece.right_unit
+            self.units.setdefault(left.op, set()).add(right.op)
             self.add(
-                piece.unit.result,
-                torch.result,
+                left.result,
+                right.result,
                 min(limit, BY_VALUES),
                 f"linear {where}, {piece.purpose}; the order of columns is that of the values",
-                atb_columns=None if piece.atb.is_all else piece.atb,
-                torch_columns=piece.torch,
-                alternatives=(*pair.alternatives, *((torch.op,) if limit <= AMBIGUOUS else ())),
+                left_columns=None if piece.left.is_all else piece.left,
+                right_columns=None if piece.right.is_all else piece.right,
+                alternatives=(*pair.alternatives, *((right.op,) if limit <= AMBIGUOUS else ())),
             )
 
     def _link_results(
@@ -114,12 +114,12 @@ class Links:
     ) -> None:
         reason = f"{a.role.value} {where}"
         alternatives = list(pair.alternatives)
-        atb_columns = torch_columns = None
+        left_columns = right_columns = None
         if item is not None:
             if item.width != a.fan_out:
-                atb_columns = Columns(item.atb_start, item.width, a.fan_out)
+                left_columns = Columns(item.left_start, item.width, a.fan_out)
             if item.width != t.fan_out:
-                torch_columns = Columns(item.torch_start, item.width, t.fan_out)
+                right_columns = Columns(item.right_start, item.width, t.fan_out)
             if item.purpose:
                 reason += f", {item.purpose}"
             if item.twins:
@@ -133,23 +133,23 @@ class Links:
             t.result,
             limit,
             reason,
-            atb_columns=atb_columns,
-            torch_columns=torch_columns,
+            left_columns=left_columns,
+            right_columns=right_columns,
             alternatives=tuple(dict.fromkeys(alternatives)),
         )
 
     def add_choices(self, pairs: Sequence[Pair], where: str) -> None:
         """Link the experts that a router chooses, and their weights."""
         for pair in pairs:
-            a, t = pair.atb[0], pair.torch[0]
-            extra = self._torch.operations[t.op].outputs[1:]
+            a, t = pair.left[0], pair.right[0]
+            extra = self._right.operations[t.op].outputs[1:]
             if a.role is not Role.LINEAR or a.result is None or not extra:
                 continue
             chosen = [
                 (use.op, tensor)
-                for use in self._atb.readers(a.result, {Role.SOFTMAX})
-                if self._atb.roles[use.op] is Role.TOPK
-                for tensor in self._atb.operations[use.op].outputs
+                for use in self._left.readers(a.result, {Role.SOFTMAX})
+                if self._left.roles[use.op] is Role.TOPK
+                for tensor in self._left.operations[use.op].outputs
             ]
             for tensor in extra:
                 fits = [
@@ -161,15 +161,16 @@ class Links:
                     op, mine = fits[0]
                     what = "weights" if is_float(mine) else "numbers"
                     self.add(
-                        self._atb.value(op, mine),
-                        self._torch.value(t.op, tensor),
+                        self._left.value(op, mine),
+                        self._right.value(t.op, tensor),
                         POSSIBLE,
                         f"{what} of the chosen experts {where}",
                     )
 
-    def _sum_before(self, unit: Unit) -> Value | None:
+    @staticmethod
+    def _sum_before(side: Program, unit: Unit) -> Value | None:
         """What a unit reads; of a norm that adds a residual first, the sum where it is written."""
-        operation = self._atb.operations[unit.op]
+        operation = side.operations[unit.op]
         if unit.role is not Role.NORM or unit.source is None:
             return unit.source
         shape = shape_of(unit.source.uses[0].tensor)
@@ -177,31 +178,28 @@ class Links:
         if len(summands) < 2:
             return unit.source
         written = [t for t in operation.outputs[1:] if is_float(t) and shape_of(t) == shape]
-        return self._atb.value(unit.op, written[0]) if written else None
+        return side.value(unit.op, written[0]) if written else None
 
-    def add_layer(self, atb: Block, torch: Block, certainty: float) -> None:
+    def add_layer(self, left: Block, right: Block, certainty: float) -> None:
         """Link what a layer reads first and what it writes."""
-        if atb.layer is None or torch.layer is None:
+        if left.layer is None or right.layer is None:
             return
-        self.units.setdefault(atb.layer, set()).add(torch.layer)
-        left, right = (_hidden(side, op) for side, op in self._both(atb.layer, torch.layer))
+        self.units.setdefault(left.layer, set()).add(right.layer)
+        ours, theirs = _hidden(self._left, left.layer), _hidden(self._right, right.layer)
         limit = min(certainty, LIKELY)
-        reason = f"layer {torch.number}"
-        self.add(left[1], right[1], limit, f"output of {reason}")
-        self.add(left[0], right[0], limit, f"input of {reason}")
-
-    def _both(self, a: int, t: int) -> tuple[tuple[Side, int], tuple[Side, int]]:
-        return (self._atb, a), (self._torch, t)
+        reason = f"layer {right.number}"
+        self.add(ours[1], theirs[1], limit, f"output of {reason}")
+        self.add(ours[0], theirs[0], limit, f"input of {reason}")
 
     def add_splits(self) -> None:
         """Link the pieces of split values."""
-        for op, role in enumerate(self._atb.roles):
+        for op, role in enumerate(self._left.roles):
             if role is not Role.SPLIT:
                 continue
-            operation = self._atb.operations[op]
+            operation = self._left.operations[op]
             if not operation.inputs:
                 continue
-            whole = self._atb.value(op, operation.inputs[0])
+            whole = self._left.value(op, operation.inputs[0])
             shape = shape_of(operation.inputs[0])
             if whole is None or not shape:
                 continue
@@ -210,18 +208,18 @@ class Links:
             start = 0
             for tensor in operation.outputs:
                 width = width_of(tensor)
-                piece = self._atb.value(op, tensor)
+                piece = self._left.value(op, tensor)
                 if piece is not None:
                     self._link_piece(whole, piece, start, width, shape[-1])
                 start += width
 
     def _link_piece(self, whole: Value, piece: Value, start: int, width: int, axis: int) -> None:
         """Link one piece of an axis of this width; the axis may be a share of each row."""
-        for link in self.of_atb.get(whole.number, []):
-            cut = link.atb_columns
+        for link in self.of_left.get(whole.number, []):
+            cut = link.left_columns
             if cut is not None and (cut.start, cut.width) == (start, width):
-                self._append(replace(link, atb=piece, atb_columns=None))
-            elif cut is None and link.torch_columns is None:
+                self._append(replace(link, left=piece, left_columns=None))
+            elif cut is None and link.right_columns is None:
                 total = width_of(whole.uses[0].tensor)
                 columns = Columns(start, width, total)
                 if axis != total:
@@ -229,18 +227,18 @@ class Links:
                         continue
                     parts = total // axis, axis // width, width
                     columns = Columns(start // width, 1, total, parts)
-                self._append(replace(link, atb=piece, torch_columns=columns))
+                self._append(replace(link, left=piece, right_columns=columns))
 
     def rows_of(self, value: Value) -> tuple[int, ...] | None:
         """The rows from which a value was gathered; None if it was not."""
         for use in value.writes:
-            unit = self._atb.unit_of.get(use.op)
+            unit = self._left.unit_of.get(use.op)
             if unit is None or unit.role is not Role.EMBEDDING or unit.source is None:
                 continue
-            table = self._atb.operations[use.op].inputs[0]
-            if self._atb.value(use.op, table) is None or unit.source.writes:
+            table = self._left.operations[use.op].inputs[0]
+            if self._left.value(use.op, table) is None or unit.source.writes:
                 return None
-            origin = self._atb.value(use.op, table)
+            origin = self._left.value(use.op, table)
             if origin is not None and origin.writes:  # rows of something computed, not of a table
                 indices = integers(unit.source.uses[0].tensor)
                 return None if indices is None else tuple(int(i) for i in indices.reshape(-1))
@@ -248,55 +246,57 @@ class Links:
 
     def add(
         self,
-        atb: Value | None,
-        torch: Value | None,
+        left: Value | None,
+        right: Value | None,
         confidence: float,
         reason: str,
         *,
-        atb_columns: Columns | None = None,
-        torch_columns: Columns | None = None,
+        left_columns: Columns | None = None,
+        right_columns: Columns | None = None,
         alternatives: tuple[int, ...] = (),
     ) -> None:
         """Link two values; nothing if one of them was not dumped. Arguments as in :class:`Link`."""
-        if atb is not None and torch is not None:
+        if left is not None and right is not None:
             self._append(
-                Link(atb, torch, confidence, reason, atb_columns, torch_columns, alternatives)
+                Link(left, right, confidence, reason, left_columns, right_columns, alternatives)
             )
 
     def _append(self, link: Link) -> None:
         """Keep a link unless its ATB value has one already that leaves nothing open."""
-        known = self.of_atb.setdefault(link.atb.number, [])
-        if any(other.atb_columns is None and other.torch_columns is None for other in known):
+        known = self.of_left.setdefault(link.left.number, [])
+        if any(other.left_columns is None and other.right_columns is None for other in known):
             return
-        if link.atb_columns is None and link.torch_columns is None and known:
+        if link.left_columns is None and link.right_columns is None and known:
             return
         if any(
-            other.torch is link.torch
-            and other.atb_columns == link.atb_columns
-            and other.torch_columns == link.torch_columns
+            other.right is link.right
+            and other.left_columns == link.left_columns
+            and other.right_columns == link.right_columns
             for other in known
         ):
             return
         known.append(link)
-        self.of_torch.setdefault(link.torch.number, []).append(link)
+        self.of_right.setdefault(link.right.number, []).append(link)
 
 
 def _limit(pair: Pair, most: float) -> float:
     if pair.alternatives:
         return AMBIGUOUS
     covered = sum(item.width for item in pair.shares)
-    whole = max(sum(unit.fan_out for unit in group) for group in (pair.atb, pair.torch))
+    whole = max(sum(unit.fan_out for unit in group) for group in (pair.left, pair.right))
     is_partial = bool(pair.shares) and covered < whole
-    return POSSIBLE if is_partial or pair.torch[0].role is not pair.atb[0].role else most
+    return POSSIBLE if is_partial or pair.right[0].role is not pair.left[0].role else most
 
 
-def _hidden(side: Side, op: int) -> tuple[Value | None, Value | None]:
+def _hidden(side: Program, op: int) -> tuple[Value | None, Value | None]:
     """Hidden states that a layer reads, and what it makes of them."""
     operation = side.operations[op]
     result = next((tensor for tensor in operation.outputs if is_float(tensor)), None)
     if result is None:
         return None, None
     shape = shape_of(result)
+    if sum(shape_of(tensor) == shape for tensor in operation.outputs if is_float(tensor)) > 1:
+        return None, None  # two streams: the hidden states are their sum, which nobody holds
     source = next((t for t in operation.inputs if is_float(t) and shape_of(t) == shape), None)
     return (
         None if source is None else side.value(op, source),

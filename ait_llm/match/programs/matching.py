@@ -1,4 +1,4 @@
-"""The matcher: align the two runs, then say for every tensor which one answers it."""
+"""The matcher: align two programs, then say for every tensor which one answers it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from ait_llm.match.model import (
     record_of,
 )
 from ait_llm.match.programs.align import Aligner, Pair
+from ait_llm.match.programs.congruence import Congruence
 from ait_llm.match.programs.counterparts import Counterparts
 from ait_llm.match.programs.layout import Layouts
-from ait_llm.match.programs.links import Link, Links
+from ait_llm.match.programs.links import SURE, Link, Links
+from ait_llm.match.programs.namesakes import pair_namesakes
 from ait_llm.match.programs.plan import Place, plan, same_ids
-from ait_llm.match.programs.reasons import WEIGHT, reason_for_atb, reason_for_torch
+from ait_llm.match.programs.reasons import UNINITIALISED, WEIGHT, is_unwritten, reason_for
 from ait_llm.match.programs.rotary import RotaryLinks
 from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
@@ -29,52 +31,61 @@ from ait_llm.match.programs.weights import WeightLink, WeightLinks
 from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use
-from ait_llm.program.program import Side
+from ait_llm.program.program import Parameter, Program
 from ait_llm.program.run import Run
 
-RULE = "atb_torch"
+RULE = "programs"
 # Both shapes, the columns of each side, and the rows that a tensor was gathered from.
 _Sought = tuple[Shape, Shape, Columns | None, Columns | None, tuple[int, ...] | None]
 
 
 @matchers.register(RULE)
-def match_atb_torch(golden: Run, mine: Run, options: MatchOptions) -> Iterable[Match | Unmatched]:
-    """Match an ATB run with a torch run by structure; either may be the golden one.
+def match_programs(golden: Run, mine: Run, options: MatchOptions) -> Iterable[Match | Unmatched]:
+    """Match two passes as programs, by what they compute.
 
     Args:
-        golden, mine: one of kind ``atb`` and one of kind ``torch``; other kinds give nothing.
+        golden, mine: passes of kind ``atb`` or ``torch``, in any combination.
         options: not looked at.
 
     Returns:
-        A match for each tensor of either run that has a counterpart, by my execution order; then
-        the tensors without one, with the reason.
+        A match for each tensor of either pass that has a counterpart; then the tensors without
+        one, with the reason.
     """
-    if {golden.kind, mine.kind} != {"atb", "torch"}:
+    if not {golden.kind, mine.kind} <= {"atb", "torch"}:
         return []
-    atb = Side(mine if mine.kind == "atb" else golden)
-    torch = Side(golden if golden.kind == "torch" else mine)
-    return _Matching(atb, torch, golden_is_atb=golden.kind == "atb").matches()
+    first, second = Program(golden), Program(mine)
+    # the side that computes more in one operation comes first: what it shows, the other shows too
+    if first.fusing > second.fusing:
+        return _Matching(first, second, left_is_golden=True).matches()
+    return _Matching(second, first, left_is_golden=False).matches()
 
 
 class _Matching:
-    def __init__(self, atb: Side, torch: Side, *, golden_is_atb: bool) -> None:
-        self._atb = atb
-        self._torch = torch
-        self._golden_is_atb = golden_is_atb
-        self._tokens: Tokens | None = find_tokens(atb, torch)
-        self._layouts = Layouts(atb, torch, self._tokens)
-        self._links = Links(atb, torch, self._layouts)
-        self._weights = WeightLinks(atb, torch, self._layouts)
+    def __init__(self, left: Program, right: Program, *, left_is_golden: bool) -> None:
+        self._left = left
+        self._right = right
+        self._left_is_golden = left_is_golden
+        self._tokens: Tokens | None = find_tokens(left, right)
+        self._layouts = Layouts(left, right, self._tokens)
+        self._links = Links(left, right, self._layouts)
+        self._weights = WeightLinks(left, right, self._layouts)
+        places = pair_namesakes(left, right, self._tokens, self._links)
+        for op, other in places.items():
+            self._weights.add_same(op, other, SURE)
         self._align()
-        self._counterparts = Counterparts(atb, torch, self._links.units)
+        self._counterparts = Counterparts(left, right, self._links.units)
+        for op, role in self._counterparts.pairs():
+            places.setdefault(op, role)
+        Congruence(left, right, self._tokens, self._links, places).run()
+        self._counterparts = Counterparts(left, right, self._links.units)
         self._mentioned: set[tuple[str, int, str, int]] = set()
         self._known_views: dict[_Sought, Views | None] = {}
 
     def _align(self) -> None:
-        aligner = Aligner(self._atb, self._torch, same_ids(self._atb, self._torch, self._tokens))
+        aligner = Aligner(self._left, self._right, same_ids(self._left, self._right, self._tokens))
         aligned: list[tuple[Place, list[Pair]]] = [
-            (place, aligner.align(place.atb.units, place.torch.units))
-            for place in plan(self._atb, self._torch, aligner)
+            (place, aligner.align(place.left.units, place.right.units))
+            for place in plan(self._left, self._right, aligner)
         ]
         for _, pairs in aligned:
             self._layouts.learn(pairs)
@@ -86,135 +97,146 @@ class _Matching:
             self._weights.add(pairs, place.where, place.certainty)
             self._links.add_choices(pairs, place.where)
         for place, _ in aligned:
-            self._links.add_layer(place.atb, place.torch, place.certainty)
+            self._links.add_layer(place.left, place.right, place.certainty)
         self._links.add_splits()
-        rotary = RotaryLinks(self._atb, self._torch, self._links)
+        rotary = RotaryLinks(self._left, self._right, self._links)
         rotary.add_tables()
-        rotary.add_turned()
+        rotary.add_rotated()
 
     def matches(self) -> Iterator[Match | Unmatched]:
-        for op, operation in enumerate(self._atb.operations):
+        for op, operation in enumerate(self._left.operations):
             for tensor in (*operation.inputs, *operation.outputs):
-                yield from self._matches_of_atb(op, tensor)
-        for op, operation in enumerate(self._torch.operations):
+                yield from self._matches_of_left(op, tensor)
+        for op, operation in enumerate(self._right.operations):
             for tensor in (*operation.inputs, *operation.outputs):
-                yield from self._matches_of_torch(op, tensor)
+                yield from self._matches_of_right(op, tensor)
+        for link in self._weights.of_parameter:
+            yield self._weight_match(self._parameter_record(self._left, link.left), link)
 
-    def _matches_of_atb(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
-        value = self._atb.value(op, tensor)
-        links = self._links.of_atb.get(value.number, []) if value is not None else []
+    def _matches_of_left(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
+        value = self._left.value(op, tensor)
+        links = self._links.of_left.get(value.number, []) if value is not None else []
         found = False
+        if value is not None and is_unwritten(self._left, value):
+            yield self._unmatched(self._left, op, tensor, UNINITIALISED)
+            return
         for link in links if not self._is_stale(op, tensor) else ():
-            use = self._counterparts.torch_use(op, tensor, link.torch)
+            use = self._counterparts.right_use(op, tensor, link.right)
             match = self._match(Use(op, tensor), use, link)
             if match is not None:
                 found = True
                 yield match
-        for weight in self._weights.of_atb.get(value.number, ()) if value is not None else ():
+        for weight in self._weights.of_value.get(value.number, ()) if value is not None else ():
             found = True
-            yield self._weight_match(Use(op, tensor), weight)
+            yield self._weight_match(self._record(self._left, Use(op, tensor)), weight)
         if not found:
-            yield self._unmatched_atb(op, tensor, links)
+            yield self._unmatched_left(op, tensor, links)
 
-    def _matches_of_torch(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
-        if ("torch", op, tensor.role, tensor.index) in self._mentioned:
+    def _matches_of_right(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
+        if ("right", op, tensor.role, tensor.index) in self._mentioned:
             return
-        value = self._torch.value(op, tensor)
-        links = self._links.of_torch.get(value.number, []) if value is not None else []
-        whole = [link for link in links if link.torch_columns is None]
+        value = self._right.value(op, tensor)
+        links = self._links.of_right.get(value.number, []) if value is not None else []
+        if value is not None and is_unwritten(self._right, value):
+            links = []
+        whole = [link for link in links if link.right_columns is None]
         found = False
         for link in whole[:1] or links:
-            use = self._counterparts.atb_use(op, tensor, link.atb)
+            use = self._counterparts.left_use(op, tensor, link.left)
             match = self._match(use, Use(op, tensor), link)
             if match is not None:
                 found = True
                 yield match
         if not found:
-            reason = reason_for_torch(self._torch, op, tensor, self._name(self._atb))
-            yield self._unmatched(self._torch, op, tensor, reason)
+            reason = reason_for(self._right, op, tensor, self._name(self._left))
+            yield self._unmatched(self._right, op, tensor, reason)
 
-    def _unmatched_atb(self, op: int, tensor: Tensor, links: list[Link]) -> Unmatched:
-        other = self._name(self._torch)
+    def _unmatched_left(self, op: int, tensor: Tensor, links: list[Link]) -> Unmatched:
+        other = self._name(self._right)
         if links and self._is_stale(op, tensor):
             reason = (
                 "it was captured after the operation, when its memory held something else; "
                 "dump with -time 2"
             )
         elif links:
-            counterpart = self._torch.operations[links[0].torch.uses[0].op].name
+            counterpart = self._right.operations[links[0].right.uses[0].op].name
             reason = f"its shape cannot be brought to that of its counterpart at {counterpart}"
         else:
-            value = self._atb.value(op, tensor)
-            reason = reason_for_atb(self._atb, tensor, value, other)
-            if reason.startswith(WEIGHT) and not self._torch.run.weights:
+            reason = reason_for(self._left, op, tensor, other)
+            if reason.startswith(WEIGHT) and not self._right.run.weights:
                 reason += "; dump it with --weights"
-        return self._unmatched(self._atb, op, tensor, reason)
+        return self._unmatched(self._left, op, tensor, reason)
 
     def _is_stale(self, op: int, tensor: Tensor) -> bool:
         """True for an input that was captured after the operation and is no longer what it was."""
         if tensor.role != "in" or tensor.phase != "after":
             return False
-        value = self._atb.value(op, tensor)
+        value = self._left.value(op, tensor)
         writes = value.writes if value is not None else []
         if not writes:
             return False
         before, now = digest(writes[0].tensor), digest(tensor)
         return before is not None and now is not None and before != now
 
-    def _match(self, atb: Use, torch: Use, link: Link) -> Match | None:
-        views = self._views(atb.tensor, torch.tensor, link)
+    def _match(self, left: Use, right: Use, link: Link) -> Match | None:
+        views = self._views(left.tensor, right.tensor, link)
         if views is None:
             return None
-        self._mentioned.add(("torch", torch.op, torch.role, torch.tensor.index))
-        ours = Source(self._record(self._atb, atb), atb.tensor, views.atb)
-        theirs = Source(self._record(self._torch, torch), torch.tensor, views.torch)
+        self._mentioned.add(("right", right.op, right.role, right.tensor.index))
+        ours = Source(self._record(self._left, left), left.tensor, views.left)
+        theirs = Source(self._record(self._right, right), right.tensor, views.right)
         confidence, reason = link.confidence, link.reason
-        if views.torch and self._tokens is not None and not self._tokens.certain:
+        if (views.left or views.right) and self._tokens is not None and not self._tokens.certain:
             confidence = min(confidence, 0.6)
             reason += f"; tokens {self._tokens.evidence}"
-        return Match(
-            golden=ours if self._golden_is_atb else theirs,
-            mine=theirs if self._golden_is_atb else ours,
-            rule=RULE,
-            confidence=confidence,
-            reason=reason,
-            alternatives=tuple(self._torch.operations[other].name for other in link.alternatives),
-        )
+        others = (self._right.operations[other].name for other in link.alternatives)
+        return self._turned(ours, theirs, confidence, reason, tuple(others))
 
-    def _weight_match(self, use: Use, link: WeightLink) -> Match:
-        """The match of a weight with a parameter, which no operation of the torch run shows."""
-        module = self._record(self._torch, Use(link.op, link.tensor))
-        kind = link.name.rpartition(".")[2]
-        parameter = replace(module, name=kind, role="weight", index=0, label=kind)
-        ours = Source(self._record(self._atb, use), use.tensor, link.atb_views)
-        theirs = Source(parameter, link.tensor, link.torch_views)
-        return Match(
-            golden=ours if self._golden_is_atb else theirs,
-            mine=theirs if self._golden_is_atb else ours,
-            rule=RULE,
-            confidence=link.confidence,
-            reason=link.reason,
-        )
+    def _weight_match(self, record: TensorRecord, link: WeightLink) -> Match:
+        """The match of a weight with a parameter, which no operation of the other run shows."""
+        parameter = self._parameter_record(self._right, link.right)
+        ours = Source(record, link.left.tensor, link.left_views)
+        theirs = Source(parameter, link.right.tensor, link.right_views)
+        return self._turned(ours, theirs, link.confidence, link.reason, ())
 
-    def _views(self, atb: Tensor, torch: Tensor, link: Link) -> Views | None:
-        left, right = shape_of(atb), shape_of(torch)
-        if left is None or right is None:
+    def _turned(
+        self,
+        left: Source,
+        right: Source,
+        confidence: float,
+        reason: str,
+        alternatives: tuple[str, ...],
+    ) -> Match:
+        golden, mine = (left, right) if self._left_is_golden else (right, left)
+        return Match(golden, mine, RULE, confidence, reason, alternatives)
+
+    def _parameter_record(self, side: Program, parameter: Parameter) -> TensorRecord:
+        record = self._record(side, Use(parameter.op, parameter.tensor))
+        if parameter.value is not None:
+            return record
+        return replace(record, name=parameter.name, role="weight", index=0, label=parameter.name)
+
+    def _views(self, left: Tensor, right: Tensor, link: Link) -> Views | None:
+        shapes = shape_of(left), shape_of(right)
+        if shapes[0] is None or shapes[1] is None:
             return Views((), ())  # whoever reads it says what is wrong with it
-        rows = self._links.rows_of(link.atb)
-        key = (left, right, link.atb_columns, link.torch_columns, rows)
+        rows = self._links.rows_of(link.left)
+        key = (shapes[0], shapes[1], link.left_columns, link.right_columns, rows)
         if key not in self._known_views:
-            self._known_views[key] = make_views(left, right, self._tokens, *key[2:])
+            self._known_views[key] = make_views(
+                shapes[0], shapes[1], self._tokens, link.left_columns, link.right_columns, rows
+            )
         return self._known_views[key]
 
     @staticmethod
-    def _record(side: Side, use: Use) -> TensorRecord:
+    def _record(side: Program, use: Use) -> TensorRecord:
         return record_of(side.operations[use.op], use.tensor, side.run.first_order + use.op)
 
-    def _unmatched(self, side: Side, op: int, tensor: Tensor, reason: str) -> Unmatched:
+    def _unmatched(self, side: Program, op: int, tensor: Tensor, reason: str) -> Unmatched:
         return Unmatched(self._side_name(side), self._record(side, Use(op, tensor)), reason)
 
-    def _side_name(self, side: Side) -> SideName:
-        return "golden" if side.is_atb == self._golden_is_atb else "mine"
+    def _side_name(self, side: Program) -> SideName:
+        return "golden" if (side is self._left) == self._left_is_golden else "mine"
 
-    def _name(self, side: Side) -> str:
+    def _name(self, side: Program) -> str:
         return "the golden dump" if self._side_name(side) == "golden" else "my dump"

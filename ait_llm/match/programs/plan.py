@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ait_llm.formats.elements import Array
 from ait_llm.match.programs.align import Aligner
 from ait_llm.match.programs.links import AMBIGUOUS, SURE
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.program.describe import integers
 from ait_llm.program.layers import Block, blocks
-from ait_llm.program.program import Side, Unit
+from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role
+from ait_llm.program.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,36 +23,36 @@ class Place:
     """Two blocks to be aligned.
 
     Attributes:
-        atb, torch: the blocks.
+        left, right: the blocks.
         where: how reasons call it.
         certainty: limit of the confidence of what is found in it.
     """
 
-    atb: Block
-    torch: Block
+    left: Block
+    right: Block
     where: str
     certainty: float = SURE
 
 
-def plan(atb: Side, torch: Side, aligner: Aligner) -> list[Place]:
+def plan(left: Program, right: Program, aligner: Aligner) -> list[Place]:
     """Pair the blocks of two sides."""
-    left, right = blocks(atb), blocks(torch)
-    if _sizes(left) and _sizes(right) and len(_sizes(left)) != len(_sizes(right)):
-        left, right = _largest_only(left), _largest_only(right)
-    if not _sizes(left) or not _sizes(right):
+    ours, theirs = blocks(left), blocks(right)
+    if _sizes(ours) and _sizes(theirs) and len(_sizes(ours)) != len(_sizes(theirs)):
+        ours, theirs = _largest_only(ours), _largest_only(theirs)
+    if not _sizes(ours) or not _sizes(theirs):
         whole = [
-            Block(None, 0, -1, tuple(u for b in side for u in b.units)) for side in (left, right)
+            Block(None, 0, -1, tuple(u for b in side for u in b.units)) for side in (ours, theirs)
         ]
         return [Place(whole[0], whole[1], "of the model")]
     places = []
-    for stack in range(len(_sizes(left)) + 1):
+    for stack in range(len(_sizes(ours)) + 1):
         between = [
-            next(b for b in side if b.stack == stack and b.layer is None) for side in (left, right)
+            next(b for b in side if b.stack == stack and b.layer is None) for side in (ours, theirs)
         ]
-        where = "before the layers" if stack < len(_sizes(left)) else "behind the layers"
+        where = "before the layers" if stack < len(_sizes(ours)) else "behind the layers"
         places.append(Place(between[0], between[1], where))
         rows = [
-            [b for b in side if b.stack == stack and b.layer is not None] for side in (left, right)
+            [b for b in side if b.stack == stack and b.layer is not None] for side in (ours, theirs)
         ]
         places += _pair_layers(rows[0], rows[1], aligner)
     return places
@@ -93,7 +95,7 @@ def _pair_layers(left: list[Block], right: list[Block], aligner: Aligner) -> lis
         start
         for start in range(len(longer) - len(shorter) + 1)
         if all(
-            _alike(a, b, aligner, turned=shorter is right)
+            _alike(a, b, aligner, swapped=shorter is right)
             for a, b in zip(shorter, longer[start:], strict=False)
         )
     ]
@@ -114,32 +116,37 @@ def _pair_layers(left: list[Block], right: list[Block], aligner: Aligner) -> lis
     return [Place(a, t, f"of layer {t.number}", certainty) for a, t in pairs]
 
 
-def _alike(a: Block, b: Block, aligner: Aligner, *, turned: bool) -> bool:
+def _alike(a: Block, b: Block, aligner: Aligner, *, swapped: bool) -> bool:
     """True if most units of the smaller block have a partner."""
-    left, right = (b, a) if turned else (a, b)
+    left, right = (b, a) if swapped else (a, b)
     pairs = aligner.align(left.units, right.units)
-    return 2 * sum(len(pair.torch) for pair in pairs) >= len(right.units)
+    return 2 * sum(len(pair.right) for pair in pairs) >= len(right.units)
 
 
-def same_ids(atb: Side, torch: Side, tokens: Tokens | None) -> set[tuple[int, int]]:
+def same_ids(left: Program, right: Program, tokens: Tokens | None) -> set[tuple[int, int]]:
     """Embeddings of both sides that are looked up by the same ids."""
     found: set[tuple[int, int]] = set()
     if tokens is None:
         return found
-    mine = [unit for unit in atb.units if unit.role is Role.EMBEDDING]
-    theirs = [unit for unit in torch.units if unit.role is Role.EMBEDDING]
-    for t in theirs:
-        padded = None if t.source is None else integers(t.source.uses[0].tensor)
-        if padded is None:
-            continue
-        if padded.shape == (1, tokens.seq):
-            padded = np.broadcast_to(padded, (tokens.batch, tokens.seq))
-        if padded.shape != (tokens.batch, tokens.seq):
-            continue
-        places = list(tokens.rows or range(tokens.batch * tokens.seq))
-        wanted = padded.reshape(-1)[places]
-        for a in mine:
-            ids = None if a.source is None else integers(a.source.uses[0].tensor)
-            if ids is not None and np.array_equal(ids.reshape(-1), wanted):
+    ours = [(unit, _ids(unit, tokens.left)) for unit in left.units]
+    theirs = [(unit, _ids(unit, tokens.right)) for unit in right.units]
+    rows = np.asarray(tokens.pairs, dtype=np.int64).reshape(-1, 2)
+    for a, mine in ours:
+        for t, other in theirs:
+            if mine is None or other is None:
+                continue
+            if np.array_equal(mine[rows[:, 0]], other[rows[:, 1]]):
                 found.add((a.op, t.op))
     return found
+
+
+def _ids(unit: Unit, rows: Rows) -> Array | None:
+    """What an embedding is looked up by, for each flat row; None if it is not one for each."""
+    if unit.role is not Role.EMBEDDING or unit.source is None:
+        return None
+    ids = integers(unit.source.uses[0].tensor)
+    if ids is None:
+        return None
+    if rows.batch and ids.shape == (1, rows.seq):
+        ids = np.broadcast_to(ids, (rows.batch, rows.seq))
+    return ids.reshape(-1) if ids.size == rows.count else None

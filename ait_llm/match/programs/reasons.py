@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 from ait_llm.dumps.model import Tensor
+from ait_llm.match.programs.weights import is_weight
 from ait_llm.program.describe import is_float, shape_of
 from ait_llm.program.flow import Value
-from ait_llm.program.program import Side
+from ait_llm.program.operators import is_uninitialised
+from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
 WEIGHT = "it is a weight or a table"
+UNINITIALISED = "it is memory that nobody has written yet"
 _CACHE_INPUTS = ("kcache", "vcache", "keycache", "valuecache", "slots", "blocktable")
 
 
-def reason_for_atb(side: Side, tensor: Tensor, value: Value | None, other: str) -> str:
-    """Why an ATB tensor has none.
+def reason_for(side: Program, op: int, tensor: Tensor, other: str) -> str:
+    """Why a tensor has none.
 
     Args:
-        side: the ATB side.
-        tensor: its tensor.
-        value: what it holds.
+        side: its program.
+        op: its operation.
+        tensor: the tensor.
         other: how to call the other side, ``the golden dump`` or ``my dump``.
     """
     if shape_of(tensor) is None:
         return "its file cannot be read"
+    if side.has_modules:
+        return _of_modules(side, op, tensor, other)
+    return _of_operations(side, tensor, side.value(op, tensor), other)
+
+
+def is_unwritten(side: Program, value: Value) -> bool:
+    """True for memory that an operator handed out and nobody has written."""
+    writes = value.writes
+    return bool(writes) and is_uninitialised(side.operations[writes[0].op])
+
+
+def _of_operations(side: Program, tensor: Tensor, value: Value | None, other: str) -> str:
     roles = {side.roles[use.op] for use in value.uses} if value is not None else set()
     writers = {side.roles[use.op] for use in value.writes} if value is not None else set()
     names = (
@@ -31,7 +46,7 @@ def reason_for_atb(side: Side, tensor: Tensor, value: Value | None, other: str) 
     if Role.CACHE in writers or any(name.startswith(_CACHE_INPUTS) for name in names):
         return f"{other} has no operator for the key/value cache"
     if value is not None and not value.writes:
-        if _is_weight(side, value):
+        if is_weight(side, value):
             return f"{WEIGHT}, and {other} has no parameter for it"
         if Role.CORE in roles and is_float(tensor):
             return f"attention in {other} gets its mask in another form"
@@ -41,7 +56,7 @@ def reason_for_atb(side: Side, tensor: Tensor, value: Value | None, other: str) 
         return f"it is quantised, and {other} is not"
     if Role.ROTARY in writers:
         return (
-            f"{other} has no module that returns turned queries and keys; "
+            f"{other} has no module that returns rotated queries and keys; "
             "dump it with --type torch torch-op to have its operators"
         )
     if Role.LINEAR in writers:
@@ -51,11 +66,11 @@ def reason_for_atb(side: Side, tensor: Tensor, value: Value | None, other: str) 
     return f"no module of {other} reads or writes this value"
 
 
-def reason_for_torch(side: Side, op: int, tensor: Tensor, other: str) -> str:
-    """Why a torch tensor has none."""
-    if shape_of(tensor) is None:
-        return "its file cannot be read"
+def _of_modules(side: Program, op: int, tensor: Tensor, other: str) -> str:
     role = side.roles[op]
+    value = side.value(op, tensor)
+    if value is not None and is_unwritten(side, value):
+        return UNINITIALISED
     if role is Role.OPERATOR:
         return f"{other} has no operation for a single torch operator"
     if role is Role.ACTIVATION:
@@ -63,17 +78,3 @@ def reason_for_torch(side: Side, op: int, tensor: Tensor, other: str) -> str:
     if not is_float(tensor):
         return f"{other} has no counterpart for these indices or masks"
     return f"no operation of {other} reads or writes this value"
-
-
-def _is_weight(side: Side, value: Value) -> bool:
-    """True if an operation takes a value in the place of its parameters."""
-    for use in value.reads:
-        role = side.roles[use.op]
-        index = use.tensor.index
-        if role in (Role.LINEAR, Role.NORM, Role.EXPERT) and index > 0:
-            return True
-        if role is Role.EMBEDDING and index == 0:
-            return True
-        if role is Role.ADD and len(shape_of(use.tensor) or ()) == 1:
-            return True
-    return False

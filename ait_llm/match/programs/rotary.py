@@ -16,7 +16,7 @@ from ait_llm.match.programs.shapes import Columns
 from ait_llm.match.programs.turned import turned
 from ait_llm.program.describe import is_float, params_of, size_of, width_of
 from ait_llm.program.flow import Value
-from ait_llm.program.program import Side
+from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
 _HALVES = 2  # coefficient of ATB's rotary operation for angles in both halves
@@ -26,29 +26,29 @@ class RotaryLinks:
     """Links what ATB's rotary operations read and give.
 
     Args:
-        atb, torch: the sides.
+        left, right: the sides.
         links: what is linked already; extended.
     """
 
-    def __init__(self, atb: Side, torch: Side, links: Links) -> None:
-        self._atb = atb
-        self._torch = torch
+    def __init__(self, left: Program, right: Program, links: Links) -> None:
+        self._left = left
+        self._right = right
         self._links = links
 
     def add_tables(self) -> None:
         """Link the tables that ATB's rotary operation reads with what torch's module gives."""
-        tables = self._torch_tables()
-        for op, role in enumerate(self._atb.roles):
+        tables = self._right_tables()
+        for op, role in enumerate(self._left.roles):
             if role is not Role.ROTARY or not tables:
                 continue
-            inputs = self._atb.operations[op].inputs
+            inputs = self._left.operations[op].inputs
             for index, table in zip((2, 3), tables, strict=True):
                 tensor = next((t for t in inputs if t.index == index), None)
                 if tensor is None or table is None:
                     continue
-                value = self._atb.value(op, tensor)
+                value = self._left.value(op, tensor)
                 theirs = table.uses[0].tensor
-                columns = table_columns(tensor, theirs, _coefficient(self._atb, op))
+                columns = table_columns(tensor, theirs, _coefficient(self._left, op))
                 if columns is not None:
                     what = "cosine" if index == 2 else "sine"
                     self._links.add(
@@ -56,34 +56,34 @@ class RotaryLinks:
                         table,
                         LIKELY,
                         f"{what} of the rotary positions",
-                        atb_columns=columns[0],
-                        torch_columns=columns[1],
+                        left_columns=columns[0],
+                        right_columns=columns[1],
                     )
                     self._add_positions(value)
 
-    def add_turned(self) -> None:
+    def add_rotated(self) -> None:
         """Link what ATB's rotary operation gives with what torch's operators compute."""
-        tables = self._torch_tables()
-        if tables is None or tables[0] is None or Role.OPERATOR not in self._torch.roles:
+        tables = self._right_tables()
+        if tables is None or tables[0] is None or Role.OPERATOR not in self._right.roles:
             return
-        for op, role in enumerate(self._atb.roles):
+        for op, role in enumerate(self._left.roles):
             if role is not Role.ROTARY:
                 continue
-            operation = self._atb.operations[op]
-            inputs = {tensor.index: self._atb.value(op, tensor) for tensor in operation.inputs}
+            operation = self._left.operations[op]
+            inputs = {tensor.index: self._left.value(op, tensor) for tensor in operation.inputs}
             for tensor in operation.outputs[:2]:
                 source = inputs.get(tensor.index)
                 if source is None:
                     continue
                 found = [
-                    self._turned(link, tables[0], size_of(link.torch.uses[0].tensor))
-                    for link in self._links.of_atb.get(source.number, ())
-                    if link.atb_columns is None and link.torch_columns is None
+                    self._turned(link, tables[0], size_of(link.right.uses[0].tensor))
+                    for link in self._links.of_left.get(source.number, ())
+                    if link.left_columns is None and link.right_columns is None
                 ]
                 what = ("query", "key")[tensor.index]
                 for link, value in filter(None, found):
                     self._links.add(
-                        self._atb.value(op, tensor),
+                        self._left.value(op, tensor),
                         value,
                         min(link.confidence, LIKELY),
                         f"{what} turned by the rotary positions",
@@ -91,64 +91,59 @@ class RotaryLinks:
                     )
 
     def _turned(self, link: Link, table: Value, size: int) -> tuple[Link, Value] | None:
-        value = turned(self._torch, link.torch, table, size)
+        value = turned(self._right, link.right, table, size)
         return None if value is None else (link, value)
 
-    def _torch_tables(self) -> tuple[Value | None, Value | None] | None:
-        for op, role in enumerate(self._torch.roles):
-            operation = self._torch.operations[op]
+    def _right_tables(self) -> tuple[Value | None, Value | None] | None:
+        for op, role in enumerate(self._right.roles):
+            operation = self._right.operations[op]
             if role is Role.ROTARY and len(operation.outputs) == 2:
                 first, second = operation.outputs
-                return self._torch.value(op, first), self._torch.value(op, second)
+                return self._right.value(op, first), self._right.value(op, second)
         return None
 
     def _add_positions(self, table: Value | None) -> None:
         """Link the positions by which a table is gathered with those that torch's module reads."""
         if table is None:
             return
-        gathered = next((use.op for use in table.writes if use.op in self._atb.unit_of), None)
-        for op, role in enumerate(self._torch.roles):
+        gathered = next((use.op for use in table.writes if use.op in self._left.unit_of), None)
+        for op, role in enumerate(self._right.roles):
             if role is not Role.ROTARY or gathered is None:
                 continue
             positions = next(
-                (t for t in self._torch.operations[op].inputs if not is_float(t)), None
+                (t for t in self._right.operations[op].inputs if not is_float(t)), None
             )
             if positions is not None:
-                source = self._atb.unit_of[gathered].source
-                value = self._torch.value(op, positions)
+                source = self._left.unit_of[gathered].source
+                value = self._right.value(op, positions)
                 self._links.add(source, value, LIKELY, "positions of the tokens")
                 self._links.units.setdefault(gathered, set()).add(op)
             return
 
 
-def _coefficient(side: Side, op: int) -> int:
+def _coefficient(side: Program, op: int) -> int:
     number = params_of(side.operations[op]).get("rotaryCoeff")
     return number if isinstance(number, int) else 0
 
 
 def table_columns(
-    atb: Tensor, torch: Tensor, coefficient: int
+    left: Tensor, right: Tensor, coefficient: int
 ) -> tuple[Columns | None, Columns | None] | None:
     """Which columns of two tables to compare; None if they have different widths.
 
     Args:
-        atb, torch: ``[…, dim]``.
+        left, right: ``[…, dim]``.
         coefficient: of the ATB operation, for a table that does not show its order.
     """
-    width = width_of(atb)
-    if not width or width != width_of(torch):
+    width = width_of(left)
+    if not width or width != width_of(right):
         return None
     assumed = "halves" if coefficient == _HALVES else "pairs"
-    orders = _order(atb, assumed), _order(torch, "halves")
+    orders = _order(left, assumed), _order(right, "halves")
     if orders[0] == orders[1] or "either" in orders:
         return None, None
-    left, right = (
-        Columns(0, 1, width, (width // 2, 2, 1))
-        if order == "pairs"
-        else Columns(0, width // 2, width)
-        for order in orders
-    )
-    return left, right
+    pairs, halves = Columns(0, 1, width, (width // 2, 2, 1)), Columns(0, width // 2, width)
+    return (pairs, halves) if orders[0] == "pairs" else (halves, pairs)
 
 
 def _order(tensor: Tensor, assumed: str) -> str:

@@ -1,12 +1,14 @@
-"""The views under which a packed tensor and a padded one have the same elements."""
+"""The views under which a tensor of each side holds the same tokens and columns."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Part, Reorder, Reshape, Rows, View
+from ait_llm.program import rows as layout
 
 Shape = tuple[int, ...]
 
@@ -37,159 +39,172 @@ class Columns:
 class Views:
     """What to do to each side."""
 
-    atb: tuple[View, ...]
-    torch: tuple[View, ...]
+    left: tuple[View, ...]
+    right: tuple[View, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """One way to see a tensor as rows.
+
+    Attributes:
+        views: applied first.
+        rows: flat row of the program for each row of the tensor.
+        shared: True if the rows are positions that all requests share.
+    """
+
+    views: tuple[View, ...]
+    rows: tuple[int, ...]
+    shared: bool = False
 
 
 def make_views(
-    atb: Shape,
-    torch: Shape,
+    left: Shape,
+    right: Shape,
     tokens: Tokens | None,
-    atb_columns: Columns | None = None,
-    torch_columns: Columns | None = None,
+    left_columns: Columns | None = None,
+    right_columns: Columns | None = None,
     rows: tuple[int, ...] | None = None,
 ) -> Views | None:
     """Views that give both tensors one shape; None if no rule covers their shapes.
 
     Args:
-        atb, torch: shapes as dumped.
+        left, right: shapes as dumped.
         tokens: alignment of the tokens, None if unknown.
-        atb_columns, torch_columns: which share of the last axis is meant; all of it without.
-        rows: ATB rows that the ATB tensor was gathered from, None if it has all of them.
+        left_columns, right_columns: which share of the last axis is meant; all of it without.
+        rows: left rows that the left tensor was gathered from, None if it has all of them.
     """
-    whole = all(columns is None or columns.is_all for columns in (atb_columns, torch_columns))
-    if whole and atb == torch and (tokens is None or tokens.is_plain or not _has_rows(atb, tokens)):
+    whole = all(columns is None or columns.is_all for columns in (left_columns, right_columns))
+    if whole and left == right and (tokens is None or _needs_no_rows(left, tokens)):
         return Views((), ())
     if tokens is None:
-        return _without_tokens(atb, torch, atb_columns, torch_columns)
-    spaces = _atb_spaces(atb, tokens, rows)
-    for atb_prefix, atb_places in spaces:
-        for torch_prefix, torch_places, positions in _torch_spaces(torch, tokens):
-            chosen = _same_places(atb_places, torch_places, positions, tokens)
+        return _without_tokens(left, right, left_columns, right_columns)
+    for ours in _left_spaces(left, tokens.left, rows):
+        for theirs in _spaces(right, tokens.right):
+            chosen = _same_tokens(ours, theirs, tokens)
             if chosen is None:
                 continue
-            left = _finish(atb, atb_prefix, len(atb_places), chosen[0], atb_columns)
-            right = _finish(torch, torch_prefix, torch_places, chosen[1], torch_columns)
-            if left is not None and right is not None and left[1] == right[1]:
-                return Views(left[0], right[0])
+            one = _finish(left, ours, chosen[0], left_columns)
+            other = _finish(right, theirs, chosen[1], right_columns)
+            if one is not None and other is not None and one[1] == other[1]:
+                return Views(one[0], other[0])
     return None
 
 
-def _has_rows(shape: Shape, tokens: Tokens) -> bool:
-    return len(shape) > 1 and shape[0] == tokens.count
+def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
+    """True if tensors of this shape on both sides have the same rows, or none."""
+    if tokens.is_plain:
+        return True
+    sides = (tokens.left, tokens.right)
+    return not any(
+        shape[:1] == (side.count,) or shape[:2] == (side.batch, side.seq) or side.seq in shape
+        for side in sides
+    )
 
 
 def _without_tokens(
-    atb: Shape, torch: Shape, atb_columns: Columns | None, torch_columns: Columns | None
+    left: Shape, right: Shape, left_columns: Columns | None, right_columns: Columns | None
 ) -> Views | None:
     """Same number of rows and no padding known: leading axes are taken as one."""
-    if not atb or not torch:
+    if not left or not right:
         return None
-    rows = prod(atb[:-1])
-    if rows != prod(torch[:-1]):
+    rows = prod(left[:-1])
+    if rows != prod(right[:-1]):
         return None
     every = tuple(range(rows))
-    left = _finish(atb, (), rows, every, atb_columns)
-    right = _finish(torch, (), rows, every, torch_columns)
-    if left is None or right is None or left[1] != right[1]:
+    one = _finish(left, _Space((), every), every, left_columns)
+    other = _finish(right, _Space((), every), every, right_columns)
+    if one is None or other is None or one[1] != other[1]:
         return None
-    return Views(left[0], right[0])
+    return Views(one[0], other[0])
 
 
-def _atb_spaces(
-    shape: Shape, tokens: Tokens, rows: tuple[int, ...] | None
-) -> list[tuple[tuple[View, ...], tuple[int, ...]]]:
-    """Ways to see a tensor as rows: views to apply first, and the ATB row of each row."""
-    every = tuple(range(tokens.count))
+def _left_spaces(
+    shape: Shape, rows: layout.Rows, gathered: tuple[int, ...] | None
+) -> Iterator[_Space]:
+    if gathered is None:
+        yield from _spaces(shape, rows)
+    elif shape and shape[0] == len(gathered):
+        yield _Space((), gathered)
+
+
+def _spaces(shape: Shape, rows: layout.Rows) -> Iterator[_Space]:
+    """Ways to see a tensor as rows of a program, the most telling first."""
+    every = tuple(range(rows.count))
+    batch, seq = rows.batch, rows.seq
     if not shape:
-        return []
-    if rows is not None:
-        return [((), rows)] if shape[0] == len(rows) else []
-    spaces: list[tuple[tuple[View, ...], tuple[int, ...]]] = []
-    if shape[0] == tokens.count or shape[:2] == (tokens.batch, tokens.seq):
-        spaces.append(((), every))
-    elif shape[0] == len(tokens.last):
-        spaces.append(((), tokens.last))
-    else:
-        # one batch of all tokens, or heads among the rows, as norms of queries and keys see them
-        is_batch = shape[0] == 1 and shape[1:2] == (tokens.count,)
-        if is_batch or shape[0] % tokens.count == 0:
-            spaces.append(((), every))
-    return spaces
+        return
+    if batch and shape[:2] == (batch, seq):
+        yield _Space((), every)
+    if batch and len(shape) == 4 and (shape[0], shape[2]) == (batch, seq):
+        yield _Space((Reorder((0, 2, 1, 3)),), every)
+    if shape[0] == rows.count or (shape[0] == 1 and shape[1:2] == (rows.count,)):
+        yield _Space((), every)
+    elif len(shape) == 4 and shape[0] == 1 and shape[2] == rows.count:
+        yield _Space((Reorder((0, 2, 1, 3)),), every)
+    elif not batch and shape[0] % rows.count == 0 and shape[0]:
+        yield _Space((), every)  # heads among the rows, as norms of queries and keys see them
+    if batch > 1 and shape[:2] == (1, seq):
+        yield _Space((), tuple(range(seq)), shared=True)
+    if rows.last and shape[0] == len(rows.last):
+        yield _Space((), rows.last)
 
 
-def _torch_spaces(shape: Shape, tokens: Tokens) -> list[tuple[tuple[View, ...], int, str]]:
-    """Ways to see a tensor as rows: views to apply first, number of rows, and what they are."""
-    batch, seq = tokens.batch, tokens.seq
-    spaces: list[tuple[tuple[View, ...], int, str]] = []
-    if shape[:2] == (batch, seq):
-        spaces.append(((), batch * seq, "all"))
-    if len(shape) == 4 and (shape[0], shape[2]) == (batch, seq):
-        spaces.append(((Reorder((0, 2, 1, 3)),), batch * seq, "all"))
-    if shape and shape[0] == batch * seq:
-        spaces.append(((), batch * seq, "all"))
-    if len(shape) > 1 and shape[:2] == (1, seq):
-        spaces.append(((), seq, "positions"))
-    if shape and shape[0] == batch:
-        spaces.append(((), batch, "last"))
-    return spaces
-
-
-def _same_places(
-    atb: tuple[int, ...], torch_rows: int, kind: str, tokens: Tokens
+def _same_tokens(
+    left: _Space, right: _Space, tokens: Tokens
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Rows to take of each side so that they are the same tokens."""
-    place = tokens.rows or tuple(range(tokens.batch * tokens.seq))
-    every = tuple(range(len(atb)))
-    if kind == "all":
-        return every, tuple(place[row] for row in atb)
-    if kind == "positions":
-        return every, tuple(place[row] % tokens.seq for row in atb)
-    sequences = [place[row] // tokens.seq for row in tokens.last]
-    if sorted(sequences) != list(range(torch_rows)):
+    """Rows to take of each tensor so that they are the same tokens; None if they share none."""
+    ours, theirs = _index(left), _index(right)
+    if left.shared and right.shared and tokens.left.seq == tokens.right.seq:
+        every = tuple(range(tokens.left.seq))
+        return every, every
+    found: list[tuple[int, int]] = []
+    for one, other in tokens.pairs:
+        a = ours.get(tokens.left.position(one) if left.shared else one)
+        b = theirs.get(tokens.right.position(other) if right.shared else other)
+        if a is not None and b is not None:
+            found.append((a, b))
+    found = sorted(dict.fromkeys(found)) if left.shared and right.shared else found
+    if not found:
         return None
-    index = {row: number for number, row in enumerate(atb)}
-    if any(row not in index for row in tokens.last):
-        return None
-    return tuple(index[row] for row in tokens.last), tuple(sequences)
+    return tuple(a for a, _ in found), tuple(b for _, b in found)
+
+
+def _index(space: _Space) -> dict[int, int]:
+    return {row: number for number, row in enumerate(space.rows)}
 
 
 def _finish(
-    shape: Shape,
-    prefix: tuple[View, ...],
-    rows: int,
-    chosen: tuple[int, ...],
-    columns: Columns | None,
+    shape: Shape, space: _Space, chosen: tuple[int, ...], columns: Columns | None
 ) -> tuple[tuple[View, ...], Shape] | None:
     """Views down to ``[rows, columns]``, and that shape."""
+    rows = len(space.rows)
     if not rows or prod(shape) % rows:
         return None
     width = prod(shape) // rows
-    views = list(prefix)
-    current = _moved(shape, prefix)
-    if current != (rows, width):
+    views = list(space.views)
+    if _moved(shape, space.views) != (rows, width):
         views.append(Reshape((rows, width)))
     if chosen != tuple(range(rows)):
         views.append(Rows(0, chosen))
-    if columns is None or columns.is_all:
-        if columns is not None and columns.total != width:
-            return None
-        return tuple(views), (len(chosen), width)
-    if columns.total != width:
+    if columns is not None and columns.total != width:
         return None
+    if columns is None or columns.is_all:
+        return tuple(views), (len(chosen), width)
     if columns.parts:
+        kept = columns.width * columns.parts[0] * columns.parts[2]
         views += [
             Reshape((len(chosen), *columns.parts)),
             Part(2, columns.start, columns.start + columns.width),
-            Reshape((len(chosen), columns.width * columns.parts[0] * columns.parts[2])),
+            Reshape((len(chosen), kept)),
         ]
-        return tuple(views), (len(chosen), columns.width * columns.parts[0] * columns.parts[2])
+        return tuple(views), (len(chosen), kept)
     views.append(Part(1, columns.start, columns.start + columns.width))
     return tuple(views), (len(chosen), columns.width)
 
 
-def _moved(shape: Shape, prefix: tuple[View, ...]) -> Shape:
-    for view in prefix:
+def _moved(shape: Shape, views: tuple[View, ...]) -> Shape:
+    for view in views:
         if isinstance(view, Reorder):
             shape = tuple(shape[axis] for axis in view.axes)
     return shape

@@ -1,116 +1,290 @@
-"""Which row of a packed tensor is which place of a padded batch.
+"""Which row of one side is the same token as which row of the other.
 
-ATB packs the tokens of all sequences, ``[tokens, hidden]``; torch pads them, ``[batch, seq,
-hidden]``. Token ids say which is which where both sides have them, else lengths and masks do.
+Engines pack the tokens of all requests, ``[tokens, hidden]``; plain programs pad them, ``[batch,
+seq, hidden]``, on the left or on the right; one run may hold a single request of the other's batch,
+or only the newest token where the other computes all of them again. Token ids say which row is
+which where both sides have them, else masks, positions and lengths do.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
 from ait_llm.formats.elements import Array
-from ait_llm.program.describe import integers, is_float, shape_of
-from ait_llm.program.program import Side
-from ait_llm.program.roles import Role
+from ait_llm.program.program import Program
+from ait_llm.program.rows import (
+    Rows,
+    id_matrices,
+    id_vectors,
+    mask_with,
+    masked_rows,
+    request_lengths,
+    rows_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The new tokens of one pass on both sides.
+    """The tokens that both sides of a pass hold.
 
     Attributes:
-        batch, seq: of the torch side.
-        rows: for each ATB row its place in ``batch * seq``; empty if nothing is packed because
-            the ATB side has ``[batch, seq]`` too.
-        last: the ATB row of the last token of each sequence.
+        left, right: how each side lays out its rows.
+        pairs: flat row of the left and of the right side for each token that both have, in the
+            order of the left side.
         evidence: how it was found.
         certain: False if only sizes say so.
     """
 
-    batch: int
-    seq: int
-    rows: tuple[int, ...]
-    last: tuple[int, ...]
+    left: Rows
+    right: Rows
+    pairs: tuple[tuple[int, int], ...]
     evidence: str
     certain: bool
 
     @property
-    def count(self) -> int:
-        """Rows of the ATB side."""
-        return len(self.rows) or self.batch * self.seq
-
-    @property
     def is_plain(self) -> bool:
         """True if the rows of both sides are the same, one by one."""
-        return not self.rows or self.rows == tuple(range(self.batch * self.seq))
+        count = self.left.count
+        return count == self.right.count == len(self.pairs) and all(
+            left == right for left, right in self.pairs
+        )
+
+    @property
+    def is_same_layout(self) -> bool:
+        """True if both sides hold the same rows in the same axes."""
+        same = (self.left.batch, self.left.seq) == (self.right.batch, self.right.seq)
+        return same and self.is_plain
 
 
-def find_tokens(atb: Side, torch: Side) -> Tokens | None:
+def find_tokens(left: Program, right: Program) -> Tokens | None:
     """Align the tokens of both sides; None if the sizes do not fit at all."""
-    place = _batch_and_seq(torch)
-    count = _count(atb)
-    if place is None or not count:
+    first, second = rows_of(left), rows_of(right)
+    if first is None or second is None:
         return None
-    batch, seq = place
-    ids = list(_atb_vectors(atb, count))
-    padded = list(_torch_matrices(torch, batch, seq))
+    if first.batch and not second.batch:
+        found = _packed_and_padded(right, second, left, first)
+        return None if found is None else _turned(found)
+    if second.batch and not first.batch:
+        return _packed_and_padded(left, first, right, second)
+    if first.batch:
+        return _both_padded(left, first, right, second)
+    return _both_packed(left, first, right, second)
+
+
+def _turned(tokens: Tokens) -> Tokens:
+    """The same with the sides exchanged."""
+    pairs = tuple(sorted((left, right) for right, left in tokens.pairs))
+    return Tokens(tokens.right, tokens.left, pairs, tokens.evidence, tokens.certain)
+
+
+def _both_padded(left: Program, first: Rows, right: Program, second: Rows) -> Tokens | None:
+    """Rows of two padded sides."""
+    same = (first.batch, first.seq) == (second.batch, second.seq)
+    hidden = [masked_rows(left, first), masked_rows(right, second)]
+    ids = [_first(id_matrices(left, first)), _first(id_matrices(right, second))]
+    if same and not (hidden[0] or hidden[1]):
+        return _plain(first, second, "nothing is padded")
+    if same and hidden[0] == hidden[1]:
+        rows = [row for row in range(first.count) if row not in hidden[0]]
+        return _of_pairs(first, second, [(row, row) for row in rows], "by the attention mask")
+    if ids[0] is None or ids[1] is None:
+        return None
+    ours = _sequences(ids[0], first, hidden[0])
+    return _by_sequences(first, second, ours, _sequences(ids[1], second, hidden[1]))
+
+
+def _both_packed(left: Program, first: Rows, right: Program, second: Rows) -> Tokens | None:
+    """Rows of two packed sides."""
+    if first.count == second.count:
+        return _plain(first, second, "nothing is padded")
+    ids = [_first(id_vectors(left, first)), _first(id_vectors(right, second))]
+    if ids[0] is None or ids[1] is None:
+        return None
+    ours = _requests(left, first, ids[0])
+    return _by_sequences(first, second, ours, _requests(right, second, ids[1]))
+
+
+_Sequence = tuple[tuple[int, ...], Array]  # flat rows, and the token in each
+
+
+def _sequences(table: Array, rows: Rows, padding: Set[int]) -> list[_Sequence]:
+    """The real tokens of each row of a padded batch."""
+    found = []
+    for number in range(rows.batch):
+        every = range(number * rows.seq, (number + 1) * rows.seq)
+        kept = tuple(row for row in every if row not in padding)
+        found.append((kept, table.reshape(-1)[list(kept)]))
+    return found
+
+
+def _by_sequences(
+    first: Rows, second: Rows, left: Sequence[_Sequence], right: Sequence[_Sequence]
+) -> Tokens | None:
+    """Pair whole sequences, else one that holds the other at its end or at its beginning."""
+    pairs: list[tuple[int, int]] = []
+    free = list(range(len(right)))
+    certain = True
+    for places, ids in left:
+        choice = next(
+            (
+                (number, found)
+                for number in free
+                if (found := _overlap(ids, right[number][1])) is not None
+            ),
+            None,
+        )
+        if choice is None:
+            continue
+        number, (start, other, length) = choice
+        free.remove(number)
+        certain = certain and length > 1
+        theirs = right[number][0]
+        pairs += [(places[start + k], theirs[other + k]) for k in range(length)]
+    if not pairs:
+        return None
+    return Tokens(first, second, tuple(sorted(pairs)), "by token ids", certain)
+
+
+def _overlap(left: Array, right: Array) -> tuple[int, int, int] | None:
+    """Start in both and length of the tokens that two sequences share."""
+    short, long = (left, right) if len(left) <= len(right) else (right, left)
+    if not len(short):
+        return None
+    for start in (0, len(long) - len(short)):
+        if np.array_equal(long[start : start + len(short)], short):
+            # a single token may be anywhere; the newest one is what a cached step computes
+            start = len(long) - 1 if len(short) == 1 and long[-1] == short[0] else start
+            return (0, start, len(short)) if short is left else (start, 0, len(short))
+    return None
+
+
+def _plain(first: Rows, second: Rows, evidence: str) -> Tokens:
+    pairs = tuple((row, row) for row in range(first.count))
+    return Tokens(first, second, pairs, evidence, certain=True)
+
+
+def _of_pairs(first: Rows, second: Rows, pairs: Sequence[tuple[int, int]], evidence: str) -> Tokens:
+    return Tokens(first, second, tuple(pairs), evidence, certain=True)
+
+
+def _first(arrays: Sequence[Array]) -> Array | None:
+    return arrays[0] if arrays else None
+
+
+def _packed_and_padded(packed: Program, left: Rows, padded: Program, right: Rows) -> Tokens | None:
+    """Rows of a packed side, given first, and of a padded one."""
+    batch, seq, count = right.batch, right.seq, left.count
+    ids, matrices = id_vectors(packed, left), id_matrices(padded, right, every=True)
     if count == batch * seq:
-        return _full(batch, seq, count, ids, padded)
+        return _full(left, right, ids, matrices)
     if count > batch * seq:
-        return None
-    mask = _mask(torch, batch, seq, count)
+        return _part_of_packed(packed, left, right, ids, matrices)
+    mask = mask_with(padded, right, count)
     if mask is not None:
-        rows = tuple(int(place) for place in np.flatnonzero(mask))
-        return _tokens(batch, seq, rows, "by the attention mask", certain=True)
-    lengths = _lengths(atb, batch, count)
+        rows = [int(place) for place in np.flatnonzero(mask)]
+        return _of_rows(left, right, rows, "by the attention mask", certain=True)
+    lengths = request_lengths(packed, count, batch)
+    if lengths is None:
+        lengths = next(filter(None, (_split_by(vector, matrices) for vector in ids)), None)
     if lengths is None:
         return None
     for vector in ids:
-        for matrix in padded:
+        for matrix in matrices:
             found = _by_ids(vector, matrix, lengths)
             if found is None:
                 continue
             if not _counts_up(vector, lengths):
-                return _tokens(batch, seq, found, "by token ids", certain=True)
+                return _of_rows(left, right, found, "by token ids", certain=True)
             # positions of a padded batch may count the padding, too
-            return _tokens(batch, seq, found, "by their positions", certain=False)
-    if max(lengths) > seq:
+            return _of_rows(left, right, found, "by their positions", certain=False)
+    if len(lengths) != batch or max(lengths) > seq:
         return None
-    rows = tuple(b * seq + s for b, length in enumerate(lengths) for s in range(length))
-    return _tokens(
-        batch, seq, rows, "by sequence lengths, padding taken to be right", certain=False
-    )
+    places = [b * seq + s for b, length in enumerate(lengths) for s in range(length)]
+    evidence = "by sequence lengths, padding taken to be right"
+    return _of_rows(left, right, places, evidence, certain=False)
 
 
-def _full(batch: int, seq: int, count: int, ids: list[Array], padded: list[Array]) -> Tokens:
+def _part_of_packed(
+    packed: Program, left: Rows, right: Rows, ids: Sequence[Array], matrices: Sequence[Array]
+) -> Tokens | None:
+    """A padded side that holds some of the requests of a packed one, or their last tokens."""
+    if not ids or not matrices:
+        return None
+    ours = _requests(packed, left, ids[0])
+    return _by_sequences(left, right, ours, _sequences(matrices[0], right, frozenset()))
+
+
+def _requests(program: Program, rows: Rows, ids: Array) -> list[_Sequence]:
+    """The tokens of each request of a packed side; all as one where nothing tells them apart."""
+    lengths = request_lengths(program, rows.count) or [rows.count]
+    ends = [int(end) for end in np.cumsum(lengths)]
+    return [
+        (tuple(range(end - length, end)), ids[end - length : end])
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+
+
+def _split_by(vector: Array, matrices: Sequence[Array]) -> list[int] | None:
+    """Lengths of the sequences of a packed vector, each the start or end of a row of a matrix."""
+    for matrix in matrices:
+        lengths: list[int] = []
+        start, free = 0, list(range(matrix.shape[0]))
+        while start < len(vector) and free:
+            fits = [
+                (length, row)
+                for row in free
+                for length in range(min(matrix.shape[1], len(vector) - start), 0, -1)
+                if np.array_equal(matrix[row, :length], vector[start : start + length])
+                or np.array_equal(matrix[row, -length:], vector[start : start + length])
+            ]
+            if not fits:
+                break
+            length, row = max(fits)
+            lengths.append(length)
+            free.remove(row)
+            start += length
+        if start == len(vector) and max(lengths) > 1:
+            return lengths
+    return None
+
+
+def _full(left: Rows, right: Rows, ids: Sequence[Array], matrices: Sequence[Array]) -> Tokens:
     """Nothing is padded; sequences may still come in another order."""
-    plain = tuple(range(count))
+    batch, seq = right.batch, right.seq
+    plain = list(range(left.count))
     for vector in ids:
-        for matrix in padded:
+        for matrix in matrices:
             if len(np.unique(matrix)) > 1 and np.array_equal(vector, matrix.reshape(-1)):
-                return _tokens(batch, seq, plain, "by token ids", certain=True)
+                return _of_rows(left, right, plain, "by token ids", certain=True)
     for vector in ids:
-        for matrix in padded:
+        for matrix in matrices:
             found = _by_ids(vector, matrix, [seq] * batch)
             if found is not None:
-                return _tokens(batch, seq, found, "by token ids", certain=True)
-    return _tokens(batch, seq, plain, "nothing is padded", certain=True)
+                return _of_rows(left, right, found, "by token ids", certain=True)
+    return _of_rows(left, right, plain, "nothing is padded", certain=True)
 
 
-def _tokens(batch: int, seq: int, rows: tuple[int, ...], evidence: str, *, certain: bool) -> Tokens:
-    last = [
+def _of_rows(
+    left: Rows, right: Rows, rows: Sequence[int], evidence: str, *, certain: bool
+) -> Tokens:
+    """Tokens of a packed side whose rows are these places of a padded one."""
+    last = tuple(
         row
         for row, place in enumerate(rows)
-        if row + 1 == len(rows) or rows[row + 1] // seq != place // seq
-    ]
-    return Tokens(batch, seq, rows, tuple(last), evidence, certain)
+        if row + 1 == len(rows) or rows[row + 1] // right.seq != place // right.seq
+    )
+    # a side with as many rows may have tensors of both axes, too
+    axes = (right.batch, right.seq) if left.count == right.count else (0, left.count)
+    packed = Rows(*axes, left.count, last)
+    ends = sorted((rows[row] // right.seq, rows[row]) for row in last)
+    padded = Rows(right.batch, right.seq, right.count, tuple(place for _, place in ends))
+    return Tokens(packed, padded, tuple(enumerate(rows)), evidence, certain)
 
 
-def _by_ids(vector: Array, matrix: Array, lengths: Sequence[int]) -> tuple[int, ...] | None:
+def _by_ids(vector: Array, matrix: Array, lengths: Sequence[int]) -> list[int] | None:
     """Places at which the sequences of a packed vector stand in a padded matrix.
 
     Each sequence stands at the start or at the end of a row of its own.
@@ -135,100 +309,10 @@ def _by_ids(vector: Array, matrix: Array, lengths: Sequence[int]) -> tuple[int, 
             return None
         free.remove(found[0])
         rows += range(found[0] * seq + found[1], found[0] * seq + found[1] + length)
-    return tuple(rows)
+    return rows
 
 
 def _counts_up(vector: Array, lengths: Sequence[int]) -> bool:
     """True if each sequence goes up by one: positions, not token ids."""
     ends = np.cumsum(lengths)[:-1]
     return all(bool((np.diff(part) == 1).all()) for part in np.split(vector, ends))
-
-
-def _batch_and_seq(torch: Side) -> tuple[int, int] | None:
-    """Of the ids that the embedding reads, else of the most frequent shape of hidden states."""
-    for unit in torch.units:
-        if unit.role is Role.EMBEDDING and unit.source is not None:
-            shape = shape_of(unit.source.uses[0].tensor)
-            if shape is not None and len(shape) == 2:
-                return shape[0], shape[1]
-    shapes: Counter[tuple[int, int]] = Counter()
-    for operation in torch.operations:
-        for tensor in operation.tensors:
-            shape = shape_of(tensor)
-            if shape is not None and len(shape) == 3 and is_float(tensor):
-                shapes[shape[0], shape[1]] += 1
-    return shapes.most_common(1)[0][0] if shapes else None
-
-
-def _count(atb: Side) -> int:
-    """Rows of hidden states: what most norms and projections have."""
-    counts: Counter[int] = Counter()
-    for unit in atb.units:
-        if unit.result is not None and unit.role in (Role.NORM, Role.LINEAR):
-            shape = shape_of(unit.result.uses[0].tensor)
-            if shape:
-                counts[int(np.prod(shape[:-1]))] += 1
-    return counts.most_common(1)[0][0] if counts else 0
-
-
-def _atb_vectors(atb: Side, count: int) -> Iterator[Array]:
-    """Integers that look like token ids: what an embedding is gathered by; ids before positions."""
-    seen: set[int] = set()
-    for unit in atb.units:
-        if unit.role is not Role.EMBEDDING or unit.source is None or unit.source.number in seen:
-            continue
-        seen.add(unit.source.number)
-        tensor = unit.source.uses[0].tensor
-        if int(np.prod(shape_of(tensor) or (0,))) == count:
-            array = integers(tensor)
-            if array is not None:
-                yield array.reshape(-1)
-
-
-def _torch_matrices(torch: Side, batch: int, seq: int) -> Iterator[Array]:
-    """Integers ``[batch, seq]`` of the model's inputs and embeddings."""
-    seen: set[int] = set()
-    for op, operation in enumerate(torch.operations):
-        for tensor in operation.inputs:
-            value = torch.value(op, tensor)
-            if value is None or value.number in seen or is_float(tensor):
-                continue
-            seen.add(value.number)
-            if shape_of(tensor) == (batch, seq):
-                array = integers(tensor)
-                if array is not None and len(np.unique(array)) > 1:
-                    yield array
-
-
-def _mask(torch: Side, batch: int, seq: int, count: int) -> Array | None:
-    """A mask ``[batch, seq]`` (or one that ends in these positions) with so many real tokens."""
-    seen: set[int] = set()
-    for op, operation in enumerate(torch.operations):
-        for tensor in operation.inputs:
-            value, shape = torch.value(op, tensor), shape_of(tensor)
-            if value is None or value.number in seen or is_float(tensor):
-                continue
-            seen.add(value.number)
-            if shape is None or len(shape) != 2 or shape[0] != batch or shape[1] < seq:
-                continue
-            array = integers(tensor)
-            if array is None or array.size == 0 or array.min() < 0 or array.max() > 1:
-                continue
-            array = array[:, -seq:]
-            if int(array.sum()) == count:
-                return array.reshape(-1)
-    return None
-
-
-def _lengths(atb: Side, batch: int, count: int) -> list[int] | None:
-    """New tokens of each sequence, as attention got them; one each in a decode step."""
-    for op, role in enumerate(atb.roles):
-        if role is not Role.CORE:
-            continue
-        for tensor in atb.operations[op].inputs:
-            if is_float(tensor) or (shape_of(tensor) or ()) != (batch,):
-                continue
-            array = integers(tensor)
-            if array is not None and int(array.sum()) == count and array.min() > 0:
-                return [int(length) for length in array]
-    return [1] * batch if count == batch else None

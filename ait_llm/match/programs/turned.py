@@ -1,4 +1,4 @@
-"""Turned queries and keys: no module returns them, but a capture of torch operators shows them.
+"""Turned queries and keys: no module returns them, but a capture of right operators shows them.
 
 ``q * cos + rotate_half(q) * sin`` is the last sum, or the last concatenation where only a part of
 a head is turned, that depends on a projection and on the table and has as many elements.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ait_llm.program.describe import is_float, shape_of, size_of
 from ait_llm.program.flow import Value
-from ait_llm.program.program import Side
+from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
 _LAST = ("aten.add.", "aten.cat.", "aten.sub.")
@@ -28,11 +28,11 @@ _BEYOND = (
 )
 
 
-def turned(side: Side, source: Value, table: Value, size: int) -> Value | None:
+def turned(side: Program, source: Value, table: Value, size: int) -> Value | None:
     """The turned form of a query or key.
 
     Args:
-        side: the torch side.
+        side: the right side.
         source: what the projection (or the norm behind it) gives.
         table: cosines.
         size: number of elements.
@@ -58,7 +58,7 @@ def turned(side: Side, source: Value, table: Value, size: int) -> Value | None:
     return _rounded(side, found)
 
 
-def _behind(side: Side, value: Value) -> dict[int, Value]:
+def _behind(side: Program, value: Value) -> dict[int, Value]:
     """Values that operators compute from one."""
     found = {value.number: value}
     pending = [value]
@@ -75,7 +75,7 @@ def _behind(side: Side, value: Value) -> dict[int, Value]:
     return found
 
 
-def _rounded(side: Side, value: Value) -> Value:
+def _rounded(side: Program, value: Value) -> Value:
     """The value after the cast to the model's own type, if it was computed in a wider one."""
     for use in value.reads:
         if side.operations[use.op].type.startswith("aten._to_copy."):

@@ -1,7 +1,7 @@
-"""Weights that ATB operations read, and the parameters of the modules that they compute.
+"""Weights of paired operations: inputs of ATB operations, or parameters of modules.
 
 Only a capture with ``--weights`` has parameters. Packed projections hold those of several modules
-one below the other; ``transposeB`` says on which axis.
+one below the other; definitions say on which axis.
 """
 
 from __future__ import annotations
@@ -10,38 +10,33 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from ait_llm.dumps.model import Tensor
 from ait_llm.match.programs.align import Pair
 from ait_llm.match.programs.layout import Layouts
 from ait_llm.match.programs.shapes import Columns
 from ait_llm.match.views import Part, Reorder, Reshape, View
-from ait_llm.program.describe import params_of, shape_of
+from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Value
-from ait_llm.program.program import Side, Unit
+from ait_llm.program.program import Parameter, Program, Unit
 from ait_llm.program.roles import Role
 
 Shape = tuple[int, ...]
+_Viewed = tuple[tuple[View, ...], Shape]
 
 
 @dataclass(frozen=True, slots=True)
 class WeightLink:
-    """A weight of the ATB side and the parameter that answers it.
+    """A weight of the left side and the one of the right side that answers it.
 
     Attributes:
-        value: what the ATB operation reads.
-        name: dotted name of the parameter.
-        op: the torch module.
-        tensor: the parameter.
-        atb_views, torch_views: what to do to each.
+        left, right: the weights.
+        left_views, right_views: what to do to each.
         confidence, reason: of the pair of operations.
     """
 
-    value: Value
-    name: str
-    op: int
-    tensor: Tensor
-    atb_views: tuple[View, ...]
-    torch_views: tuple[View, ...]
+    left: Parameter
+    right: Parameter
+    left_views: tuple[View, ...]
+    right_views: tuple[View, ...]
     confidence: float
     reason: str
 
@@ -50,115 +45,117 @@ class WeightLink:
 class _Rows:
     """Outputs of a projection that both sides hold, as stretches of either."""
 
-    atb: Unit
-    torch: Unit
-    atb_rows: Columns | None
-    torch_rows: Columns | None
+    left: Unit
+    right: Unit
+    left_rows: Columns | None
+    right_rows: Columns | None
 
 
 class WeightLinks:
     """Links the weights of paired operations."""
 
-    def __init__(self, atb: Side, torch: Side, layouts: Layouts) -> None:
-        self._atb = atb
-        self._torch = torch
+    def __init__(self, left: Program, right: Program, layouts: Layouts) -> None:
+        self._left = left
+        self._right = right
         self._layouts = layouts
-        self.of_atb: dict[int, list[WeightLink]] = {}
+        self.of_value: dict[int, list[WeightLink]] = {}
+        self.of_parameter: list[WeightLink] = []
+        self._known: set[tuple[int, str, int, str, tuple[View, ...]]] = set()
 
     def add(self, pairs: Iterable[Pair], where: str, confidence: float) -> None:
         """Link the weights of all pairs that are certain."""
-        if not self._torch.run.weights:
-            return
         for pair in pairs:
             if pair.alternatives:
                 continue
             for rows in self._rows(pair):
-                for index, kind in self._places(rows.atb):
-                    self._link(rows, index, kind, where, confidence)
+                for kind in ("weight", "bias"):
+                    self._link(rows, kind, where, confidence)
+
+    def add_same(self, left: int, right: int, confidence: float) -> None:
+        """Link the parameters of two modules of one class by their names."""
+        theirs = {each.name: each for each in self._right.parameters_of(right)}
+        for mine in self._left.parameters_of(left):
+            other = theirs.get(mine.name)
+            if other is not None and shape_of(mine.tensor) == shape_of(other.tensor):
+                reason = "parameter of the same module"
+                self._keep(WeightLink(mine, other, (), (), confidence, reason))
 
     def _rows(self, pair: Pair) -> Iterator[_Rows]:
         pieces, certain = self._layouts.pieces(pair)
         if pieces:
             if certain:
                 for piece in pieces:
-                    yield _Rows(piece.unit, pair.torch[0], piece.atb, piece.torch)
+                    yield _Rows(piece.left_unit, piece.right_unit, piece.left, piece.right)
             return
         for item in pair.shares:
             if not item.twins:
-                start, width = item.atb_start, item.width
+                start, width = item.left_start, item.width
                 yield _Rows(
-                    item.atb,
-                    item.torch,
-                    _stretch(start, width, item.atb.fan_out),
-                    _stretch(item.torch_start, width, item.torch.fan_out),
+                    item.left,
+                    item.right,
+                    _stretch(start, width, item.left.fan_out),
+                    _stretch(item.right_start, width, item.right.fan_out),
                 )
         if not pair.shares:
-            yield _Rows(pair.atb[0], pair.torch[0], None, None)
+            yield _Rows(pair.left[0], pair.right[0], None, None)
 
-    @staticmethod
-    def _places(unit: Unit) -> tuple[tuple[int, str], ...]:
-        """Inputs that hold weights, and how torch calls them."""
-        if unit.role is Role.EMBEDDING:
-            return ((0, "weight"),)
-        if unit.role in (Role.LINEAR, Role.NORM):
-            return ((1, "weight"), (2, "bias"))
-        return ()
-
-    def _link(self, rows: _Rows, index: int, kind: str, where: str, confidence: float) -> None:
-        value = self._atb.flow.at(rows.atb.op, "in", index)
-        name = f"{self._torch.operations[rows.torch.op].name}.{kind}"
-        tensor = self._torch.run.weights.get(name)
-        if value is None or value.writes or tensor is None:
+    def _link(self, rows: _Rows, kind: str, where: str, confidence: float) -> None:
+        mine = self._left.parameter(rows.left, kind)
+        other = self._right.parameter(rows.right, kind)
+        if mine is None or other is None:
             return
-        mine, theirs = shape_of(value.uses[0].tensor), shape_of(tensor)
-        if mine is None or theirs is None:
+        shapes = shape_of(mine.tensor), shape_of(other.tensor)
+        if shapes[0] is None or shapes[1] is None:
             return
-        turned = (
-            len(mine) == 2 and rows.atb.role is Role.LINEAR and not self._is_out_first(rows.atb)
-        )
-        left = _views(mine, rows.atb_rows, turned=turned)
-        right = _views(theirs, rows.torch_rows, turned=False)
+        left = _views(shapes[0], rows.left_rows, transposed=mine.transposed)
+        right = _views(shapes[1], rows.right_rows, transposed=other.transposed)
         if left is None or right is None:
             return
-        if left[1] != right[1]:
-            left = _views(mine, rows.atb_rows, turned=not turned) if len(mine) == 2 else None
+        if left[1] != right[1] and len(shapes[0]) == 2:
+            left = _views(shapes[0], rows.left_rows, transposed=not mine.transposed)
         if left is None or left[1] != right[1]:
             return
-        known = self.of_atb.setdefault(value.number, [])
-        if any(other.name == name and other.atb_views == left[0] for other in known):
-            return
-        known.append(
-            WeightLink(
-                value,
-                name,
-                rows.torch.op,
-                tensor,
-                left[0],
-                right[0],
-                confidence,
-                f"{kind} of the {rows.atb.role.value} {where}",
-            )
-        )
+        reason = f"{kind} of the {rows.left.role.value} {where}"
+        self._keep(WeightLink(mine, other, left[0], right[0], confidence, reason))
 
-    def _is_out_first(self, unit: Unit) -> bool:
-        return params_of(self._atb.operations[unit.op]).get("transposeB") is not False
+    def _keep(self, link: WeightLink) -> None:
+        key = (link.left.op, link.left.name, link.right.op, link.right.name, link.left_views)
+        if key in self._known:
+            return
+        self._known.add(key)
+        if link.left.value is None:
+            self.of_parameter.append(link)
+        else:
+            self.of_value.setdefault(link.left.value.number, []).append(link)
+
+
+def is_weight(side: Program, value: Value) -> bool:
+    """True if an operation takes a value in the place of its parameters."""
+    for use in value.reads:
+        role = side.roles[use.op]
+        index = use.tensor.index
+        if role in (Role.LINEAR, Role.NORM, Role.EXPERT) and index > 0:
+            return True
+        if role is Role.EMBEDDING and index == 0:
+            return True
+        if role is Role.ADD and len(shape_of(use.tensor) or ()) == 1:
+            return True
+    return False
 
 
 def _stretch(start: int, width: int, total: int) -> Columns | None:
     return None if width == total else Columns(start, width, total)
 
 
-def _views(
-    shape: Shape, rows: Columns | None, *, turned: bool
-) -> tuple[tuple[View, ...], Shape] | None:
+def _views(shape: Shape, rows: Columns | None, *, transposed: bool) -> _Viewed | None:
     """Views down to the rows that are meant, and the shape then."""
     views: list[View] = []
-    if turned:
+    if transposed and len(shape) == 2:
         views.append(Reorder((1, 0)))
         shape = shape[::-1]
     if rows is None or rows.is_all:
         return tuple(views), shape
-    if shape[0] != rows.total:
+    if not shape or shape[0] != rows.total:
         return None
     if not rows.parts:
         views.append(Part(0, rows.start, rows.start + rows.width))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import ait_llm.hostatb as torch_atb
-from tests.match.atb_torch.atb_program import AtbProgram
+from tests.match.programs.atb_program import AtbProgram
 
 Linear = tuple[Tensor, Tensor | None]  # weight [out, in], bias
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ait_llm.match.programs.tokens import Tokens, find_tokens
-from ait_llm.program.program import Side
+from ait_llm.program.program import Program
 from ait_llm.program.run import Run
-from tests.match.atb_torch.checking import matched, matches_of
-from tests.match.atb_torch.families import FAMILIES, LENGTHS, Runs, capture
+from tests.match.programs.checking import matched, matches_of
+from tests.match.programs.families import FAMILIES, LENGTHS, Runs, capture
 
 _RIGHT = (*range(7), *range(7, 11))
 _LEFT = (*range(7), *range(10, 14))
@@ -29,7 +29,7 @@ def _without(run: Run, *names: str) -> Run:
 
 
 def _found(runs: Runs) -> Tokens:
-    tokens = find_tokens(Side(runs.atb), Side(runs.torch))
+    tokens = find_tokens(Program(runs.atb), Program(runs.torch))
     assert tokens is not None
     return tokens
 
@@ -78,4 +78,4 @@ def test_nothing_is_known_without_lengths(padded: tuple[str, Runs]) -> None:
     _, runs = padded
     golden = _without(runs.torch, "root", "root.model", "root.model.embed_tokens")
     mine = [o for o in runs.atb.operations if "Attention" not in o.name]
-    assert find_tokens(Side(replace(runs.atb, operations=mine)), Side(golden)) is None
+    assert find_tokens(Program(replace(runs.atb, operations=mine)), Program(golden)) is None

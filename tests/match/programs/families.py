@@ -18,8 +18,8 @@ from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.program.passes import passes_of
 from ait_llm.program.run import Run
 from ait_llm.topology import read_topology
-from tests.match.atb_torch.atb_program import AtbProgram, float16
-from tests.match.atb_torch.decoder import Decoder, Layer, Linear, Shape, rotary_tables
+from tests.match.programs.atb_program import AtbProgram, float16
+from tests.match.programs.decoder import Decoder, Layer, Linear, Shape, rotary_tables
 
 HIDDEN, HEADS, KV_HEADS, DIM, INNER, VOCAB = 64, 4, 2, 16, 96, 100
 LENGTHS = (7, 4)

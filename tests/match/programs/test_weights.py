@@ -11,9 +11,9 @@ from torch import nn
 import ait_llm.hostatb as torch_atb
 from ait_llm import DumpConfig, register_hook
 from ait_llm.match.views import Reorder, describe
-from tests.match.atb_torch.atb_program import AtbProgram
-from tests.match.atb_torch.checking import Found, matched, matches_of, unmatched_of, wrong_numbers
-from tests.match.atb_torch.families import FAMILIES, capture, read_atb, read_torch
+from tests.match.programs.atb_program import AtbProgram
+from tests.match.programs.checking import Found, matched, matches_of, unmatched_of, wrong_numbers
+from tests.match.programs.families import FAMILIES, capture, read_atb, read_torch
 
 
 def _parameters(found: Found, mine: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ from ait_llm.hostatb.models.weights import bert_weights, llama_weights
 from ait_llm.probe.library import find_packaged
 from ait_llm.program.run import Run
 from ait_llm.topology import read_topology
-from tests.match.atb_torch.checking import (
+from tests.match.programs.checking import (
     Found,
     matched,
     matches_of,

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import ait_llm.hostatb as torch_atb
 from ait_llm import DumpConfig, register_hook
 from ait_llm.program.run import Run
-from tests.match.atb_torch.atb_program import AtbProgram
-from tests.match.atb_torch.checking import (
+from tests.match.programs.atb_program import AtbProgram
+from tests.match.programs.checking import (
     find,
     matched,
     matches_of,
@@ -21,7 +21,7 @@ from tests.match.atb_torch.checking import (
     unmatched_of,
     wrong_numbers,
 )
-from tests.match.atb_torch.families import (
+from tests.match.programs.families import (
     FAMILIES,
     Runs,
     capture,

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from ait_llm.match.model import Match
 from ait_llm.match.views import Part, describe
-from tests.match.atb_torch.checking import (
+from tests.match.programs.checking import (
     Found,
     find,
     matched,
@@ -24,7 +24,7 @@ from tests.match.atb_torch.checking import (
     unmatched_of,
     wrong_numbers,
 )
-from tests.match.atb_torch.families import (
+from tests.match.programs.families import (
     FAMILIES,
     Runs,
     capture,

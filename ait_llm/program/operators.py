@@ -1,0 +1,61 @@
+"""What single torch operators are, by their names: ``aten.add.Tensor``."""
+
+from __future__ import annotations
+
+from ait_llm.dumps.model import Operation
+
+# They hand out memory whose content nobody has written.
+_UNINITIALISED = frozenset(
+    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+)
+# Spellings of one operation that programs and versions use for each other.
+_SAME = {
+    "_unsafe_view": "view",
+    "reshape": "view",
+    "_reshape_alias": "view",
+    "add_": "add",
+    "mul_": "mul",
+    "sub_": "sub",
+    "div_": "div",
+    "_safe_softmax": "_softmax",
+    "copy": "copy_",
+}
+# They change where elements lie or what they are called, never their values.
+_MOVING = frozenset(
+    {
+        "alias",
+        "clone",
+        "contiguous",
+        "detach",
+        "expand",
+        "lift_fresh",
+        "permute",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "t",
+        "transpose",
+        "unbind",
+        "unsqueeze",
+        "view",
+    }
+)
+
+
+def kind_of(operation: Operation) -> str:
+    """The operator without its namespace and overload: ``add``; spellings of one are one."""
+    _, _, rest = operation.type.partition(".")
+    name = rest.partition(".")[0]
+    return _SAME.get(name, name)
+
+
+def is_uninitialised(operation: Operation) -> bool:
+    """True for an operator that hands out memory without writing it."""
+    return kind_of(operation) in _UNINITIALISED
+
+
+def is_moving(operation: Operation) -> bool:
+    """True for an operator that only moves elements or looks at them in another shape."""
+    return kind_of(operation) in _MOVING
