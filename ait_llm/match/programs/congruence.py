@@ -22,6 +22,7 @@ from ait_llm.program.roles import Role
 
 _FORWARD = "computes the same from the same values"
 _BACKWARD = "read in the same place by what answers it"
+_SEQUENCE = "the same place in the same sequence of operators"
 _PLACE = "made in the same module with the same arguments"
 
 
@@ -64,6 +65,8 @@ class Congruence:
         """Pair what can be paired; links are added on the way."""
         if not self._readers and not self._made:
             return
+        for place, other in self._places.items():
+            self._pair_sequences(place, other)
         self._pair_made()
         for _ in range(_ROUNDS):
             found = sum(self._pair_forward(op) for op in _operators(self._left))
@@ -71,18 +74,55 @@ class Congruence:
             if not found:
                 return
 
+    def _pair_sequences(self, place: int, other: int) -> None:
+        """Operators directly within two modules that run the same operators in the same order."""
+        ours = self._members(self._left, place)
+        theirs = self._members(self._right, other)
+        if [kind for _, kind in ours] != [kind for _, kind in theirs]:
+            return
+        pairs = [
+            (op, partner)
+            for (op, _), (partner, _) in zip(ours, theirs, strict=True)
+            if self._left.roles[op] is Role.OPERATOR
+        ]
+        if all(self._fits(op, partner) for op, partner in pairs):
+            for op, partner in pairs:
+                self._pair(op, partner, _SEQUENCE)
+                self._link_inputs(op, partner)
+
+    @staticmethod
+    def _members(program: Program, place: int) -> list[tuple[int, str]]:
+        """What runs directly within a module: operators by kind, modules by their last name."""
+        return [
+            (
+                op,
+                kind_of(program.operations[op])
+                if program.roles[op] is Role.OPERATOR
+                else program.operations[op].name.rpartition(".")[2],
+            )
+            for op in program.members(place)
+            if not is_uninitialised(program.operations[op])
+        ]
+
+    def _link_inputs(self, op: int, other: int) -> None:
+        """Link what two operators read, place by place, where nothing says otherwise."""
+        ours, theirs = self._sources(self._left, op), self._sources(self._right, other)
+        if len(ours) == len(theirs):
+            for mine, partner in zip(ours, theirs, strict=True):
+                self._link_if_open(mine, partner, _SEQUENCE)
+
     def _pair_made(self) -> None:
         """Tensors that are made from nothing: equal numbers in one module, in their order."""
         made: dict[tuple[int | None, str], list[int]] = defaultdict(list)
         for op in _operators(self._left):
-            if not self._sources(self._left, op):
+            if op not in self._pairs and not self._sources(self._left, op):
                 parent = self._left.flow.parents[op]
                 made[parent, kind_of(self._left.operations[op])].append(op)
         for (parent, kind), ours in made.items():
             place = None if parent is None else self._places.get(parent)
             if parent is not None and place is None:
                 continue
-            theirs = self._made.get((place, kind), [])
+            theirs = [o for o in self._made.get((place, kind), ()) if o not in self._taken]
             if len(ours) == len(theirs):
                 for op, other in zip(ours, theirs, strict=True):
                     if self._fits(op, other) and self._is_made_alike(op, other):
@@ -206,15 +246,23 @@ class Congruence:
             return False
         if kind in _COMMUTATIVE and len(open_left) != 1:
             return False
-        found = False
-        for mine, partner in zip(open_left, open_right, strict=True):
-            shapes = shape_of(mine.uses[0].tensor), shape_of(partner.uses[0].tensor)
-            if shapes[0] is None or shapes[1] is None:
-                continue
-            if make_views(shapes[0], shapes[1], self._tokens) is not None:
-                self._links.add(mine, partner, LIKELY, _BACKWARD)
-                found = True
-        return found
+        linked = [
+            self._link_if_open(mine, partner, _BACKWARD)
+            for mine, partner in zip(open_left, open_right, strict=True)
+        ]
+        return any(linked)
+
+    def _link_if_open(self, left: Value, right: Value, reason: str) -> bool:
+        """Link two values of which neither has a partner, if their shapes fit."""
+        if self._partner(left) is not None or self._is_linked(right):
+            return False
+        shapes = shape_of(left.uses[0].tensor), shape_of(right.uses[0].tensor)
+        if shapes[0] is None or shapes[1] is None:
+            return False
+        if make_views(shapes[0], shapes[1], self._tokens) is None:
+            return False
+        self._links.add(left, right, LIKELY, reason)
+        return True
 
     def _place_of(self, op: int) -> int | None:
         """The right module that answers the innermost paired module around an operator."""

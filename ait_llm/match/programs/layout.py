@@ -106,11 +106,15 @@ class Layouts:
         totals = [sum(unit.fan_out for unit in units) for _, units in groups]
         if totals[0] != totals[1]:
             return ()
-        for side, units in groups:
-            purposes = [column.purpose for column in columns_of_all(side, units)]
-            for order in _ORDERS:
-                if sorted(purposes) == sorted(order):
-                    return order
+        known = [
+            sorted(column.purpose for column in columns_of_all(side, units))
+            for side, units in groups
+        ]
+        if known[0] == known[1] and all(known[0]):
+            return ()  # both sides say what is what
+        for order in _ORDERS:
+            if sorted(order) in known:
+                return order
         single = len(pair.left) == len(pair.right) == 1
         wide = pair.left[0].fan_out == 3 * pair.left[0].fan_in
         return _ORDERS[0] if single and wide and self._joined(pair) else ()

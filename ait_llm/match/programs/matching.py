@@ -21,7 +21,7 @@ from ait_llm.match.programs.congruence import Congruence
 from ait_llm.match.programs.counterparts import Counterparts
 from ait_llm.match.programs.layout import Layouts
 from ait_llm.match.programs.links import SURE, Link, Links
-from ait_llm.match.programs.namesakes import pair_namesakes
+from ait_llm.match.programs.namesakes import Namesakes, Port
 from ait_llm.match.programs.plan import Place, plan, same_ids
 from ait_llm.match.programs.reasons import UNINITIALISED, WEIGHT, is_unwritten, reason_for
 from ait_llm.match.programs.rotary import RotaryLinks
@@ -69,13 +69,16 @@ class _Matching:
         self._layouts = Layouts(left, right, self._tokens)
         self._links = Links(left, right, self._layouts)
         self._weights = WeightLinks(left, right, self._layouts)
-        places = pair_namesakes(left, right, self._tokens, self._links)
+        self._namesakes = Namesakes(
+            left, right, self._tokens, self._links, left_is_golden=left_is_golden
+        )
+        places = dict(self._namesakes.places)
         for op, other in places.items():
             self._weights.add_same(op, other, SURE)
         self._align()
         self._counterparts = Counterparts(left, right, self._links.units)
-        for op, role in self._counterparts.pairs():
-            places.setdefault(op, role)
+        for op, other in self._counterparts.pairs():
+            places.setdefault(op, other)
         Congruence(left, right, self._tokens, self._links, places).run()
         self._counterparts = Counterparts(left, right, self._links.units)
         self._mentioned: set[tuple[str, int, str, int]] = set()
@@ -115,6 +118,10 @@ class _Matching:
 
     def _matches_of_left(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
         value = self._left.value(op, tensor)
+        port = self._namesakes.ports.get((op, tensor.role, tensor.index))
+        if port is not None:
+            yield self._port_match(Use(op, tensor), port)
+            return
         links = self._links.of_left.get(value.number, []) if value is not None else []
         found = False
         if value is not None and is_unwritten(self._left, value):
@@ -148,7 +155,8 @@ class _Matching:
                 found = True
                 yield match
         if not found:
-            reason = reason_for(self._right, op, tensor, self._name(self._left))
+            known = self._namesakes.right_reasons.get((op, tensor.role, tensor.index))
+            reason = known or reason_for(self._right, op, tensor, self._name(self._left))
             yield self._unmatched(self._right, op, tensor, reason)
 
     def _unmatched_left(self, op: int, tensor: Tensor, links: list[Link]) -> Unmatched:
@@ -161,6 +169,8 @@ class _Matching:
         elif links:
             counterpart = self._right.operations[links[0].right.uses[0].op].name
             reason = f"its shape cannot be brought to that of its counterpart at {counterpart}"
+        elif (op, tensor.role, tensor.index) in self._namesakes.left_reasons:
+            reason = self._namesakes.left_reasons[op, tensor.role, tensor.index]
         else:
             reason = reason_for(self._left, op, tensor, other)
             if reason.startswith(WEIGHT) and not self._right.run.weights:
@@ -191,6 +201,18 @@ class _Matching:
             reason += f"; tokens {self._tokens.evidence}"
         others = (self._right.operations[other].name for other in link.alternatives)
         return self._turned(ours, theirs, confidence, reason, tuple(others))
+
+    def _port_match(self, left: Use, port: Port) -> Match:
+        """The match of what two modules of one name take or give in one place."""
+        right = Use(port.op, port.tensor)
+        self._mentioned.add(("right", right.op, right.role, right.tensor.index))
+        return self._turned(
+            Source(self._record(self._left, left), left.tensor, port.views.left),
+            Source(self._record(self._right, right), right.tensor, port.views.right),
+            port.confidence,
+            port.reason,
+            (),
+        )
 
     def _weight_match(self, record: TensorRecord, link: WeightLink) -> Match:
         """The match of a weight with a parameter, which no operation of the other run shows."""

@@ -6,59 +6,189 @@ too. Operators have no names of their own, only numbers, and are never paired by
 
 from __future__ import annotations
 
-from ait_llm.dumps.model import Operation, Tensor
+from collections import defaultdict
+from dataclasses import dataclass
+
+from ait_llm.dumps.model import Operation, Role, Tensor
+from ait_llm.match.names import NamePair, pair_names
 from ait_llm.match.programs.links import SURE, Links
-from ait_llm.match.programs.shapes import make_views
+from ait_llm.match.programs.shapes import Views, make_views
 from ait_llm.match.programs.tokens import Tokens
-from ait_llm.program.describe import is_float, shape_of
+from ait_llm.match.shapes import align_shapes, batch_ratio
+from ait_llm.program.describe import shape_of
 from ait_llm.program.program import Program
-from ait_llm.program.roles import Role
+from ait_llm.program.roles import Role as Meaning
 
-_REASON = "the same module of the same class"
+PortKey = tuple[int, Role, int]  # operation, input or output, index
+_LOOSE = 0.8
 
 
-def pair_namesakes(
-    left: Program, right: Program, tokens: Tokens | None, links: Links
-) -> dict[int, int]:
-    """Link what modules of the same path, class and call number take and give.
+@dataclass(frozen=True, slots=True)
+class Port:
+    """The tensor that answers one of a left operation.
 
-    Returns:
-        Right operation by left operation.
+    Attributes:
+        op: right operation.
+        tensor: its tensor.
+        views: under which both are the same.
+        confidence, reason: of the pair.
     """
-    if left.run.kind != right.run.kind:
-        return {}
-    known = {_key(operation): op for op, operation in enumerate(right.operations)}
-    pairs: dict[int, int] = {}
-    for op, operation in enumerate(left.operations):
-        other = known.get(_key(operation))
-        if other is None or left.roles[op] is Role.OPERATOR:
-            continue
-        if operation.type != right.operations[other].type:
-            continue
-        pairs[op] = other
-        links.units.setdefault(op, set()).add(other)
-        for mine, theirs in same_ports(operation, right.operations[other]):
-            shapes = shape_of(mine), shape_of(theirs)
-            if shapes[0] is None or shapes[1] is None or is_float(mine) != is_float(theirs):
+
+    op: int
+    tensor: Tensor
+    views: Views
+    confidence: float
+    reason: str
+
+
+class Namesakes:
+    """Pairs of modules by path, class and call number, and of what they take and give.
+
+    Attributes:
+        places: right operation by left operation.
+        ports: by tensor of the left side.
+        left_reasons, right_reasons: why a tensor of a paired module has no partner.
+    """
+
+    def __init__(
+        self,
+        left: Program,
+        right: Program,
+        tokens: Tokens | None,
+        links: Links,
+        *,
+        left_is_golden: bool,
+    ) -> None:
+        self._left = left
+        self._right = right
+        self._tokens = tokens
+        self._links = links
+        self._left_is_golden = left_is_golden
+        self.places: dict[int, int] = {}
+        self.ports: dict[PortKey, Port] = {}
+        self.left_reasons: dict[PortKey, str] = {}
+        self.right_reasons: dict[PortKey, str] = {}
+        if left.run.kind == right.run.kind and left.has_modules:
+            self._pair()
+
+    def _pair(self) -> None:
+        ours, theirs = _calls(self._left), _calls(self._right)
+        names = pair_names(
+            {name: self._left.operations[calls[0]].type for name, calls in ours.items()},
+            {name: self._right.operations[calls[0]].type for name, calls in theirs.items()},
+        )
+        found: list[tuple[NamePair, int, int]] = []
+        for pair in names:
+            first, second = ours[pair.golden], theirs[pair.mine]
+            found += [(pair, *each) for each in zip(first, second, strict=False)]
+            self._surplus(self._left, first, len(second), self.left_reasons)
+            self._surplus(self._right, second, len(first), self.right_reasons)
+        shapes = (
+            (shape_of(mine) or (), shape_of(other) or ())
+            for _, op, partner in found
+            for mine, other in zip(
+                self._left.operations[op].outputs,
+                self._right.operations[partner].outputs,
+                strict=False,
+            )
+        )
+        ratio = batch_ratio(shapes)
+        for pair, op, partner in found:
+            self.places[op] = partner
+            self._links.units.setdefault(op, set()).add(partner)
+            self._pair_ports(op, partner, pair, ratio)
+
+    @staticmethod
+    def _surplus(side: Program, calls: list[int], others: int, reasons: dict[PortKey, str]) -> None:
+        """Calls that only one side has."""
+        for number, op in list(enumerate(calls))[others:]:
+            operation = side.operations[op]
+            for tensor in (*operation.inputs, *operation.outputs):
+                reasons[op, tensor.role, tensor.index] = (
+                    f"call {number} is one of {len(calls)}, the other side has {others}"
+                )
+
+    def _pair_ports(self, op: int, partner: int, pair: NamePair, ratio: int) -> None:
+        ours, theirs = self._left.operations[op], self._right.operations[partner]
+        for first, second in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)):
+            others = {argument(tensor): tensor for tensor in second}
+            alone = []
+            for tensor in first:
+                other = others.pop(argument(tensor), None)
+                if other is None:
+                    alone.append(tensor)
+                else:
+                    confidence = min(pair.confidence, 1.0)
+                    self._port(op, tensor, partner, other, ratio, confidence, pair.reason)
+            rest = list(others.values())
+            if len(alone) == len(rest) == 1 and self._views(alone[0], rest[0], ratio) is not None:
+                names = self._in_order(argument(alone[0]), argument(rest[0]))
+                reason = f"{pair.reason}, the one value left ({names[0]} for {names[1]})"
+                limit = min(pair.confidence, _LOOSE)
+                self._port(op, alone[0], partner, rest[0], ratio, limit, reason)
                 continue
-            if make_views(shapes[0], shapes[1], tokens) is not None:
-                links.add(left.value(op, mine), right.value(other, theirs), SURE, _REASON)
-    return pairs
+            for tensor in alone:
+                reason = f"{theirs.name} of the other side has no {argument(tensor)}"
+                self.left_reasons[op, tensor.role, tensor.index] = reason
+            for tensor in rest:
+                reason = f"{ours.name} of the other side has no {argument(tensor)}"
+                self.right_reasons[partner, tensor.role, tensor.index] = reason
+
+    def _port(
+        self,
+        op: int,
+        tensor: Tensor,
+        partner: int,
+        other: Tensor,
+        ratio: int,
+        confidence: float,
+        reason: str,
+    ) -> None:
+        views = self._views(tensor, other, ratio)
+        if views is None:
+            shapes = self._in_order(
+                str(list(shape_of(tensor) or ())), str(list(shape_of(other) or ()))
+            )
+            refusal = f"shapes {shapes[0]} and {shapes[1]} differ"
+            self.left_reasons[op, tensor.role, tensor.index] = refusal
+            self.right_reasons[partner, other.role, other.index] = refusal
+            return
+        key = (op, tensor.role, tensor.index)
+        self.ports[key] = Port(partner, other, views, confidence, reason)
+        left, right = self._left.value(op, tensor), self._right.value(partner, other)
+        self._links.add(left, right, min(confidence, SURE), reason)
+
+    def _in_order(self, left: str, right: str) -> tuple[str, str]:
+        """Golden first, as reasons have it."""
+        return (left, right) if self._left_is_golden else (right, left)
+
+    def _views(self, tensor: Tensor, other: Tensor, ratio: int) -> Views | None:
+        shapes = shape_of(tensor), shape_of(other)
+        if shapes[0] is None or shapes[1] is None:
+            return Views((), ())  # whoever reads it says what is wrong with it
+        views = make_views(shapes[0], shapes[1], self._tokens)
+        if views is not None or self._tokens is not None:
+            return views
+        aligned = align_shapes(shapes[0], shapes[1], ratio)
+        return None if isinstance(aligned, str) else Views(aligned.golden, aligned.mine)
 
 
-def same_ports(left: Operation, right: Operation) -> list[tuple[Tensor, Tensor]]:
-    """Tensors of two calls that have the same argument or field."""
-    ports = {_port(tensor): tensor for tensor in (*right.inputs, *right.outputs)}
-    return [
-        (tensor, ports[_port(tensor)])
-        for tensor in (*left.inputs, *left.outputs)
-        if _port(tensor) in ports
-    ]
+def _calls(side: Program) -> dict[str, list[int]]:
+    """Calls of each module, in their order."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for op, operation in enumerate(side.operations):
+        if side.roles[op] is not Meaning.OPERATOR:
+            found[operation.name].append((_number(operation), op))
+    return {name: [op for _, op in sorted(calls)] for name, calls in found.items()}
 
 
-def _key(operation: Operation) -> tuple[str, int]:
-    return operation.name, getattr(operation, "call", 0)
+def _number(operation: Operation) -> int:
+    number: int = getattr(operation, "call", 0)
+    return number
 
 
-def _port(tensor: Tensor) -> tuple[str, str]:
-    return tensor.role, tensor.ir_name or str(tensor.index)
+def argument(tensor: Tensor) -> str:
+    """``input_0``, ``input_attention_mask``, ``output``; the position where nothing names it."""
+    word = "input" if tensor.role == "in" else "output"
+    stem: str = getattr(tensor, "stem", "")
+    return stem or f"{word}_{tensor.ir_name or tensor.index}"

@@ -246,7 +246,7 @@ def _split_by(vector: Array, matrices: Sequence[Array]) -> list[int] | None:
             lengths.append(length)
             free.remove(row)
             start += length
-        if start == len(vector) and max(lengths) > 1:
+        if start == len(vector) and max(lengths) > 1 and not _counts_up(vector, lengths):
             return lengths
     return None
 

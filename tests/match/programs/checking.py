@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ait_llm.match.model import Match, MatchOptions, Unmatched
-from ait_llm.match.programs import match_atb_torch
+from ait_llm.match.programs import match_programs
 from ait_llm.match.views import apply
 from ait_llm.program.run import Run
 
@@ -16,7 +16,7 @@ Found = list[Match | Unmatched]
 
 def matched(golden: Run, mine: Run) -> Found:
     """Everything that the matcher says."""
-    return list(match_atb_torch(golden, mine, MatchOptions()))
+    return list(match_programs(golden, mine, MatchOptions()))
 
 
 def matches_of(found: Iterable[Match | Unmatched]) -> list[Match]:

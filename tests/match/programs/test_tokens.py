@@ -28,6 +28,12 @@ def _without(run: Run, *names: str) -> Run:
     return replace(run, operations=[o for o in run.operations if o.name not in names])
 
 
+def _places(tokens: Tokens) -> tuple[int, ...]:
+    """Place in the padded batch of each packed row."""
+    assert [left for left, _ in tokens.pairs] == list(range(tokens.left.count))
+    return tuple(right for _, right in tokens.pairs)
+
+
 def _found(runs: Runs) -> Tokens:
     tokens = find_tokens(Program(runs.atb), Program(runs.torch))
     assert tokens is not None
@@ -37,16 +43,17 @@ def _found(runs: Runs) -> Tokens:
 def test_a_mask_shows_the_real_tokens(padded: tuple[str, Runs]) -> None:
     side, runs = padded
     tokens = _found(runs)
-    assert tokens.rows == (_RIGHT if side == "right" else _LEFT)
-    assert (tokens.batch, tokens.seq, tokens.count) == (2, 7, sum(LENGTHS))
-    assert tokens.last == (6, 10)
+    assert _places(tokens) == (_RIGHT if side == "right" else _LEFT)
+    assert (tokens.right.batch, tokens.right.seq) == (2, 7)
+    assert tokens.left.count == sum(LENGTHS)
+    assert tokens.left.last == (6, 10)
     assert "mask" in tokens.evidence
 
 
 def test_token_ids_show_them_where_no_mask_was_captured(padded: tuple[str, Runs]) -> None:
     side, runs = padded
     tokens = _found(replace(runs, torch=_without(runs.torch, "root", "root.model")))
-    assert tokens.rows == (_RIGHT if side == "right" else _LEFT)
+    assert _places(tokens) == (_RIGHT if side == "right" else _LEFT)
     assert tokens.evidence == "by token ids"
     assert tokens.certain
 
@@ -57,7 +64,7 @@ def test_positions_and_lengths_make_no_certain_match(padded: tuple[str, Runs]) -
     kept = [o for o in runs.atb.operations if "WordEmbedding" not in o.name]
     mine = replace(runs.atb, operations=kept)
     tokens = _found(Runs(golden, mine))
-    assert tokens.rows == (_RIGHT if side == "right" else _LEFT)
+    assert _places(tokens) == (_RIGHT if side == "right" else _LEFT)
     assert (tokens.evidence, tokens.certain) == ("by their positions", False)
     for match in matches_of(matched(golden, mine)):
         if match.golden.views:
@@ -69,7 +76,7 @@ def test_lengths_alone_are_taken_to_be_padded_on_the_right(padded: tuple[str, Ru
     golden = _without(runs.torch, "root", "root.model", "root.model.embed_tokens")
     kept = [o for o in runs.atb.operations if "Embedding" not in o.name and o.op_id.parts[0] > 1]
     tokens = _found(Runs(golden, replace(runs.atb, operations=kept)))
-    assert tokens.rows == _RIGHT
+    assert _places(tokens) == _RIGHT
     assert "lengths" in tokens.evidence
     assert not tokens.certain
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ait_llm.match.programs.shapes import Columns, make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Reshape, apply
+from ait_llm.program.rows import Rows
 
 Lengths = list[int]
 
@@ -27,7 +28,9 @@ def _tokens(lengths: Lengths, seq: int, left: bool) -> Tokens:
     places = _places(lengths, seq, left)
     rows = tuple(sequence * seq + position for sequence, position in places)
     last = tuple(int(end) - 1 for end in np.cumsum(lengths))
-    return Tokens(len(lengths), seq, rows, last, "given", certain=True)
+    padded = Rows(len(lengths), seq, len(lengths) * seq, tuple(rows[row] for row in last))
+    axes = (len(lengths), seq) if len(rows) == padded.count else (0, len(rows))
+    return Tokens(Rows(*axes, len(rows), last), padded, tuple(enumerate(rows)), "given", True)
 
 
 _CASES = st.tuples(
@@ -50,7 +53,7 @@ def test_hidden_states_are_compared_token_by_token(
     packed = np.stack([padded[place] for place in _places(lengths, seq, left)])
     views = make_views(packed.shape, padded.shape, _tokens(lengths, seq, left))
     assert views is not None
-    np.testing.assert_array_equal(apply(packed, views.atb), apply(padded, views.torch))
+    np.testing.assert_array_equal(apply(packed, views.left), apply(padded, views.right))
 
 
 @given(_CASES)
@@ -62,7 +65,7 @@ def test_heads_may_stand_before_the_positions(case: tuple[Lengths, int, bool, in
     packed = np.stack([padded[s, :, p].reshape(-1) for s, p in _places(lengths, seq, left)])
     views = make_views(packed.shape, padded.shape, _tokens(lengths, seq, left))
     assert views is not None
-    np.testing.assert_array_equal(apply(packed, views.atb), apply(padded, views.torch))
+    np.testing.assert_array_equal(apply(packed, views.left), apply(padded, views.right))
 
 
 @given(_CASES)
@@ -74,10 +77,10 @@ def test_logits_of_last_tokens_are_found_among_those_of_all(
     tokens = _tokens(lengths, seq, left)
     padded = np.random.default_rng(0).random((len(lengths), seq, heads * dim))
     places = _places(lengths, seq, left)
-    last = np.stack([padded[places[row]] for row in tokens.last])
-    views = make_views(last.shape, padded.shape, tokens, rows=tokens.last)
+    last = np.stack([padded[places[row]] for row in tokens.left.last])
+    views = make_views(last.shape, padded.shape, tokens, rows=tokens.left.last)
     assert views is not None
-    np.testing.assert_array_equal(apply(last, views.atb), apply(padded, views.torch))
+    np.testing.assert_array_equal(apply(last, views.left), apply(padded, views.right))
 
 
 @given(_CASES)
@@ -88,10 +91,10 @@ def test_last_tokens_of_torch_are_found_among_all_of_atb(
     seq = max(lengths) + extra + 1
     tokens = _tokens(lengths, seq, left)
     packed = np.random.default_rng(0).random((sum(lengths), heads * dim))
-    last = np.stack([packed[row] for row in tokens.last])[:, None]
+    last = np.stack([packed[row] for row in tokens.left.last])[:, None]
     views = make_views(packed.shape, last.shape, tokens)
     assert views is not None
-    np.testing.assert_array_equal(apply(packed, views.atb), apply(last, views.torch))
+    np.testing.assert_array_equal(apply(packed, views.left), apply(last, views.right))
 
 
 @given(_CASES)
@@ -105,7 +108,7 @@ def test_tables_shared_by_the_batch_are_read_by_position(
     packed = np.stack([shared[0, position] for _, position in places])
     views = make_views(packed.shape, shared.shape, _tokens(lengths, seq, left))
     assert views is not None
-    np.testing.assert_array_equal(apply(packed, views.atb), apply(shared, views.torch))
+    np.testing.assert_array_equal(apply(packed, views.left), apply(shared, views.right))
 
 
 @given(_CASES, st.integers(1, 3))
@@ -133,20 +136,20 @@ def test_groups_of_queries_keys_and_values_are_taken_apart(
         )
         assert views is not None
         start += size
-        theirs = apply(padded.reshape(len(lengths), seq, total), views.torch)
-        np.testing.assert_array_equal(apply(packed, views.atb), theirs)
+        theirs = apply(padded.reshape(len(lengths), seq, total), views.right)
+        np.testing.assert_array_equal(apply(packed, views.left), theirs)
 
 
 def test_equal_shapes_need_no_views() -> None:
     views = make_views((2, 256), (2, 256), _tokens([7, 4], 7, left=False))
     assert views is not None
-    assert (views.atb, views.torch) == ((), ())
+    assert (views.left, views.right) == ((), ())
 
 
 def test_nothing_but_a_reshape_without_padding() -> None:
     views = make_views((8, 64), (2, 4, 64), _tokens([4, 4], 4, left=False))
     assert views is not None
-    assert (views.atb, views.torch) == ((), (Reshape((8, 64)),))
+    assert (views.left, views.right) == ((), (Reshape((8, 64)),))
 
 
 @pytest.mark.parametrize(
@@ -159,5 +162,5 @@ def test_shapes_that_do_not_fit_have_no_views(atb: tuple[int, ...], torch: tuple
 def test_without_known_tokens_only_equal_numbers_of_rows_fit() -> None:
     views = make_views((8, 64), (2, 4, 64), None)
     assert views is not None
-    assert views.torch == (Reshape((8, 64)),)
+    assert views.right == (Reshape((8, 64)),)
     assert make_views((7, 64), (2, 4, 64), None) is None
