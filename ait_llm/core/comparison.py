@@ -110,7 +110,7 @@ class Comparison:
         golden, mine: the tensors; exactly one is None for a tensor without a partner.
         verdict: PASS, FAIL, SKIPPED or ERROR.
         reason: why it was not compared, or what is wrong; empty for a plain PASS.
-        rule: the matcher that made the pair (``by_name``, ``atb_torch``).
+        rule: the matcher that made the pair (``by_name``, ``programs``).
         confidence: of the match, in [0, 1].
         why: the matcher's reason in a few words.
         relation: how the two belong together, see ``match.model.Match``; empty where the matcher

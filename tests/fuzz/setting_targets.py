@@ -43,7 +43,7 @@ _SAVED = {
                 ],
             },
             "mine": {"op": "LinearOperation_0_1", "tensor": "outtensor0"},
-            "rule": "atb_torch",
+            "rule": "programs",
             "confidence": 0.9,
             "reason": "same shape",
             "alternatives": ["a"],

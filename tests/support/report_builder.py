@@ -66,7 +66,7 @@ def comparison(error: float = 0.0, **changes: object) -> Comparison:
         golden=record("root.model.layers.0.q_proj", path="/golden/q_proj/output.pth", op_id="1"),
         mine=record(),
         verdict=Verdict.FAIL if failed else Verdict.PASS,
-        rule="atb_torch",
+        rule="programs",
         confidence=0.95,
         why="same place in the layer, same shape",
         golden_view="as [11, 64]",
