@@ -301,14 +301,17 @@ class ModelCapture:
 
     def _enter_mode(self, step: _Step) -> None:
         if self._options.operators and step.selected and self._state.mode is None:
-            mode = OperatorMode(self._begin_operator, lambda: self._session.recorder)
-            mode.__enter__()  # type: ignore[no-untyped-call]  # torch is untyped here
+            state = self._state
+            mode = OperatorMode(
+                self._begin_operator, lambda: self._session.recorder, lambda: state.recording
+            )
+            mode.__enter__()
             self._state.mode = mode
 
     def _leave_mode(self) -> None:
         state = self._state
         if state.mode is not None and not state.roots and not state.open:
-            state.mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # as above
+            state.mode.__exit__(None, None, None)
             state.mode = None
 
     def _pop(self, path: str) -> _OpenUnit | None:

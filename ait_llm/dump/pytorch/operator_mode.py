@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ait_llm.dump.pytorch.identity import ObservedWrites, may_write
 
 if TYPE_CHECKING:
     from ait_llm.dump.pytorch.recorder import Recorder, Unit
@@ -21,14 +24,34 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     Args:
         begin: gives the unit for an operator of that name, or None to leave it out.
         recorder: where values go.
+        is_own: whether what runs now is the capture's own work.
     """
 
     def __init__(
-        self, begin: Callable[[str], Unit | None], recorder: Callable[[], Recorder]
+        self,
+        begin: Callable[[str], Unit | None],
+        recorder: Callable[[], Recorder],
+        is_own: Callable[[], bool],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch is untyped here
         self._begin = begin
         self._recorder = recorder
+        self._is_own = is_own
+        self._observed = ObservedWrites()
+
+    def __enter__(self) -> OperatorMode:
+        self._observed.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]  # torch is untyped here
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        super().__exit__(exc_type, exc_val, exc_tb)  # type: ignore[no-untyped-call]  # as above
+        self._observed.__exit__(exc_type, exc_val, exc_tb)
 
     def __torch_dispatch__(
         self,
@@ -40,7 +63,9 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         kwargs = kwargs or {}
         unit = self._begin(str(func))
         if unit is None:
-            return func(*args, **kwargs)
+            if self._is_own():
+                return func(*args, **kwargs)
+            return self._run(func, args, kwargs)
         recorder = self._recorder()
         if recorder.options.inputs:
             for index, value in enumerate(args):
@@ -48,11 +73,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             for name, value in kwargs.items():
                 recorder.values(unit, value, f"input_{name}")
         try:
-            output = func(*args, **kwargs)
+            output = self._run(func, args, kwargs)
         except BaseException as error:
             recorder.finish(unit, f"the operator raised {type(error).__name__}")
             raise
-        if func._schema.is_mutable:
+        if may_write(func):
             # Version counters are raised above this level, after the operator: until then a
             # changed tensor looks like the one that was saved.
             recorder.forget_saved(by_operator=True)
@@ -60,3 +85,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             recorder.values(unit, output, "output")
         recorder.finish(unit)
         return output
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run an operator and account for what it writes, even where it fails on the way."""
+        if not may_write(func):
+            return func(*args, **kwargs)
+        writes = self._observed.begin(func, args, kwargs)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            writes.done()

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
+from ait_llm.dump.pytorch.identity import Identity, identity_of
 from ait_llm.dump.pytorch.layouts import dense_parts, is_plain
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.options import CaptureOptions
-from ait_llm.dump.pytorch.snapshot import BufferPool, SavedOnce, snapshot
+from ait_llm.dump.pytorch.snapshot import BufferPool, Found, SavedOnce, snapshot
 from ait_llm.dump.pytorch.statistics import (
+    Cells,
     KnownStatistics,
     StatisticsTable,
     csv_cell,
@@ -68,6 +70,7 @@ class Unit:
     missed: list[dict[str, str]] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
     weights: dict[str, dict[str, Any]] = field(default_factory=dict)
+    identities: dict[str, Identity] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     described: int = 0
     linked: int = 0
@@ -238,6 +241,7 @@ class Recorder:
     def _tensor(self, unit: Unit, name: str, tensor: Tensor) -> None:
         if self._only_statistics and (cells := self._known.find(tensor)) is not None:
             self._row(unit, name, cells)
+            self._identify(unit, name, tensor, cells)
             return
         if (
             self._weights
@@ -250,6 +254,8 @@ class Recorder:
                 "stride": list(tensor.stride()),
                 "offset": tensor.storage_offset(),
             }
+            if is_plain(tensor) and (known := identity_of(tensor)) is not None:
+                unit.weights[name] |= {"storage": known[0], "version": known[1]}
             return
         if is_plain(tensor):
             self._dense(unit, name, tensor, tensor)
@@ -273,15 +279,18 @@ class Recorder:
         if self.survey is not None:
             self.survey.tensor(unit.order, name, tensor, original=original is not None)
             return
-        if self._table is not None:
-            self._statistics(unit, name, tensor)
+        cells = self._statistics(unit, name, tensor) if self._table is not None else None
+        earlier = Found()
+        if original is not None:
+            if self.options.data:
+                earlier = self._saved.find(original)
+            self._identify(unit, name, original, cells, earlier.unchanged)
         if not self.options.data:
             return
         path = f"{unit.folder}/{name}.pth"
-        earlier = self._saved.find(original) if original is not None else None
-        if earlier is not None:
+        if earlier.path:
             unit.linked += 1
-            self.writer.put(WriteJob(path, None, unit.outcome, link_from=earlier))
+            self.writer.put(WriteJob(path, None, unit.outcome, link_from=earlier.path))
             return
         copy = snapshot(tensor, self._pool)
         if copy.tensor is None:
@@ -313,7 +322,23 @@ class Recorder:
             return None
         return name
 
-    def _statistics(self, unit: Unit, name: str, tensor: Tensor) -> None:
+    def _identify(
+        self,
+        unit: Unit,
+        name: str,
+        tensor: Tensor,
+        cells: object = None,
+        unchanged: bool | None = None,
+    ) -> None:
+        """Note which value the program's own tensor is, where that can be told."""
+        if unit.type_name == WEIGHTS:
+            return
+        numbers = cells.numbers if isinstance(cells, Cells) else None
+        identity = identity_of(tensor, unchanged=unchanged, numbers=numbers)
+        if identity is not None:
+            unit.identities[name] = identity
+
+    def _statistics(self, unit: Unit, name: str, tensor: Tensor) -> str | Callable[[], str]:
         # Weights are not known, so that one which is an input is named as what it is.
         known = self._known if unit.type_name != WEIGHTS else None
         cells = (
@@ -322,6 +347,7 @@ class Recorder:
             else tensor_description(tensor)
         )
         self._row(unit, name, cells)
+        return cells
 
     def _row(self, unit: Unit, name: str, cells: str | Callable[[], str]) -> None:
         unit.described += 1
@@ -409,6 +435,8 @@ def _line(unit: Unit, failure: str, above: int) -> dict[str, Any]:
         line |= {"errno": outcome.errno, "reason": failure or outcome.reason, "lost": lost}
     elif state == "dropped":
         line |= {"reason": unit.missed[0]["reason"], "lost": unit.lost_tensors}
+    if unit.identities:  # of those beyond the limit nothing is lost but who they are
+        line["identity"] = dict(itertools.islice(unit.identities.items(), _MAX_ENTRIES))
     entries = (("weights", unit.weights), ("values", unit.values), ("notes", unit.notes))
     for key, found in entries:
         if found:

@@ -14,7 +14,7 @@ import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -114,7 +114,7 @@ class _Saved:
 
     Attributes:
         copy: its value on the host, for tensors that are on the host.
-        version: autograd's count of in-place changes, for tensors on a device; else None.
+        version: autograd's count of in-place changes; None in inference mode.
         address: of the first element.
         release: gives the memory of the copy back.
     """
@@ -125,6 +125,23 @@ class _Saved:
     version: int | None
     address: int
     release: Callable[[], None] | None
+
+
+class Found(NamedTuple):
+    """What is known of the present value of a tensor object.
+
+    Attributes:
+        path: the file that holds it; empty if there is none.
+        unchanged: True if it is that of when the object was last saved, False if it is not and no
+            counter shows a change; None where that is not known.
+    """
+
+    path: str = ""
+    unchanged: bool | None = None
+
+
+_UNKNOWN = Found()
+_CHANGED = Found(unchanged=False)
 
 
 class SavedOnce:
@@ -146,17 +163,20 @@ class SavedOnce:
         self._known: OrderedDict[int, _Saved] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, tensor: Tensor) -> str | None:
-        """The file that already holds this tensor's present value, if there is one."""
+    def find(self, tensor: Tensor) -> Found:
+        """What is known of this tensor's present value."""
         with self._lock:
             saved = self._known.get(id(tensor))
             if saved is None:
-                return None
-            if saved.tensor() is not tensor or not _is_unchanged(tensor, saved):
+                return _UNKNOWN
+            if saved.tensor() is not tensor:
                 self._drop(id(tensor))
-                return None
+                return _UNKNOWN
+            if not _is_unchanged(tensor, saved):
+                self._drop(id(tensor))
+                return _UNKNOWN if saved.version != _count(tensor) else _CHANGED
             self._known.move_to_end(id(tensor))
-            return saved.path
+            return Found(saved.path, True)
 
     def remember(self, tensor: Tensor, path: str, copy: Snapshot) -> Callable[[], None] | None:
         """Record that ``path`` will hold the present value of ``tensor``.
@@ -178,7 +198,12 @@ class SavedOnce:
             # The copy's memory is free again when it is both written and forgotten.
             release = _After(2, copy.release)
             saved = _Saved(
-                weakref.ref(tensor), path, value, None, tensor.data_ptr(), release.count_down
+                weakref.ref(tensor),
+                path,
+                value,
+                _count(tensor),
+                tensor.data_ptr(),
+                release.count_down,
             )
         with self._lock:
             self._drop(id(tensor))
@@ -216,6 +241,11 @@ class _After:
             done = self._count == 0
         if done and self._action is not None:
             self._action()
+
+
+def _count(tensor: Tensor) -> int | None:
+    """Autograd's count of in-place changes; None in inference mode."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def _size(tensor: Tensor | None) -> int:

@@ -75,6 +75,24 @@ class _Result:
         return self._text
 
 
+class Cells:
+    """Cells of a row whose numbers are there already; called for their text."""
+
+    __slots__ = ("_head", "_result")
+
+    def __init__(self, head: str, result: _Result) -> None:
+        self._head = head
+        self._result = result
+
+    def __call__(self) -> str:
+        return self._head + self._result.text()
+
+    @property
+    def numbers(self) -> Numbers:
+        """What was found in the tensor."""
+        return self._result.numbers
+
+
 class _Known(NamedTuple):
     """What was found in the memory of a tensor that is still alive, and what to know it by."""
 
@@ -118,12 +136,12 @@ class KnownStatistics:
         self._objects.clear()
         self._memory.clear()
 
-    def find(self, tensor: Tensor) -> Callable[[], str] | None:
+    def find(self, tensor: Tensor) -> Cells | None:
         """What :func:`tensor_statistics` found for this very object, if that still holds."""
         result = self._find(tensor)
         if result is None:
             return None
-        return functools.partial(_joined, _head(tensor.dtype, tensor.shape), result)
+        return Cells(_head(tensor.dtype, tensor.shape), result)
 
     def numbers(self, tensor: Tensor) -> Numbers | None:
         """The numbers that were found for this very object, if they still hold."""
@@ -182,10 +200,6 @@ def _is_as_it_was(known: _Known) -> bool:
     return known.holds_for(tensor)
 
 
-def _joined(head: str, result: _Result) -> str:
-    return head + result.text()
-
-
 @functools.cache
 def share_model_threads() -> None:
     """Let the native reductions use the threads of torch's operators.
@@ -234,7 +248,7 @@ def tensor_statistics(
         return head + _EMPTY
     kernels = native_kernels() if tensor.is_cpu else None
     if kernels is not None and (result := _reduce_natively(kernels, tensor, known)) is not None:
-        return functools.partial(_joined, head, result)
+        return Cells(head, result)
     if dtype.is_complex:
         with torch.no_grad():
             tensor = tensor.abs()

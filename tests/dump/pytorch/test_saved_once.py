@@ -103,9 +103,9 @@ def test_copies_beyond_the_limit_are_forgotten_oldest_first() -> None:
     for i, tensor in enumerate(tensors):
         _remember(saved, pool, tensor, str(i))
         saved.find(tensors[0])
-    assert saved.find(tensors[0]) == "0"
-    assert saved.find(tensors[1]) is None
-    assert saved.find(tensors[3]) == "3"
+    assert saved.find(tensors[0]).path == "0"
+    assert not saved.find(tensors[1]).path
+    assert saved.find(tensors[3]).path == "3"
 
 
 def test_memory_of_a_remembered_copy_is_not_given_to_another_tensor() -> None:
@@ -113,9 +113,9 @@ def test_memory_of_a_remembered_copy_is_not_given_to_another_tensor() -> None:
     first, second = torch.zeros(100), torch.ones(100)
     _remember(saved, pool, first, "first")
     _remember(saved, pool, second, "second")
-    assert saved.find(first) == "first"
+    assert saved.find(first).path == "first"
     saved.forget()
-    assert saved.find(first) is None
+    assert not saved.find(first).path
 
 
 def test_free_buffers_are_kept_up_to_a_limit() -> None:
@@ -133,6 +133,6 @@ def test_a_new_tensor_with_the_id_of_a_dead_one_is_not_it() -> None:
     pool, saved = BufferPool(), SavedOnce(1 << 20)
     for i in range(200):
         tensor = torch.full((4,), 1.0)
-        assert saved.find(tensor) is None
+        assert not saved.find(tensor).path
         _remember(saved, pool, tensor, str(i))
         del tensor
