@@ -28,7 +28,13 @@ from ait_llm.dumps.torch_place import (
     process_id,
 )
 from ait_llm.dumps.torch_records import SUFFIX, TorchFiles, TorchRow
-from ait_llm.dumps.torch_tables import Recorded, read_identity, read_module_tree, read_statistics
+from ait_llm.dumps.torch_tables import (
+    Recorded,
+    TreeModule,
+    read_identity,
+    read_module_tree,
+    read_statistics,
+)
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import open_regular
 
@@ -214,23 +220,23 @@ class TorchDump:
         folder = folders.get(call)
         name = module if number == 0 else f"{module}@{number}"
         path = folder.path if folder else str(self._place.tensors / process / str(step) / name)
-        op_id, kind, inner = ids.of(module, entry)
+        node = ids.of(module, entry)
         line = entry.line if entry is not None else {}
         return Operation(
             name=module,
-            op_id=op_id,
-            type=entry.type if entry is not None else kind,
+            op_id=node.op_id,
+            type=entry.type if entry is not None else node.type,
             step=step,
             call=number,
             device=device_number(process),
             pid=process_id(process),
-            is_graph=inner,
+            is_graph=node.is_graph,
             location=path,
             tensors=self._tensors(
                 path, folder.stems if folder else (), table.get(call, {}), line.get("identity")
             ),
             params=_mapping(line.get("values")),
-            definition=_mapping(line.get("definition")),
+            definition=_definition(node.definition, _mapping(line.get("values"))),
             weights=_mapping(line.get("weights")),
             not_captured=_mappings(line.get("not_captured")),
         )
@@ -273,11 +279,12 @@ class TorchDump:
             role, index, file_name, folder, source, phase, stem, ir_name, identity=identity
         )
 
-    def _modules(self, process: str) -> dict[str, tuple[OpId, str, bool]]:
-        modules: dict[str, tuple[OpId, str, bool]] = {}
+    def _modules(self, process: str) -> dict[str, TreeModule]:
+        modules: dict[str, TreeModule] = {}
         for number, path in enumerate(self._trees(process)):
-            for name, (op_id, kind, inner) in read_module_tree(path).items():
-                modules[name] = (OpId((number, *op_id.parts[1:])), kind, inner)
+            for name, node in read_module_tree(path).items():
+                place = OpId((number, *node.op_id.parts[1:]))
+                modules[name] = node._replace(op_id=place)
         return modules
 
     def _losses(self, process: str) -> Iterator[Loss]:
@@ -329,6 +336,18 @@ def _mapping(value: object) -> dict[str, object]:
 def _mappings(value: object) -> tuple[Mapping[str, str], ...]:
     entries = value if isinstance(value, list) else []
     return tuple(entry for entry in entries if isinstance(entry, dict))
+
+
+def _definition(
+    attributes: Mapping[str, object], passed: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Attributes of a module and what it was called with, by the name or number of the argument."""
+    given = {
+        name.removeprefix("input_"): value
+        for name, value in passed.items()
+        if name.startswith("input_")
+    }
+    return {**attributes, **given} if given else attributes
 
 
 def _call_number(ledger: Ledger, entry: LedgerEntry) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 from ait_llm.core import OpId
 from ait_llm.dumps.ledger import LedgerEntry
+from ait_llm.dumps.operations import NOTHING
+from ait_llm.dumps.torch_tables import TreeModule
 
 _NATURAL = re.compile(r"([0-9]+)")
 # Operators come behind the children that a module may have.
@@ -16,12 +19,12 @@ _FIRST_OPERATOR = 10000
 class Positions:
     """Positions of modules, and of operators below them in the order of their calls."""
 
-    def __init__(self, modules: dict[str, tuple[OpId, str, bool]]) -> None:
+    def __init__(self, modules: Mapping[str, TreeModule]) -> None:
         self._modules = modules
         self._operators: Counter[str] = Counter()
 
-    def of(self, path: str, entry: LedgerEntry | None) -> tuple[OpId, str, bool]:
-        """Id, type and whether it has members.
+    def of(self, path: str, entry: LedgerEntry | None) -> TreeModule:
+        """The module, or an operator as a module without children.
 
         Args:
             path: dotted path of a module or operator.
@@ -32,23 +35,23 @@ class Positions:
         parent = path
         while parent and parent not in self._modules:
             parent = parent.rpartition(".")[0]
-        above = self._modules[parent][0].parts if parent else ()
+        above = self._modules[parent].op_id.parts if parent else ()
         number = self._operators[parent]
         self._operators[parent] += 1
         kind = entry.type if entry is not None else path.rpartition(".")[2]
-        return OpId((*above, _FIRST_OPERATOR + number)), kind, False
+        return TreeModule(OpId((*above, _FIRST_OPERATOR + number)), kind, False, NOTHING)
 
 
 def call_order(
     call: tuple[str, int],
     step: int,
     lines: dict[tuple[int, str, int], LedgerEntry],
-    modules: dict[str, tuple[OpId, str, bool]],
+    modules: Mapping[str, TreeModule],
 ) -> tuple[int, tuple[int, ...], str, int]:
     """A key that sorts the calls of a step: as the ledger has them, else by position."""
     entry = lines.get((step, *call))
     rank = entry.line.get("order") if entry is not None else None
-    position = modules[call[0]][0].parts if call[0] in modules else ()
+    position = modules[call[0]].op_id.parts if call[0] in modules else ()
     return (rank if isinstance(rank, int) else 1 << 62, position, *call)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from ait_llm.core import DType, OpId
+from ait_llm.dumps.operations import NOTHING
 from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import FormatError
 from ait_llm.formats import Statistics
@@ -19,8 +20,24 @@ _MAX_TREE_BYTES = 256 << 20
 _MAX_DEPTH = 128
 
 
-def read_module_tree(path: Path) -> dict[str, tuple[OpId, str, bool]]:
-    """Position, class name and whether it has children, of each module by dotted path.
+class TreeModule(NamedTuple):
+    """A module of a tree.
+
+    Attributes:
+        op_id: its position.
+        type: class name.
+        is_graph: it has children.
+        definition: numbers, flags and names that decide what it computes.
+    """
+
+    op_id: OpId
+    type: str
+    is_graph: bool
+    definition: Mapping[str, Any]
+
+
+def read_module_tree(path: Path) -> dict[str, TreeModule]:
+    """The modules by dotted path.
 
     Raises:
         FormatError: the file is not a module tree.
@@ -30,31 +47,33 @@ def read_module_tree(path: Path) -> dict[str, tuple[OpId, str, bool]]:
         root = json.loads(text)
     except (ValueError, RecursionError):
         raise FormatError(path, "is not JSON") from None
-    return {name: (OpId(ids), kind, inner) for name, ids, kind, inner in _walk(path, root, (0,))}
+    return dict(_walk(path, root, (0,)))
 
 
-def _walk(
-    path: Path, node: Any, ids: tuple[int, ...]
-) -> Iterator[tuple[str, tuple[int, ...], str, bool]]:
+def _walk(path: Path, node: Any, ids: tuple[int, ...]) -> Iterator[tuple[str, TreeModule]]:
     if not isinstance(node, dict) or len(ids) > _MAX_DEPTH:
         raise FormatError(path, f"node {'_'.join(map(str, ids))} is not a module")
     name, kind, children = node.get("name"), node.get("type"), node.get("children")
     if not isinstance(name, str) or not isinstance(kind, str) or not isinstance(children, list):
         raise FormatError(path, f"node {'_'.join(map(str, ids))} lacks name, type or children")
-    yield name, ids, kind, bool(children)
+    definition = node.get("definition")
+    known = definition if isinstance(definition, dict) else NOTHING
+    yield name, TreeModule(OpId(ids), kind, bool(children), known)
     for number, child in enumerate(children):
         yield from _walk(path, child, (*ids, number))
 
 
-def read_identity(line: Any) -> Identity | None:
-    """What a ledger says of the storage of a tensor; None for what is no such record."""
-    if not isinstance(line, dict):
+def read_identity(entry: Any) -> Identity | None:
+    """What a ledger says of the storage of a tensor; None for what is no such record.
+
+    Args:
+        entry: storage, version, offset, and a list of strides.
+    """
+    if not isinstance(entry, list) or len(entry) != 4 or not isinstance(entry[3], list):
         return None
-    numbers = [line.get(name) for name in ("storage", "version", "offset")]
-    strides = line.get("strides")
-    if not isinstance(strides, list) or any(type(each) is not int for each in (*numbers, *strides)):
+    storage, version, offset, strides = entry
+    if any(type(each) is not int for each in (storage, version, offset, *strides)):
         return None
-    storage, version, offset = (int(number) for number in numbers if number is not None)
     return Identity(storage, version, offset, tuple(strides))
 
 

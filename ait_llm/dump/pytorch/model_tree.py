@@ -9,28 +9,35 @@ from typing import Any
 
 from torch import nn
 
+from ait_llm.dump.pytorch.definition import Definitions
 from ait_llm.dump.pytorch.hooks import class_name, is_wrapped
 from ait_llm.dump.pytorch.writer import make_folder
 
 
 def module_tree(model: nn.Module, root: str = "root") -> dict[str, Any]:
-    """The tree as nested ``{"name", "type", "children"}``, in definition order.
+    """The tree as nested ``{"name", "type", "definition", "children"}``, in definition order.
 
     A module that is registered at several places is listed at each; one that contains itself is
     not descended into again. Wrappers do not show, as in the paths of the capture.
     """
+    definitions = Definitions()
 
     def describe(module: nn.Module, name: str, above: frozenset[int]) -> dict[str, Any]:
         inside = above | {id(module)}
         for key, child in module._modules.items():
             if child is not None and id(child) not in inside and is_wrapped(module, key):
                 return describe(child, name, inside)
+        described = {
+            "name": name,
+            "type": class_name(module),
+            "definition": definitions.of(module),  # before those of its children
+        }
         children = [
             describe(child, f"{name}.{key}", inside)
             for key, child in module._modules.items()
             if child is not None and id(child) not in above
         ]
-        return {"name": name, "type": class_name(module), "children": children}
+        return described | {"children": children}
 
     return describe(model, root, frozenset())
 
