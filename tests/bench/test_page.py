@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
-PARTS = {"opcheck_model", "torch_capture_step", "run_all"}  # run by others, or running others
+# run by others, running others, or with a page of its own
+PARTS = {"opcheck_model", "torch_capture_step", "run_all", "matching"}
 
 
 @pytest.fixture

@@ -1,0 +1,112 @@
+"""Programs whose weights were changed after training: LoRA beside them or merged, and int8.
+
+A merge is done in the type of the run, so that in float64 both programs are the same to the last
+digits. What int8 loses is in the weights; in the truth the other program has the rounded ones too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import torch
+from torch import nn
+
+RANK, SCALE = 4, 2.0
+TARGETS = ("q_proj", "v_proj", "down_proj")
+
+
+class LoraLinear(nn.Module):
+    """A linear layer and a correction of low rank beside it; modules are called as in peft."""
+
+    def __init__(self, base: nn.Linear, seed: int) -> None:
+        super().__init__()
+        self.base_layer = base
+        self.lora_A = nn.Linear(base.in_features, RANK, bias=False)
+        self.lora_B = nn.Linear(RANK, base.out_features, bias=False)
+        self.scaling = SCALE
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in (self.lora_A.weight, self.lora_B.weight):
+                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+                parameter.copy_((drawn * 0.15).bfloat16())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base_layer(x) + self.lora_B(self.lora_A(x)) * self.scaling
+
+    def merged(self) -> nn.Linear:
+        """One layer that computes the same."""
+        with torch.no_grad():
+            change = self.lora_B.weight @ self.lora_A.weight * self.scaling
+            self.base_layer.weight += change
+        return self.base_layer
+
+
+def with_lora(model: nn.Module) -> nn.Module:
+    """Put a correction beside some of the layers."""
+    for seed, (name, module) in enumerate(list(model.named_modules())):
+        if isinstance(module, nn.Linear) and name.endswith(TARGETS):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, LoraLinear(module, seed))
+    return model
+
+
+def merge(model: nn.Module, is_exact: bool) -> nn.Module:
+    """Add each correction to the weight that it stands beside."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, LoraLinear):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, module.merged())
+    return model
+
+
+def has_peft() -> bool:
+    """True where peft can be imported."""
+    return importlib.util.find_spec("peft") is not None
+
+
+def with_peft(model: nn.Module) -> nn.Module:
+    """The same by peft, whose second matrix begins at zero and is drawn here."""
+    import peft
+
+    settings = peft.LoraConfig(r=RANK, lora_alpha=RANK * SCALE, target_modules=list(TARGETS))
+    found: nn.Module = peft.get_peft_model(model, settings)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in found.named_parameters():
+            if "lora_" in name:
+                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+                parameter.copy_((drawn * 0.15).bfloat16())
+    return found
+
+
+def merge_peft(model: nn.Module, is_exact: bool) -> nn.Module:
+    """Merge and take peft's wrappers away."""
+    return model.merge_and_unload()  # type: ignore[no-any-return,operator]
+
+
+def has_quanto() -> bool:
+    """True where optimum-quanto can be imported."""
+    return importlib.util.find_spec("optimum") is not None
+
+
+def int8(model: nn.Module, is_exact: bool) -> nn.Module:
+    """Weights in int8 with a scale for each row."""
+    from optimum import quanto
+
+    quanto.quantize(model, weights=quanto.qint8)
+    quanto.freeze(model)
+    return model
+
+
+def as_int8(model: nn.Module, is_exact: bool) -> nn.Module:
+    """In the truth, the weights that int8 stands for; else the weights as they were."""
+    if not is_exact:
+        return model
+    from copy import deepcopy
+
+    rounded = int8(deepcopy(model), is_exact)
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Linear):
+                module.weight.copy_(rounded.get_submodule(name).weight.dequantize())
+    return model
