@@ -87,8 +87,9 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "--op-mapping-file",
     callback=input_path,
     metavar="PATH",
-    help="Your table of operator types, a JSON file or a folder with op_mapping_file.json, or a "
-    "file of --save-mapping. What it does not name is matched as without it.  [default: none]",
+    help="Which tensors answer which: lines of patterns such as those of --save-mapping, or a "
+    "table of operator types; a file, or a folder with op_mapping_file.json. What it does not "
+    "name is matched as without it.  [default: none]",
 )
 @click.option(
     "-o",
@@ -150,8 +151,8 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "--save-mapping",
     callback=absolute_path,
     metavar="FILE",
-    help="Write which tensor was matched with which, to be edited and given to -mf.  "
-    "[default: not written]",
+    help="Write which tensor was matched with which as lines of patterns, one for all layers, to "
+    "be edited and given to -mf.  [default: not written]",
 )
 @click.option(
     "--deep",

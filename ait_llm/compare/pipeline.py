@@ -29,7 +29,7 @@ from ait_llm.match.by_fusion.executions import KINDS as COMPILED
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
-from ait_llm.match.saved_mapping import read_either, read_mapping
+from ait_llm.match.saved_mapping import check_mapping, read_either, read_mapping
 from ait_llm.match.scenario import Scenario, find_scenario
 from ait_llm.metrics import (
     METRIC_NAMES,
@@ -147,6 +147,8 @@ def compare(
         engine.prepare(partial(open_both, request), request.roots)
     with without_full_collections():
         pairing = pair_runs(scenario, step_map)
+    if match_options.mapping is not None:
+        check_mapping(match_options.mapping, ((each.golden, each.mine) for each in pairing.pairs))
     golden_side, my_side = _sides(scenario, pairing)
     report = Report(
         golden=golden_side,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ait_llm.core import DType, Registry
 from ait_llm.core.comparison import TensorRecord
@@ -17,6 +17,9 @@ from ait_llm.errors import FormatError
 from ait_llm.match.views import View, summands
 from ait_llm.naming import shown
 from ait_llm.program.run import Run
+
+if TYPE_CHECKING:
+    from ait_llm.match.mapping.text import UserMapping
 
 SideName = Literal["golden", "mine"]
 SELF_CHECK = "self-check"
@@ -95,66 +98,17 @@ class Unmatched:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedTensor:
-    """A tensor as a mapping file names it, whatever process or step it is from.
-
-    Attributes:
-        op: dotted name of a module or weight, or place and types of an ATB operation,
-            ``2_0_1`` counted from the first operation of its model.
-        tensor: ``outtensor0``, ``output_0``.
-        call: which call within the step.
-        views: what is done to it.
-    """
-
-    op: str
-    tensor: str
-    call: int = 0
-    views: tuple[View, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SavedPair:
-    """One line of a mapping file.
-
-    Attributes:
-        golden, mine: the tensors.
-        rule, confidence, reason: what made the pair, see :class:`Match`.
-        models: only for passes of these ATB models, golden and mine; empty for any.
-    """
-
-    golden: SavedTensor
-    mine: SavedTensor
-    rule: str = "given"
-    confidence: float = 1.0
-    reason: str = ""
-    models: tuple[str, str] = ("", "")
-
-
-@dataclass(frozen=True, slots=True)
-class SavedMapping:
-    """Pairs of tensors that the user saved, edited and gave back.
-
-    Attributes:
-        path: the file.
-        pairs: in its order.
-    """
-
-    path: str
-    pairs: tuple[SavedPair, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class MatchOptions:
     """Settings of the user.
 
     Attributes:
         op_mapping: the user's table, ATB type to torch types; None without one.
-        mapping: pairs of tensors from a file made by ``--save-mapping``; None without one.
+        mapping: the user's lines of patterns; None without any.
         by_value: try fingerprints of values for what nothing else matched.
     """
 
     op_mapping: Mapping[str, Sequence[str]] | None = None
-    mapping: SavedMapping | None = None
+    mapping: UserMapping | None = None
     by_value: bool = False
 
 

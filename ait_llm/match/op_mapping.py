@@ -26,7 +26,7 @@ from ait_llm.program.program import Program
 from ait_llm.program.run import Run
 
 FILE_NAME = "op_mapping_file.json"
-_MAX_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 _ATB_SUFFIX = re.compile(r"(.+)_((?:in|out)tensor[0-9]{1,4})")
 _TORCH_SUFFIX = re.compile(r"(.+?)_((?:input|output)(?:_[0-9]{1,4})*)")
 _LAYER = re.compile(r"\.([0-9]+)(?:\.|$)")
@@ -84,7 +84,7 @@ def read_json(path: Path) -> object:
     Raises:
         FormatError: it cannot be read or is no JSON.
     """
-    text = read_small(path, _MAX_BYTES)
+    text = read_small(path, MAX_BYTES)
     try:
         return json.loads(text, object_pairs_hook=lambda pairs: _object(path, pairs))
     except (ValueError, RecursionError) as error:

@@ -1,23 +1,26 @@
 """Forward passes of a dump: which operations ran together, and which pass of the process it was.
 
 An execution count in an ATB dump counts each top-level operation for itself: prefill operations
-and the first decode step share folder 0. Passes are put together again from the order in which
-operations ran and from the models that the run reported.
+and the first decode step share folder 0. Passes are put together again from the models that the
+run reported, else from the values that operations hand to one another and from what runs again.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 from ait_llm.dumps.model import Dump, Operation, Process, TopologyFile
 from ait_llm.dumps.torch_modules import TorchDump
 from ait_llm.errors import FormatError
+from ait_llm.program.executions import Execution, executions_of
+from ait_llm.program.grouping import group
+from ait_llm.program.numbering import number
 from ait_llm.program.run import Run
 from ait_llm.topology import Graph, read_topology
+
+# Settings of the probe that leave operations out, by id and by type.
+_FILTERS = ("ATB_SAVE_TENSOR_IDS", "ATB_SAVE_TENSOR_RUNNER")
 
 
 class Graphs(Mapping[str, Graph]):
@@ -79,42 +82,62 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
 
 
 def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Run]:
-    executions = _executions(operations)
+    order = process.ledger.order if process.ledger is not None else {}
+    executions = executions_of(operations, order)
     models = _models(dump.models, process.pid)
     graphs = Graphs({file.name: file.path for file in dump.layers if file.pid == process.pid})
-    types = {
-        operation.op_id.parts[0]: operation.type
-        for operation in operations
-        if len(operation.op_id.parts) == 1
-    }
-    owner_of = _owners(models, _history(process, executions), types)
-    # a pass is one execution of one model; what no model owns goes with the pass that follows
-    passes: dict[tuple[int, int], list[Operation]] = {}
-    waiting: list[Operation] = []
-    for (step, top), members in executions.items():
-        owner = owner_of.get(top)
-        if owner is None:
-            waiting += members
+    owners = {top: place for place, ids in enumerate(models) for top in ids}
+    if models and len(owners) == sum(map(len, models)):
+        passes = _as_reported(executions, owners)
+    else:
+        passes = group(executions, is_complete=_is_complete(process))
+    runs = []
+    first = 0
+    for step, one in sorted(zip(number(passes), passes, strict=True), key=lambda each: each[0]):
+        members = [operation for each in one for operation in each.operations]
+        if not members:
             continue
-        passes.setdefault((owner, step), []).extend([*waiting, *members])
+        model = _model_of(one, models)
+        place = process.device, process.pid
+        runs.append(Run(dump.kind, *place, step, members, first, graphs, model))
+        first += len(members)
+    return runs
+
+
+def _is_complete(process: Process) -> bool:
+    """True if the capture says that it left no operation out."""
+    options = process.header.get("options")
+    return isinstance(options, Mapping) and not any(options.get(name) for name in _FILTERS)
+
+
+def _as_reported(
+    executions: Sequence[Execution], owners: Mapping[int, int]
+) -> list[list[Execution]]:
+    """Passes as the models say: one is one execution of one model.
+
+    What no model owns goes with the pass that follows.
+
+    Args:
+        executions: in the order in which they ran.
+        owners: number of the model that each operation belongs to.
+    """
+    passes: dict[tuple[int, int], list[Execution]] = {}
+    waiting: list[Execution] = []
+    for each in executions:
+        owner = owners.get(each.top)
+        if owner is None:
+            waiting.append(each)
+            continue
+        passes.setdefault((owner, each.count), []).extend([*waiting, each])
         waiting = []
     if waiting:
-        last = next(reversed(passes), (0, 0))
-        passes.setdefault(last, []).extend(waiting)
-    return _numbered(dump, process, passes, owner_of, models, graphs)
+        passes.setdefault(next(reversed(passes), (0, 0)), []).extend(waiting)
+    return list(passes.values())
 
 
-def _executions(operations: Sequence[Operation]) -> dict[tuple[int, int], list[Operation]]:
-    """Operations by execution count and top-level id, in execution order."""
-    executions: dict[tuple[int, int], list[Operation]] = {}
-    for operation in operations:
-        executions.setdefault((operation.step, operation.op_id.parts[0]), []).append(operation)
-    return executions
-
-
-def _models(files: Sequence[TopologyFile], pid: int) -> list[Graph]:
-    """Reported models in the order of their first operations; unreadable ones are left out."""
-    found: list[tuple[int, Graph]] = []
+def _models(files: Sequence[TopologyFile], pid: int) -> dict[frozenset[int], Graph]:
+    """Reported models by the ids of their operations; unreadable ones are left out."""
+    found: dict[frozenset[int], Graph] = {}
     for file in files:
         if file.pid != pid:
             continue
@@ -124,106 +147,14 @@ def _models(files: Sequence[TopologyFile], pid: int) -> list[Graph]:
             continue  # passes are found without it
         ids = [node.op_id.parts[0] for node in graph.root.children if node.op_id is not None]
         if ids:
-            found.append((min(ids), graph))
-    return [graph for _, graph in sorted(found, key=lambda each: each[0])]
+            found[frozenset(ids)] = graph
+    return found
 
 
-def _history(
-    process: Process, executions: Mapping[tuple[int, int], object]
-) -> list[tuple[int, int]]:
-    """Execution counts and ids in execution order, those included that are not looked at."""
-    known = process.ledger.order if process.ledger is not None else {}
-    return list(dict.fromkeys([*sorted(known, key=lambda each: known[each]), *executions]))
-
-
-def _owners(
-    models: Sequence[Graph], history: Sequence[tuple[int, int]], types: Mapping[int, str]
-) -> dict[int, int]:
-    """Number of the model that each top-level operation belongs to.
-
-    Args:
-        models: reported models; without them the order of execution decides.
-        history: execution count and id of each execution, in execution order.
-        types: of top-level operations, as far as they were captured.
-    """
-    if models:
-        return {
-            node.op_id.parts[0]: number
-            for number, graph in enumerate(models)
-            for node in graph.root.children
-            if node.op_id is not None
-        }
-    starts = _starts(history, types)
-    return {top: sum(start <= top for start in starts) - 1 for _, top in history}
-
-
-def _starts(history: Sequence[tuple[int, int]], types: Mapping[int, str]) -> list[int]:
-    """Ids with which a model begins, ascending.
-
-    Ids grow within a model. Wherever execution goes back to a lower id, a model begins there; so
-    does one where ids that ran more often follow ids that ran less. Where everything ran once, a
-    row of types that begins and ends as an earlier one does is a second model.
-    """
-    ids = sorted({top for _, top in history})
-    starts = {ids[0]}
-    starts.update(after for (_, before), (_, after) in pairwise(history) if after <= before)
-    counts = Counter(top for _, top in history)
-    starts.update(after for before, after in pairwise(ids) if counts[after] > counts[before])
-    if len(starts) == 1:
-        row = [types.get(top, "") for top in ids]
-        again = [place for place, kind in enumerate(row) if kind and kind == row[0]]
-        if len(again) == 2 and again[1] > 2 and row[again[1] - 1] == row[-1]:
-            starts.add(ids[again[1]])
-    return sorted(starts)
-
-
-def _numbered(
-    dump: Dump,
-    process: Process,
-    passes: Mapping[tuple[int, int], list[Operation]],
-    owner_of: Mapping[int, int],
-    models: Sequence[Graph],
-    graphs: Graphs,
-) -> list[Run]:
-    """Runs with their number in the process: how many passes had run before.
-
-    Executions of the own model are counted by its execution count. Those of another model are
-    counted by what the ledger or the folders show before this pass; a model with lower ids ran at
-    least once before, because ids are given at the first execution.
-    """
-    history = dict.fromkeys(
-        (owner_of[top], step) for step, top in _history(process, {}) if top in owner_of
-    )
-    history.update(dict.fromkeys(passes))
-    seen: dict[int, int] = {}
-    numbers: dict[tuple[int, int], int] = {}
-    for owner, step in history:
-        earlier = sum(
-            max(seen.get(other, 0), 1 if other < owner else 0)
-            for other in range(max([*owner_of.values(), owner]) + 1)
-            if other != owner
-        )
-        numbers[owner, step] = step + earlier
-        seen[owner] = max(seen.get(owner, 0), step + 1)
-    runs = []
-    order = 0
-    for (owner, step), operations in passes.items():
-        runs.append(
-            Run(
-                dump.kind,
-                process.device,
-                process.pid,
-                numbers[owner, step],
-                operations,
-                order,
-                graphs,
-                models[owner] if owner < len(models) else None,
-            )
-        )
-        order += len(operations)
-    runs.sort(key=lambda run: run.step)
-    return [replace(run, first_order=_first(runs, place)) for place, run in enumerate(runs)]
-
-
-def _first(runs: Sequence[Run], place: int) -> int:
-    return sum(len(run.operations) for run in runs[:place])
+def _model_of(
+    executions: Sequence[Execution], models: Mapping[frozenset[int], Graph]
+) -> Graph | None:
+    """The reported model that has most of these operations, None if none has any."""
+    tops = {each.top for each in executions}
+    best = max(models, key=lambda ids: len(ids & tops), default=frozenset[int]())
+    return models[best] if best & tops else None

@@ -59,15 +59,14 @@ def test_a_saved_mapping_gives_the_same_pairs_with_the_same_views(
 def test_it_names_neither_process_nor_step_nor_path(
     captures: dict[str, Path], tmp_path: Path
 ) -> None:
-    _save(captures["one"], captures["bf16"], tmp_path / "m.json")
-    text = (tmp_path / "m.json").read_text()
+    _save(captures["one"], captures["bf16"], tmp_path / "m.txt")
+    text = (tmp_path / "m.txt").read_text()
     assert captures["one"].name not in text
     assert str(tmp_path) not in text
-    lines = json.loads(text)["pairs"]
-    # both decode steps have the same lines
-    assert len(lines) == 254 + 250
-    assert lines[0]["golden"]["op"] == "WordEmbedding_0"
-    assert any(line["mine"]["op"] == "Decoder_layer_2" for line in lines)
+    lines = [line for line in text.splitlines() if " -> " in line]
+    assert lines[0] == "WordEmbedding_0:* -> ="
+    assert any(line.startswith("Decoder_layer_{i}:") for line in lines)
+    assert len(lines) < 100  # of 754 pairs
 
 
 def test_a_mapping_serves_a_run_at_other_ids_and_steps(
@@ -124,7 +123,7 @@ def test_the_option_takes_either_form(tmp_path: Path) -> None:
     table, saved = read_either(tmp_path)
     assert table is None
     assert saved is not None
-    assert saved.pairs == ()
+    assert saved.lines == ()
 
 
 _SIDE = {"op": "a", "tensor": "b"}

@@ -1,0 +1,145 @@
+"""Passes of programs that report no model, against what the programs themselves wrote down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from ait_llm.dumps import open_dump
+from ait_llm.program.passes import passes_of
+from ait_llm.program.run import Run
+
+pytestmark = pytest.mark.native
+PROGRAM = Path(__file__).parents[1] / "e2e" / "programs" / "shared_decoder.py"
+ALL = (
+    "table",
+    "gathered",
+    "apart",
+    "requests",
+    "chunks",
+    "speculative",
+    "warm",
+    "one_graph",
+    "outside",
+    "one_token",
+)
+Execution = tuple[int, int]
+Found = tuple[Mapping[Execution, int], Mapping[Execution, int]]
+"""Pass of each execution (id, count) as found and as it was."""
+Look = Callable[[str], Found]
+
+
+def _look(folder: Path, programs: tuple[str, ...], *options: str) -> Look:
+    table = folder / "passes.json"
+    words = [sys.executable, "-m", "ait_llm", "llm", "dump", "-o", str(folder), *options]
+    words += ["--exec", " ".join([sys.executable, str(PROGRAM), str(table), *programs])]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    truth = json.loads(table.read_text())
+
+    def look(program: str) -> Found:
+        one = truth[program]
+        was = {_execution(text): number for text, number in one["passes"].items()}
+        found = {
+            (operation.op_id.parts[0], operation.step): run.step
+            for run in _passes(folder / "ait_dump" / "tensors" / f"0_{one['pid']}")
+            for operation in run.operations
+        }
+        return found, {each: was[each] for each in found}
+
+    return look
+
+
+def _execution(text: str) -> Execution:
+    top, count = text.split()
+    return int(top), int(count)
+
+
+def _passes(folder: Path) -> list[Run]:
+    dump = open_dump(folder)
+    return [run for process in dump.processes for run in passes_of(dump, process)]
+
+
+def _together(passes: Mapping[Execution, int]) -> list[list[Execution]]:
+    """Executions of each pass, whatever its number."""
+    members: dict[int, list[Execution]] = {}
+    for each, number in sorted(passes.items()):
+        members.setdefault(number, []).append(each)
+    return sorted(members.values())
+
+
+@pytest.fixture(scope="module")
+def with_values(tmp_path_factory: pytest.TempPathFactory) -> Look:
+    return _look(tmp_path_factory.mktemp("values"), ALL, "-er", "all", "-child", "false")
+
+
+@pytest.fixture(scope="module")
+def statistics(tmp_path_factory: pytest.TempPathFactory) -> Look:
+    return _look(tmp_path_factory.mktemp("stats"), ALL, "-er", "all", "--type", "stats")
+
+
+@pytest.fixture(scope="module")
+def descriptions(tmp_path_factory: pytest.TempPathFactory) -> Look:
+    return _look(tmp_path_factory.mktemp("descriptions"), ALL, "-er", "all", "-sd")
+
+
+@pytest.fixture(scope="module")
+def two_layers(tmp_path_factory: pytest.TempPathFactory) -> Look:
+    """A layer of prefill and one of decode; of some programs other operations."""
+    folder = tmp_path_factory.mktemp("layers")
+    return _look(folder, ALL, "-er", "all", "-ids", "2,8", "-child", "false")
+
+
+@pytest.fixture(scope="module")
+def later_range(tmp_path_factory: pytest.TempPathFactory) -> Look:
+    return _look(tmp_path_factory.mktemp("range"), ALL, "-er", "1,2")
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_values_tell_passes_and_their_numbers(program: str, with_values: Look) -> None:
+    found, was = with_values(program)
+    assert len(found) > 12
+    assert found == was
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_statistics_tell_them_too(program: str, statistics: Look) -> None:
+    found, was = statistics(program)
+    assert found == was
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_without_values_they_are_told_by_what_runs_again(program: str, descriptions: Look) -> None:
+    found, was = descriptions(program)
+    assert found == was
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_what_was_left_out_joins_no_passes(program: str, two_layers: Look) -> None:
+    found, was = two_layers(program)
+    assert _together(found) == _together(was)
+
+
+@pytest.mark.parametrize("program", ["table", "gathered", "requests", "chunks", "one_token"])
+def test_a_layer_of_each_phase_is_enough_for_their_numbers(program: str, two_layers: Look) -> None:
+    found, was = two_layers(program)
+    assert found == was
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_a_later_range_of_execution_counts_joins_no_passes(program: str, later_range: Look) -> None:
+    found, was = later_range(program)
+    assert _together(found) == _together(was)
+
+
+@pytest.mark.parametrize("program", ["table", "gathered", "chunks", "outside", "one_token"])
+def test_shared_operations_tell_the_numbers_of_a_later_range(
+    program: str, later_range: Look
+) -> None:
+    found, was = later_range(program)
+    assert found == was
