@@ -12,6 +12,7 @@ import click
 from ait_llm.cli.console import say
 from ait_llm.cli.numbers import ranges
 from ait_llm.cli.params import OutputCommand, allow_skip_option, message_options
+from ait_llm.cli.show_program import program_lines
 from ait_llm.dumps import Dump, Process, Row, describe, open_dump
 from ait_llm.errors import IncompleteError, UsageError
 from ait_llm.language import translate
@@ -29,6 +30,21 @@ def _given(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
 @click.option("--tensors", is_flag=True, help="Also list the tensors of each operation.")
 @click.option("--token", "step", type=click.IntRange(0), help="Only this token.  [default: all]")
 @click.option(
+    "--program",
+    is_flag=True,
+    help="Show each forward pass as the matcher sees it: values and who reads them, roles, "
+    "definitions, what the rows are. Reads values.",
+)
+@click.option(
+    "--step",
+    "number",
+    type=click.IntRange(0),
+    help="With --program: only the forward pass of this number.  [default: all]",
+)
+@click.option(
+    "--all", "every", is_flag=True, help="With --program: also layers that are like another one."
+)
+@click.option(
     "--onnx",
     "onnx_folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -45,6 +61,9 @@ def show(
     path: Path,
     tensors: bool,
     step: int | None,
+    program: bool,
+    number: int | None,
+    every: bool,
     onnx_folder: Path | None,
     as_json: bool,
     allow_skip: bool,
@@ -54,14 +73,21 @@ def show(
 
     \b
     ait llm show out --tensors
+    ait llm show out --program --step 0
 
     PATH is the output directory of a run, its ait_dump, or a folder in it; with --onnx it can be a
-    graph file too. No values are read. Exits with 3 if the dump is not complete.
+    graph file too. No values are read, except with --program. Exits with 3 if the dump is not
+    complete.
     """
     if onnx_folder is not None:
         ctx.exit(_write_onnx(path, onnx_folder))
+    if not program and (number is not None or every):
+        raise UsageError("--step and --all are for --program; --token selects what is listed")
     dump = open_dump(path)
-    if as_json:
+    if program:
+        for line in program_lines(dump, step=number, every=every, as_json=as_json):
+            click.echo(shown(line))
+    elif as_json:
         for row in describe(dump, tensors=tensors, step=step):
             click.echo(shown(json.dumps(asdict(row))))
     else:
