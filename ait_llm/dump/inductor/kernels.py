@@ -286,10 +286,12 @@ class _Table:
     def _input(self, name: str) -> Stored:
         found = self._buffers.get(name)
         if found is not None:
-            return self._stored(found)
+            # An argument after a write in place is another value than before it.
+            return replace(self._stored(found), outside=found.variable in self._inputs)
         node = self._inputs.get(name)
         if node is None:
-            return Stored(name, name)
+            # Written in place by what was removed: whose value it has is not known.
+            return Stored(name, self._graph.scheduler.mutation_real_name.get(name, name))
         return replace(self._of_node(name, name, node), outside=True)
 
 
@@ -337,7 +339,7 @@ def _buffers(graph: Any) -> dict[str, _Buffer]:
             no_kernel = type(member).__name__ == "NopKernelSchedulerNode"
             reads = tuple(
                 dict.fromkeys(
-                    scheduler.mutation_real_name.get(each.name, each.name)
+                    each.name
                     for each in sorted(member.read_writes.reads, key=lambda each: each.name)
                 )
             )

@@ -22,7 +22,7 @@ from ait_llm.dumps import open_dump
 from ait_llm.dumps.fx_records import FxOperation
 from ait_llm.errors import FormatError, UsageError
 from tests.dump.inductor.conftest import Captured, capture, capture_golden, run, sealed
-from tests.support.compiled_models import Cache, Llama
+from tests.support.compiled_models import Cache, Llama, ReadLater
 
 IDS = (torch.arange(5),)
 aten = torch.ops.aten
@@ -163,6 +163,29 @@ def test_a_tensor_of_the_program_that_is_written_in_place_is_compared(tmp_path: 
     ]
     assert {each.record.graph_step for each in compared} == {0, 1}
     assert {each.record.shape for each in compared} == {(6, 8)}
+
+
+def test_what_is_read_after_a_write_in_place_is_not_the_argument_before_it(
+    tmp_path: Path,
+) -> None:
+    inputs = (torch.randn(2, 8), torch.tensor([1, 3]))
+    capture(ReadLater, inputs, tmp_path / "mine")
+    capture_golden(ReadLater, inputs, tmp_path / "golden")
+    report = compare(tmp_path / "golden", tmp_path / "mine")
+    assert all_passed(report)
+    found = kernels(tmp_path / "mine")
+    (late,) = (op for op in found.values() if op.launch and "mul" in op.launch.fused)
+    assert late.launch is not None
+    read = {each.value.node: each for each in late.launch.inputs if each.value}
+    assert set(read) == {"mm", "index_copy"}
+    cache = read["index_copy"]
+    assert cache.value is not None
+    assert cache.value.role == "out"
+    # Before the write it is zero; what is read is the file of what was written.
+    written = {each.path.stat().st_ino for op in found.values() for each in op.outputs}
+    (file,) = (each for each in late.inputs if late.launch.inputs[each.argument] == cache)
+    assert file.numpy().any()
+    assert file.path.stat().st_ino in written
 
 
 class Narrow(nn.Module):
