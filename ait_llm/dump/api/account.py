@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from ait_llm.dump.pytorch.ledger import Ledger
 # program are escaped there, so these are nowhere else.
 _FILE = '"data_name": "'
 _TENSOR = '"dtype": "'
+# A line of the ledger has a length that readers accept.
+_MAX_IDENTITIES = 500
 
 
 def open_ledger(dump_path: Path, name: str, settings: ApiSettings) -> Ledger:
@@ -75,6 +78,8 @@ class Account:
             "step": self._step,
             "state": "saved" if written else "described" if _TENSOR in text else "empty",
         }
+        if call.identities:
+            line["identity"] = dict(itertools.islice(call.identities.items(), _MAX_IDENTITIES))
         if written:
             line["tensors"] = written
         if outcome.lost:

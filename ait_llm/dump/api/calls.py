@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ait_llm.dump.pytorch.identity import Identity, identity_of
+from ait_llm.dump.pytorch.layouts import is_plain
 from ait_llm.dump.pytorch.writer import Outcome
 
 
@@ -24,6 +26,7 @@ class Call:
         deferred: what to call before the JSON is complete.
         outcome: what became of its tensors.
         shown: the inputs as they are in the file already.
+        identities: which values its tensors are, by the end of the item's name: ``input.0``.
     """
 
     name: str
@@ -34,6 +37,20 @@ class Call:
     deferred: list[Callable[[], None]] = field(default_factory=list)
     outcome: Outcome = field(default_factory=Outcome)
     shown: str = ""
+    identities: dict[str, Identity] = field(default_factory=dict)
+
+    def identify(self, tensor: Tensor, name: str) -> None:
+        """Note which value a tensor is, where that can be told.
+
+        Args:
+            tensor: as the program has it.
+            name: of the item, ``{record}.input.0``.
+        """
+        item = name.removeprefix(f"{self.name}.")
+        if is_plain(tensor) and not item.startswith("parameters."):
+            identity = identity_of(tensor)
+            if identity is not None:
+                self.identities[item] = identity
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -103,6 +103,7 @@ class RecordFolder:
 
         def tensor(value: Tensor, name: str) -> dict[str, Any]:
             try:
+                call.identify(value, name)
                 return entries.tensor(value, name, call)
             except Exception as error:  # noqa: BLE001 - exotic tensors; the others must not suffer
                 self.lose(call, name, error)

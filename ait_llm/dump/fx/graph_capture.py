@@ -25,6 +25,8 @@ from ait_llm.dump.fx.arrays import (
 from ait_llm.dump.fx.graph_file import FILE, describe_graph, is_dumped, target_of, write_graph
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
+from ait_llm.dump.pytorch.identity import Identity, ObservedWrites, identity_of, may_write
+from ait_llm.dump.pytorch.layouts import is_plain
 from ait_llm.dump.pytorch.writer import make_folder
 
 # Tensors from this size on are written once and linked; a smaller file costs no more than a link.
@@ -65,7 +67,11 @@ class GraphCapture:
         capture = None
         if self._folder is not None and step in self._session.options.steps:
             capture = _StepCapture(self._folder / str(step), step, self._session)
-        return _Recording(self._module, self._plans, capture).boxed_run(args)
+        recording = _Recording(self._module, self._plans, capture)
+        if capture is None:
+            return recording.boxed_run(args)
+        with ObservedWrites():
+            return recording.boxed_run(args)
 
     def _claim(self) -> None:
         """A folder of our own, in this process; without one the graph runs and is not captured."""
@@ -94,7 +100,7 @@ class _Plan:
         self.name, self.target = node.name, target_of(node)
         self.selected = options.selects(self.name, self.target)
         if isinstance(node.target, torch._ops.OpOverload):
-            self.writes = bool(node.target._schema.is_mutable)
+            self.writes = may_write(node.target)
         else:
             read = (each.meta.get("val") for each in node.all_input_nodes)
             self.writes = any(isinstance(value, Tensor) for value in read)
@@ -114,6 +120,7 @@ class _NodeFiles:
     lost: int = 0
     reason: str = ""
     missed: list[dict[str, str]] = field(default_factory=list)
+    identities: dict[str, Identity] = field(default_factory=dict)
 
 
 class _StepCapture:
@@ -129,15 +136,21 @@ class _StepCapture:
         # tensor, and its file gets a second name. Tensors die as they would without us.
         self._files: dict[int, tuple[weakref.ref[Tensor], str]] = {}
 
-    def call(self, plan: _Plan, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+    def call(
+        self, plan: _Plan, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Run a node, and save what it gets and returns if it is wanted."""
         files = _NodeFiles()
         time = self._session.timestamp() if plan.selected else ""
         if plan.selected and self._options.inputs:
             self._save(files, f"{plan.stem}.INPUT", argument_pieces(args), time)
-        result = run()
         if plan.writes:
+            writes = ObservedWrites.begin(target, args, kwargs)
+            result = target(*args, **kwargs)
+            writes.done()
             self._files.clear()
+        else:
+            result = target(*args, **kwargs)
         if plan.selected and self._options.outputs:
             self._save(files, f"{plan.stem}.OUTPUT", result_pieces(result), time)
         if plan.selected:
@@ -147,6 +160,11 @@ class _StepCapture:
     def _save(self, files: _NodeFiles, stem: str, pieces: Iterator[Piece], time: str) -> None:
         for piece in pieces:
             path = f"{self._folder}/{stem}.{piece.place}.{time}.npy"
+            name = f"{stem.rpartition('.')[2]}.{piece.place}"
+            if isinstance(piece.value, Tensor) and is_plain(piece.value):
+                identity = identity_of(piece.value)
+                if identity is not None:
+                    files.identities[name] = identity
             try:
                 reason = self._write(path, piece.value, files)
             except (OSError, RuntimeError, MemoryError) as error:
@@ -154,7 +172,6 @@ class _StepCapture:
                 files.reason = files.reason or getattr(error, "strerror", None) or str(error)
                 continue
             if reason:
-                name = f"{stem.rpartition('.')[2]}.{piece.place}"
                 files.missed.append({"name": name, "reason": reason})
 
     def _write(self, path: str, value: Any, files: _NodeFiles) -> str:
@@ -198,6 +215,8 @@ class _StepCapture:
             line |= {"lost": files.lost, "reason": files.reason}
         if files.missed:
             line["not_captured"] = files.missed
+        if files.identities:
+            line["identity"] = files.identities
         self._session.record(line)
 
 
@@ -224,7 +243,7 @@ class _Recording(Interpreter):
         plan, capture = self._plan, self._capture
         if plan is None or capture is None:
             return target(*args, **kwargs)
-        return capture.call(plan, args, lambda: target(*args, **kwargs))
+        return capture.call(plan, target, args, kwargs)
 
 
 def _link(source: str, path: str) -> bool:

@@ -265,3 +265,26 @@ def test_overflow_check_accounts_for_what_it_keeps(debug: Debug, dump_path: Path
 
     records = [line for line in lines(dump_path) if line["kind"] == "op"]
     assert [(line["op"], line["tensors"]) for line in records] == [("Torch.log.0.forward", 2)]
+
+
+def test_what_each_value_is_is_in_the_ledger(debug: Debug, dump_path: Path) -> None:
+    debugger = debug("statistics")
+    x = torch.ones(2, 6)
+    debugger.start()
+    first, second = torch.chunk(x, 2, dim=-1)
+    torch.mul(first, 1.0)
+    torch.relu_(second)
+    torch.exp(second)
+    debugger.stop()
+
+    found: dict[str, tuple[Any, ...]] = {}
+    for line in lines(dump_path):
+        for item, (storage, version, offset, strides) in line.get("identity", {}).items():
+            found[f"{line['op']}.{item}"] = (storage, version, offset, tuple(strides))
+    whole = found["Torch.chunk.0.forward.input.0"]
+    assert found["Torch.chunk.0.forward.output.1"] == (*whole[:2], 3, (6, 1))
+    assert found["Torch.mul.0.forward.input.0"] == whole
+    assert found["Torch.mul.0.forward.output.0"][0] != whole[0]
+    assert found["Torch.relu_.0.forward.input.0"][:2] == whole[:2]
+    assert found["Torch.relu_.0.forward.output.0"][:2] == (whole[0], whole[1] + 1)
+    assert found["Torch.exp.0.forward.input.0"] == found["Torch.relu_.0.forward.output.0"]

@@ -420,3 +420,32 @@ def test_targets_have_no_addresses() -> None:
     texts = [target_of(node) for node in traced.graph.nodes if node.op == "call_function"]
     assert texts
     assert not any(re.search("0x|/", text) for text in texts)
+
+
+def test_what_each_value_is_is_in_the_ledger(tmp_path: Path) -> None:
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("rows", torch.zeros(4, 6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.rows.add_(x)
+            first, second = self.rows.chunk(2, -1)
+            return first * 1.0 + second
+
+    run(Cached(), fx_backend.capture(tmp_path), [torch.ones(4, 6)])
+    sealed(tmp_path)
+    [path] = (tmp_path / "ait_dump" / "ledger").glob("fx_*.jsonl")
+    found: dict[str, tuple[Any, ...]] = {}
+    for line in map(json.loads, path.read_text().splitlines()):
+        for stem, (storage, version, offset, strides) in line.get("identity", {}).items():
+            found[f"{line['op']}/{stem}"] = (storage, version, offset, tuple(strides))
+    made, cache = found["add/OUTPUT.0"], found["copy_/INPUT.0"]
+    assert found["add/INPUT.0"] == cache
+    # The graph writes the argument last, and until then works with what it will be.
+    assert found["copy_/INPUT.1"] == made
+    assert found["copy_/OUTPUT.0"] == (cache[0], cache[1] + 1, *cache[2:])
+    parts = [value for name, value in found.items() if re.match("split.*/OUTPUT", name)][:2]
+    assert parts == [(*made[:2], 0, (6, 1)), (*made[:2], 3, (6, 1))]
+    assert found["mul/INPUT.0"] == parts[0]
+    assert found["mul/OUTPUT.0"][0] != made[0]
