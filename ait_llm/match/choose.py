@@ -69,7 +69,7 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
         names.append("by_fusion")
     elif kinds == {"fx"} and (is_compiled(golden) or is_compiled(mine)):
         names.append("by_kernel")
-    elif kinds == {"torch"}:
+    elif kinds == {"torch"} or kinds in ({"fx", "torch"}, {"fx", "atb"}):
         names.append("programs")
     elif "atb" not in kinds:
         names.append("by_name")

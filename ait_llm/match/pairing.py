@@ -9,7 +9,7 @@ from ait_llm.core import Problem
 from ait_llm.dumps import Dump, Process, TorchDump
 from ait_llm.errors import UsageError
 from ait_llm.match.by_fusion.executions import KINDS as COMPILED
-from ait_llm.match.by_fusion.pairing import pair_compiled
+from ait_llm.match.by_fusion.pairing import compiled_passes, pair_compiled
 from ait_llm.match.file_runs import (
     run_of_files,
     run_of_saved_weights,
@@ -100,18 +100,22 @@ def pair_runs(scenario: Scenario, steps: Mapping[int, int] | None = None) -> Pai
     processes, left = pair_processes(golden.dump, mine.dump)
     problems += left
     for first, second, reason in processes:
-        chosen, unpaired = _pair_passes(
-            passes_of(golden.dump, first),
-            passes_of(mine.dump, second),
-            (golden.step, mine.step),
-            steps,
-        )
+        ours, theirs = _passes("golden", golden.dump, first), _passes("mine", mine.dump, second)
+        problems += [*ours[1], *theirs[1]]
+        chosen, unpaired = _pair_passes(ours[0], theirs[0], (golden.step, mine.step), steps)
         pairs += [
             RunPair(each.golden, each.mine, f"{reason}, {each.reason}" if reason else each.reason)
             for each in chosen
         ]
         problems += unpaired
     return Pairing(tuple(pairs), tuple(problems))
+
+
+def _passes(side: SideName, dump: Dump, process: Process) -> tuple[list[Run], list[Problem]]:
+    """The passes of a process, and what is wrong with them."""
+    if dump.kind in COMPILED:
+        return compiled_passes(side, dump, process)
+    return passes_of(dump, process), []
 
 
 def _weights(side: Input) -> Run:

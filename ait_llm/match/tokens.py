@@ -12,6 +12,7 @@ from ait_llm.program.run import Run
 
 _LOOKED_AT = 24  # operations; headers cost a file each
 _MAX_WARM_UPS = 8
+_LOOKS_UP = "aten.embedding"  # where hidden states begin in a pass of operators
 
 
 def token_count(run: Run) -> int | None:
@@ -20,9 +21,10 @@ def token_count(run: Run) -> int | None:
     ``[tokens, hidden]`` and ``[batch, sequence, hidden]`` count alike; padding counts too.
     """
     counts: Counter[int] = Counter()
+    looked_up = [each for each in run.operations if each.type.startswith(_LOOKS_UP)]
     depth = min((len(operation.op_id.parts) for operation in run.operations), default=0)
     tops = [operation for operation in run.operations if len(operation.op_id.parts) <= depth + 3]
-    for operation in tops[:_LOOKED_AT]:
+    for operation in looked_up[:1] or tops[:_LOOKED_AT]:
         for tensor in operation.outputs[:1]:
             try:
                 if tensor.dtype.is_floating and len(tensor.shape) in (2, 3):

@@ -282,6 +282,10 @@ class Program:
             found.setdefault(name, []).append(kind)
         return found
 
+    def purpose_of(self, value: Value) -> str:
+        """What a value is for, where the operators of the program tell; else empty."""
+        return ""
+
     def rotated(self, op: int, tensor: Tensor) -> Value | None:
         """What a rotary operation makes of one of its inputs; None of tables and positions."""
         operation = self.operations[op]

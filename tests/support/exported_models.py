@@ -26,7 +26,7 @@ _SIZES = {
     "tie_word_embeddings": False,
 }
 _NEOX = {key: value for key, value in _SIZES.items() if key != "num_key_value_heads"}
-_CONFIGS: Mapping[str, Callable[[], Any]] = {
+CONFIGS: Mapping[str, Callable[[], Any]] = {
     "llama": lambda: transformers.LlamaConfig(**_SIZES),
     "qwen3": lambda: transformers.Qwen3Config(**_SIZES, head_dim=8),
     "gemma2": lambda: transformers.Gemma2Config(**_SIZES, head_dim=8, query_pre_attn_scalar=8),
@@ -83,7 +83,7 @@ class Exported:
 @cache
 def exported(family: str, attention: str = "eager", *, decomposed: bool = False) -> Exported:
     """A small model of a family as ``torch.export`` sees it, or with core ATen operators only."""
-    config = _CONFIGS[family]()
+    config = CONFIGS[family]()
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
     ids = torch.arange(7)[None]

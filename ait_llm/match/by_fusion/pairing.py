@@ -13,6 +13,9 @@ from ait_llm.match.by_fusion.steps import pair_executions
 from ait_llm.match.model import SideName
 from ait_llm.program.run import Run
 
+_NO_GRAPH = "no dynamo_original_graph file lies above its dump files"
+_UNKNOWN = "so nothing tells what its operators were fused from"
+
 PairedRuns = tuple[Run, Run, str]
 
 
@@ -43,6 +46,38 @@ def pair_compiled(
     return pairs, problems
 
 
+def compiled_passes(
+    side: SideName, dump: Dump, process: Process
+) -> tuple[list[Run], list[Problem]]:
+    """The executions of all graphs of a process as passes, in the order in which they began.
+
+    Args:
+        side: whose they are.
+        dump: of compiled graphs.
+        process: of the dump.
+
+    Returns:
+        The passes, numbered from 0, and what is wrong with their graphs.
+
+    Raises:
+        FormatError: a folder cannot be listed.
+    """
+    graphs: list[UnfusedGraph] = []
+    chains: dict[str, tuple[str, ...]] = {}
+    problems: list[Problem] = []
+    if isinstance(dump, GeDump):
+        graphs, unreadable = graphs_of(dump.graph_files)
+        chains, also = chains_of(dump.build_graph_files)
+        problems = [
+            Problem(side, f"a graph cannot be read: {text}") for text in (*unreadable, *also)
+        ]
+        if not graphs:
+            problems.append(Problem(side, f"{_NO_GRAPH}, {_UNKNOWN}"))
+    found = CompiledProcess(CompiledSide(side, dump, tuple(graphs), chains), process)
+    runs = [found.run(each, number) for number, each in enumerate(found.executions)]
+    return runs, [*problems, *found.problems]
+
+
 def _sides(golden: Dump, mine: Dump) -> tuple[tuple[CompiledSide, CompiledSide], list[Problem]]:
     problems: list[Problem] = []
     found: dict[SideName, list[UnfusedGraph]] = {"golden": [], "mine": []}
@@ -59,11 +94,9 @@ def _sides(golden: Dump, mine: Dump) -> tuple[tuple[CompiledSide, CompiledSide],
             other: SideName = "mine" if name == "golden" else "golden"
             found[name] = found[other]
             text = (
-                "no dynamo_original_graph file lies above its dump files; that of the other side "
-                "is used"
+                f"{_NO_GRAPH}; that of the other side is used"
                 if found[name]
-                else "no dynamo_original_graph file lies above its dump files, so nothing tells "
-                "what its operators were fused from"
+                else f"{_NO_GRAPH}, {_UNKNOWN}"
             )
             problems.append(Problem(name, text, decides=not found[name]))
     sides = [CompiledSide(name, dump, tuple(found[name]), chains[name]) for name, dump in named]

@@ -192,6 +192,9 @@ def _pieces(side: Program, value: Value) -> list[tuple[Value, int]]:
 
 def _use_of(side: Program, value: Value) -> str:
     """What a value is for: the place at which attention takes it, or the gate of an activation."""
+    told = side.purpose_of(value)
+    if told:
+        return told
     seen: set[int] = set()
     pending = [value]
     while pending:

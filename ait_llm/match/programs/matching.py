@@ -28,6 +28,7 @@ from ait_llm.match.programs.rotary import RotaryLinks
 from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.match.programs.weights import WeightLink, WeightLinks
+from ait_llm.program.adapt import program_of
 from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use
@@ -44,16 +45,16 @@ def match_programs(golden: Run, mine: Run, options: MatchOptions) -> Iterable[Ma
     """Match two passes as programs, by what they compute.
 
     Args:
-        golden, mine: passes of kind ``atb`` or ``torch``, in any combination.
+        golden, mine: passes of kinds that have an adapter, in any combination.
         options: not looked at.
 
     Returns:
         A match for each tensor of either pass that has a counterpart; then the tensors without
         one, with the reason.
     """
-    if not {golden.kind, mine.kind} <= {"atb", "torch"}:
+    first, second = program_of(golden), program_of(mine)
+    if first is None or second is None:
         return []
-    first, second = Program(golden), Program(mine)
     # the side that computes more in one operation comes first: what it shows, the other shows too
     if first.fusing > second.fusing:
         return _Matching(first, second, left_is_golden=True).matches()

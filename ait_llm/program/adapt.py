@@ -1,0 +1,21 @@
+"""The adapter of each kind of pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ait_llm.program.adapt_fx import program_of_nodes
+from ait_llm.program.program import Program
+from ait_llm.program.run import Run
+
+_ADAPTERS: Mapping[str, Callable[[Run], Program]] = {
+    "atb": Program,
+    "torch": Program,
+    "fx": program_of_nodes,
+}
+
+
+def program_of(run: Run) -> Program | None:
+    """A pass as a program; None if its kind has no adapter."""
+    adapter = _ADAPTERS.get(run.kind)
+    return None if adapter is None else adapter(run)

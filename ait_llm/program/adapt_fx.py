@@ -1,0 +1,58 @@
+"""Nodes of FX graphs as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.errors import AitError
+from ait_llm.program.calls import Call, CallGraph
+from ait_llm.program.describe import shape_of
+from ait_llm.program.flow import Flow
+from ait_llm.program.operator_program import OperatorProgram
+from ait_llm.program.roles_fx import kind_of
+from ait_llm.program.run import Run
+
+
+def program_of_nodes(run: Run) -> OperatorProgram:
+    """A pass of kind ``fx``."""
+    return OperatorProgram(run, _calls)
+
+
+def _calls(run: Run, found: Flow) -> tuple[CallGraph, Sequence[int]]:
+    calls: list[Call] = []
+    shapes: dict[int, tuple[int, ...]] = {}
+    for op, operation in enumerate(run.operations):
+        calls.append(_call(found, op, operation))
+        for tensor in operation.tensors:
+            value, shape = found.at(op, tensor.role, tensor.index), shape_of(tensor)
+            if value is not None and shape is not None:
+                shapes.setdefault(value.number, shape)
+    return CallGraph(calls, shapes), range(len(calls))
+
+
+def _call(found: Flow, op: int, operation: Operation) -> Call:
+    inputs: list[int] = []
+    numbers: list[float] = []
+    for tensor in operation.inputs:
+        number = _number(tensor)
+        value = found.at(op, "in", tensor.index)
+        if number is not None:
+            numbers.append(number)
+        elif value is not None:
+            inputs.append(value.number)
+    written = [found.at(op, "out", tensor.index) for tensor in operation.outputs]
+    outputs = tuple(value.number for value in written if value is not None)
+    return Call(kind_of(operation.type), tuple(inputs), outputs, tuple(numbers))
+
+
+def _number(tensor: Tensor) -> float | None:
+    """A plain number among the arguments of a node."""
+    shape = shape_of(tensor)
+    if shape is None or len(shape) or prod(shape) != 1:
+        return None
+    try:
+        return float(tensor.nd().reshape(-1)[0])
+    except (AitError, ValueError, TypeError):
+        return None
