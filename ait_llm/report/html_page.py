@@ -24,7 +24,7 @@ from ait_llm.report.writing import writers
 
 SCRIPTS = (
     "data.js", "elements.js", "charts.js", "curve.js", "heat_map.js", "tree.js", "details.js",
-    "table.js", "ledger.js", "main.js",
+    "table.js", "programs.js", "ledger.js", "main.js",
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from ait_llm.report.operations import (
     called_operations,
     not_compared,
 )
+from ait_llm.report.relation import relation_of
 from ait_llm.report.wording import dtype_text, headline, path_text, shape_text, why_not
 
 VERDICTS = (Verdict.PASS, Verdict.FAIL, Verdict.SKIPPED, Verdict.ERROR)
@@ -205,7 +206,16 @@ def _row(report: Report, texts: _Texts, item: Comparison) -> list[Json]:
         _round(item.inherited),
         _round(item.introduced),
         _list(item.histogram),
+        texts.text(golden.op if golden else ""),
+        texts.text(_own_name(golden) if golden else ""),
+        golden.order if golden else -1,
+        texts.text(relation_of(item)),
     ]
+
+
+def _own_name(record: TensorRecord) -> str:
+    """The operator's own name for a tensor, if it is more than a place."""
+    return record.name if not record.label or record.label.isdecimal() else record.label
 
 
 def _side(

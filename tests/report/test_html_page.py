@@ -26,9 +26,11 @@ from report_builder import (
     unreadable,
 )
 
-from ait_llm.core.comparison import Origin, Report, Verdict
+from ait_llm.core import DType
+from ait_llm.core.comparison import Comparison, Origin, Report, Verdict
 from ait_llm.report import html_page
 from ait_llm.report.page_data import page_data
+from ait_llm.report.relation import relation_of
 
 needs_browser = pytest.mark.skipif(
     BROWSER is None, reason="needs Chromium (Debian package chromium)"
@@ -314,3 +316,71 @@ def test_nothing_to_show_is_no_error(tmp_path: Path) -> None:
     document, console = shown(report(), tmp_path)
     assert console == []
     assert 'data-ready="yes"' in document
+
+
+@needs_browser
+def test_both_programs_stand_side_by_side_with_what_relates_them(tmp_path: Path) -> None:
+    parts = [
+        comparison(
+            mine=record("qkv", order=3, shape=(11, 192)),
+            golden=record(f"root.{name}_proj", order=order, shape=(11, 64)),
+            golden_view="",
+            my_view=f"{64 * order}:{64 * order + 64} of axis 1",
+        )
+        for order, name in enumerate("qkv")
+    ]
+    alone = Comparison(record("root.drop", order=1), None, Verdict.SKIPPED, "mine has no dropout")
+    last = Comparison(None, record("cache", order=9), Verdict.SKIPPED, "a cache has none")
+    document, console = shown(report(*parts, alone, last), tmp_path)
+    assert console == []
+    lines = document.partition('id="programs-lines"')[2].partition("</section>")[0]
+    names = re.findall(r"<b[^>]*>([^<]*)</b>", lines)
+    assert names == [
+        *("root.q_proj", "qkv", "root.k_proj", "qkv"),
+        "root.drop",
+        *("root.v_proj", "qkv"),
+        "cache",
+    ]
+    for text in ("columns 0:64 of mine", "columns 128:192 of mine", "mine has no dropout"):
+        assert text in lines
+    assert lines.count("no counterpart") == 2
+
+
+@needs_browser
+def test_of_many_tensors_only_those_in_sight_are_drawn(tmp_path: Path) -> None:
+    value = decoder_report(layers=60, steps=3)
+    document, console = shown(value, tmp_path)
+    assert console == []
+    lines = document.partition('id="programs-lines"')[2].partition("</section>")[0]
+    assert len(value.comparisons) > 1000
+    assert 10 < lines.count('role="row"') < 80
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"golden_view": "as [11, 64]", "my_view": ""}, "same"),
+        ({"golden_view": "", "my_view": "as [6, 4], 0:64 of axis 1"}, "columns 0:64 of mine"),
+        ({"golden_view": "0:8 of axis 0", "my_view": ""}, "rows 0:8 of golden"),
+        ({"golden_view": "as [14, 1], 11 rows of axis 0", "my_view": ""}, "11 rows of golden"),
+        ({"golden_view": "axes 1,0", "my_view": ""}, "golden transposed"),
+        (
+            {"golden_view": "axes 0,2,1,3, as [8]", "golden": record(shape=(1, 2, 2, 2))},
+            "axes of golden reordered",
+        ),
+        (
+            {"golden_view": "", "my_view": "plus h output_1 (as [2, 3], 0:2 of axis 0)"},
+            "sum in mine",
+        ),
+        ({"golden_view": "", "my_view": "dequantised by channel"}, "mine dequantised by channel"),
+        ({"golden_view": "", "my_view": "", "relation": "via cast"}, "via cast"),
+        ({"golden_view": "", "mine": record(dtype=DType.BFLOAT16)}, "cast"),
+    ],
+)
+def test_relations_in_words(changes: dict[str, Any], words: str) -> None:
+    assert relation_of(comparison(**changes)) == words
+
+
+def test_tensors_without_a_partner_have_no_relation() -> None:
+    assert relation_of(unreadable()) != ""
+    assert relation_of(Comparison(record(), None, Verdict.SKIPPED, "none")) == ""

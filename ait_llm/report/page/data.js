@@ -34,7 +34,8 @@ const rows = source.rows.map((raw, index) => {
     goldenRaw: raw[11], mineRaw: raw[12], values: raw[13].map(toNumber), missing: raw[14] ? texts[raw[14]] : {},
     tolerance: raw[15] ? numbersOf(texts[raw[15]]) : {}, needed: numbersOf(raw[16]), worst: raw[17],
     worstValues: raw[18] ? raw[18].map(toNumber) : null, firstBad: raw[19], inherited: toNumber(raw[20]),
-    introduced: toNumber(raw[21]), histogram: raw[22] || null,
+    introduced: toNumber(raw[21]), histogram: raw[22] || null, goldenOp: texts[raw[23]], goldenName: texts[raw[24]],
+    goldenOrder: raw[25], relation: texts[raw[26]],
   };
   operation.rows.push(row);
   return row;

@@ -1,0 +1,99 @@
+// Both programs side by side: golden on the left, mine on the right, what relates them in between.
+
+const LINE = 26; // pixels; only the lines in sight are made, so that any number of them scrolls
+const sides = { only: "", search: "", lines: [], first: -1 };
+
+// My tensors in execution order; a golden one without a partner follows the first of mine that answers
+// what golden ran last before it, with it or as one of its outputs.
+function aligned() {
+  const mine = rows.filter((row) => row.operation.mine);
+  const alone = rows.filter((row) => !row.operation.mine).sort((a, b) => a.goldenOrder - b.goldenOrder);
+  const places = new Map();
+  mine.forEach((row, place) => {
+    if (row.goldenOrder < 0) return;
+    const known = places.get(row.goldenOrder);
+    if (known === undefined || (row.role === "out" && mine[known].role !== "out")) places.set(row.goldenOrder, place);
+  });
+  const orders = [...places.keys()].sort((a, b) => a - b);
+  const after = new Map();
+  let next = 0;
+  for (const row of alone) {
+    while (next < orders.length && orders[next] <= row.goldenOrder) next += 1;
+    const place = next ? places.get(orders[next - 1]) : -1;
+    if (!after.has(place)) after.set(place, []);
+    after.get(place).push(row);
+  }
+  const found = after.get(-1) || [];
+  return found.concat(mine.flatMap((row, place) => [row, ...(after.get(place) || [])]));
+}
+const everyLine = aligned();
+const hays = new Map();
+function inSearch(row, words) {
+  if (!words.length) return true;
+  if (!hays.has(row)) hays.set(row, [haystack(row), row.goldenOp, row.goldenName, row.relation, row.why].join("\n").toLowerCase());
+  return words.every((word) => hays.get(row).includes(word));
+}
+
+function filterLines() {
+  const words = sides.search.toLowerCase().split(/\s+/).filter(Boolean);
+  const wanted = { failed: (row) => row.verdict === FAIL || row.verdict === ERROR, alone: (row) => !row.mineRaw || !row.goldenRaw, related: (row) => row.relation && row.relation !== "same" }[sides.only];
+  sides.lines = everyLine.filter((row) => inStep(row.operation) && inLayer(row.operation) && (!wanted || wanted(row)) && inSearch(row, words));
+  const box = by("programs-lines");
+  box.firstElementChild.style.height = `${sides.lines.length * LINE}px`;
+  by("programs-count").textContent = plural(sides.lines.length, "tensor");
+  sides.first = -1;
+  drawLines();
+}
+
+function tensorCell(side, op, name, again, empty) {
+  if (!side) return h("span", { class: "side muted", title: empty }, empty);
+  const { dtype, shape } = sideOf(side);
+  return h("span", { class: "side", title: `${op} ${name}\n${dtype} ${shape}` }, h("b", { class: again ? "again" : null }, op), " ", name, " ", h("small", {}, `${dtype} ${shape}`));
+}
+
+function line(row, before) {
+  const both = row.goldenRaw && row.mineRaw;
+  const operation = row.operation;
+  const middle = both ? row.relation : "no counterpart";
+  const why = [`${VERDICTS[row.verdict]}${row.reason ? `: ${row.reason}` : ""}`, both && `${row.rule}, confidence ${short(row.confidence)}: ${row.why}`].filter(Boolean).join("\n");
+  const sameMine = before && before.operation === operation && operation.mine;
+  const sameGolden = before && before.goldenOp === row.goldenOp && before.operation.step === operation.step;
+  const reason = row.reason || "no counterpart";
+  return h("div", {
+    class: `line is-${VERDICTS[row.verdict].toLowerCase()}${row === state.row ? " chosen" : ""}`, role: "row",
+    onclick: () => choose(row),
+  }, tensorCell(row.goldenRaw, row.goldenOp, row.goldenName, sameGolden, reason),
+  h("span", { class: "middle", title: why }, sign(row.verdict), " ", middle),
+  tensorCell(row.mineRaw, titleOf(operation), /[^0-9]/.test(row.label) ? row.label : row.name, sameMine, reason));
+}
+
+function drawLines(force) {
+  const box = by("programs-lines");
+  const first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
+  const count = Math.ceil((box.clientHeight || 520) / LINE) + 20;
+  if (!force && first === sides.first) return;
+  sides.first = first;
+  const layer = box.firstElementChild.firstElementChild;
+  layer.style.transform = `translateY(${first * LINE}px)`;
+  const part = sides.lines.slice(first, first + count);
+  layer.replaceChildren(...(part.length ? part.map((row, place) => line(row, place ? part[place - 1] : null))
+    : [h("p", { class: "hint" }, "No tensor fits these filters.")]));
+}
+
+function reveal(row) {
+  const place = sides.lines.indexOf(row);
+  const box = by("programs-lines");
+  if (place >= 0 && (place * LINE < box.scrollTop || (place + 1) * LINE > box.scrollTop + box.clientHeight)) {
+    box.scrollTop = Math.max(0, place * LINE - box.clientHeight / 2);
+  }
+  drawLines(true);
+}
+
+by("programs-lines").addEventListener("scroll", () => drawLines(false));
+by("programs-only").addEventListener("change", (event) => { sides.only = event.target.value; filterLines(); });
+let searching = 0;
+by("programs-search").addEventListener("input", () => { clearTimeout(searching); searching = setTimeout(() => { sides.search = by("programs-search").value; filterLines(); }, 120); });
+views.push((changes) => {
+  if (["step", "layer", "redraw"].some((name) => name in changes)) filterLines();
+  if ("row" in changes) reveal(changes.row);
+});
