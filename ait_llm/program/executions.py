@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
+from ait_llm.program.digests import digest
 
 Shape = tuple[int, ...]
 
@@ -31,6 +32,11 @@ class Boundary:
     def elements(self) -> int:
         """How many numbers it holds."""
         return prod(self.shape)
+
+    @cached_property
+    def mark(self) -> bytes | None:
+        """Digest of its values, None where equal ones prove nothing."""
+        return digest(self.tensor)
 
 
 @dataclass(frozen=True)
@@ -63,8 +69,8 @@ class Execution:
         """Inputs whose headers can be read."""
         return () if self._operation is None else _boundaries(self._operation.inputs)
 
-    @cached_property
-    def reads_after(self) -> tuple[Boundary, ...]:
+    @property
+    def _reads_after(self) -> tuple[Boundary, ...]:
         """Inputs as they were after the execution, where that was captured."""
         if self._operation is None:
             return ()
@@ -75,6 +81,35 @@ class Execution:
     def writes(self) -> tuple[Boundary, ...]:
         """Outputs; those that were captured before the execution have a shape only."""
         return () if self._operation is None else _boundaries(self._operation.outputs)
+
+    @cached_property
+    def computed(self) -> tuple[bytes, ...]:
+        """Marks of the floating point tensors that it computed.
+
+        What it changed in place is none: a cache. An activation has two dims, or three with a
+        batch, and may be changed in place if it has two.
+        """
+        found = [
+            each
+            for each in self.writes
+            if each.is_floating and each.tensor.phase == "after" and each.mark is not None
+        ]
+        shapes = {each.shape for each in found if len(each.shape) > 2}
+        before = {each.mark for each in self._reads_after if each.shape in shapes}
+        return tuple(
+            each.mark
+            for each in found
+            if each.mark is not None and not (each.shape in shapes and each.mark in before)
+        )
+
+    def handed(self, sizes: Collection[int]) -> tuple[bytes, ...]:
+        """Marks of the floating point tensors that it reads and that may have been computed.
+
+        Args:
+            sizes: numbers of elements of whatever was computed; nothing else is read.
+        """
+        found = [each for each in self.reads if each.is_floating and each.elements in sizes]
+        return tuple(each.mark for each in found if each.mark is not None)
 
     @cached_property
     def rows(self) -> int | None:
@@ -133,6 +168,13 @@ def executions_of(
     for operation in operations:
         members.setdefault((operation.step, operation.op_id.parts[0]), []).append(operation)
     return [Execution(top, count, each) for (count, top), each in members.items()]
+
+
+def computed_sizes(executions: Iterable[Execution]) -> frozenset[int]:
+    """Numbers of elements of all floating point outputs."""
+    return frozenset(
+        each.elements for execution in executions for each in execution.writes if each.is_floating
+    )
 
 
 def _boundaries(tensors: Sequence[Tensor]) -> tuple[Boundary, ...]:

@@ -8,7 +8,7 @@ the one is taken that needs the fewest different passes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -82,15 +82,8 @@ class _Pass:
         self.is_whole |= piece.is_whole
         self.computes |= piece.chain.computes
 
-    def excludes(self, piece: _Piece, *, is_complete: bool) -> bool:
-        """True if the piece, which ran next, cannot be of this pass.
-
-        Args:
-            piece: what ran next.
-            is_complete: nothing ran in between that was not captured.
-        """
-        if not self.tops.isdisjoint(piece.chain.tops):
-            return not (is_complete and self._goes_on(piece))
+    def excludes(self, piece: _Piece) -> bool:
+        """True if the piece, which ran next, cannot be of this pass whatever runs again in it."""
         return (
             (self.is_whole and piece.is_whole)
             or (self.computes and self._looks_up_again(piece))
@@ -100,15 +93,6 @@ class _Pass:
                 for shapes, rows in piece.sizes
                 for others, other in self.sizes
             )
-        )
-
-    def _goes_on(self, piece: _Piece) -> bool:
-        """True if the operation that ran last runs again at once, as one graph for all layers."""
-        before, now = self.pieces[-1].executions[-1], piece.executions[0]
-        return (
-            self.tops != piece.chain.tops == {before.top}
-            and before.rows == now.rows
-            and (piece.fits(self.pieces[-1]) or not (piece.given and self.pieces[-1].left))
         )
 
     def _looks_up_again(self, piece: _Piece) -> bool:
@@ -137,10 +121,14 @@ def group(executions: Sequence[Execution], *, is_complete: bool) -> list[list[Ex
 
     Args:
         executions: of one process, in the order in which they ran.
-        is_complete: no operation was left out, though some of its executions may have been.
+        is_complete: nothing that ran was left out. Then each pass begins with a look-up if the
+            first one does, and an operation may run in it as often as it likes.
     """
     pieces = [_piece(executions, chain) for chain in chains_of(executions)]
-    best = min(_ways(pieces, is_complete), key=_cost) if pieces else []
+    if is_complete and pieces and pieces[0].lookup is not None:
+        best = _cut(pieces, lambda now, piece: now.excludes(piece))
+    else:
+        best = min(_ways(pieces), key=_cost) if pieces else []
     if len(best) == 1:
         best = list(_halves(best[0]))
     return [[each for piece in one.pieces for each in piece.executions] for one in best]
@@ -161,24 +149,33 @@ def _piece(executions: Sequence[Execution], chain: Chain) -> _Piece:
     )
 
 
-def _ways(pieces: Sequence[_Piece], is_complete: bool) -> Iterator[list[_Pass]]:
+def _ways(pieces: Sequence[_Piece]) -> Iterator[list[_Pass]]:
     """Ways to cut; of those that cost the same the first counts."""
-    longest = _cut(pieces, (), is_complete)
+    longest = _cut_before(pieces, ())
     # what begins a pass once begins all passes that it is in
-    yield _cut(pieces, {each.pieces[0].start for each in longest}, is_complete)
+    yield _cut_before(pieces, {each.pieces[0].start for each in longest})
     yield longest
     # as does what follows the operation that the process ended with
     end = pieces[-1].executions[-1].top
     after = {two.start for one, two in pairwise(pieces) if one.executions[-1].top == end}
-    yield _cut(pieces, after, is_complete)
+    yield _cut_before(pieces, after)
 
 
-def _cut(pieces: Iterable[_Piece], starts: Collection[int], is_complete: bool) -> list[_Pass]:
-    """Passes as long as they can be; one also ends before an operation of ``starts``."""
+def _cut_before(pieces: Iterable[_Piece], starts: Collection[int]) -> list[_Pass]:
+    """Passes in which nothing runs again; one also ends before an operation of ``starts``."""
+
+    def begins(now: _Pass, piece: _Piece) -> bool:
+        again = piece.start in starts or not now.tops.isdisjoint(piece.chain.tops)
+        return again or now.excludes(piece)
+
+    return _cut(pieces, begins)
+
+
+def _cut(pieces: Iterable[_Piece], begins: Callable[[_Pass, _Piece], bool]) -> list[_Pass]:
+    """Pieces one after another, and another pass wherever one begins."""
     found: list[_Pass] = []
     for piece in pieces:
-        last = found[-1] if found else None
-        if last is None or piece.start in starts or last.excludes(piece, is_complete=is_complete):
+        if not found or begins(found[-1], piece):
             found.append(_Pass())
         found[-1].add(piece)
     return found

@@ -13,11 +13,10 @@ reason to join them, so only these values join executions:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ait_llm.program.digests import digest
-from ait_llm.program.executions import Boundary, Execution
+from ait_llm.program.executions import Execution, computed_sizes
 
 
 @dataclass(slots=True)
@@ -61,13 +60,8 @@ class _Joining:
         self._chains: list[Chain] = []
         self._parents = list(range(len(executions)))
         self._written: dict[bytes, _Written] = {}
-        # of other sizes, nothing that is read was computed here: no need to read it
-        self._sizes = {
-            each.elements
-            for execution in executions
-            for each in execution.writes
-            if each.is_floating
-        }
+        self._ran: dict[int, int] = {}  # when an operation ran last
+        self._sizes = computed_sizes(executions)
 
     def join(self) -> list[Chain]:
         for place, execution in enumerate(self._executions):
@@ -76,12 +70,13 @@ class _Joining:
             read = self._read(place, execution)
             if read or execution.table is None:
                 chain.computes = True
-            elif (mark := digest(execution.table.tensor)) is not None:
+            elif (mark := execution.table.mark) is not None:
                 chain.tables.add(mark)
             first = [each.place for each in read if each.reader == place]
             chain.behind = [each.place for each in read if each.reader != place]
             self._hang_together(place, sorted(set(first), reverse=True))
-            self._write(place, execution)
+            self._ran[execution.top] = place
+            self._written |= {mark: _Written(place) for mark in execution.computed}
         roots = [place for place in range(len(self._chains)) if self._root(place) == place]
         found = [self._chains[root] for root in roots]
         for chain in found:
@@ -91,32 +86,14 @@ class _Joining:
     def _read(self, place: int, execution: Execution) -> list[_Written]:
         """The computed values that an execution reads; those that it reads first are marked."""
         found = []
-        for each in execution.reads:
-            if not each.is_floating or each.elements not in self._sizes:
-                continue
-            mark = digest(each.tensor)
-            value = self._written.get(mark) if mark is not None else None
+        for mark in execution.handed(self._sizes):
+            value = self._written.get(mark)
             if value is None:
                 continue
             if value.reader is None:
                 value.reader = place
             found.append(value)
         return found
-
-    def _write(self, place: int, execution: Execution) -> None:
-        before: set[bytes | None] | None = None
-        for each in execution.writes:
-            computed = each.is_floating and each.tensor.phase == "after"
-            mark = digest(each.tensor) if computed else None
-            if mark is None:
-                continue
-            # in place, an activation has two dims, or three with a batch; a cache has more
-            if len(each.shape) > 2:
-                if before is None:
-                    before = _digests(execution.reads_after, execution.writes)
-                if mark in before:
-                    continue
-            self._written[mark] = _Written(place)
 
     def _hang_together(self, place: int, writers: Sequence[int]) -> None:
         """Join an execution with those whose values it is the first to read, the latest first."""
@@ -135,8 +112,10 @@ class _Joining:
         if mine is other:
             return True
         if is_first and len(mine.places) == 1:
-            # one graph that runs for all layers goes on where the pass has come to
-            return mine.tops.isdisjoint(other.tops) or other.last == writer
+            # An operation that runs for all layers goes on with what came of it since; the state
+            # that it left for another pass it left itself, and others ran after it.
+            ran = self._ran.get(self._executions[place].top, -1)
+            return writer > ran or other.last == writer or mine.tops.isdisjoint(other.tops)
         if mine.computes and other.computes and mine.tables & other.tables:
             return False  # each of them has embedded tokens: the one reads a state of the other
         older, younger = sorted((mine, other), key=lambda chain: chain.first)
@@ -166,9 +145,3 @@ class _Joining:
         large.computes |= small.computes
         behind = {*large.behind, *small.behind}
         large.behind = [each for each in behind if self._root(each) != first]
-
-
-def _digests(reads: Iterable[Boundary], writes: Sequence[Boundary]) -> set[bytes | None]:
-    """Digests of inputs that have the shape of an output."""
-    shapes = {each.shape for each in writes}
-    return {digest(each.tensor) for each in reads if each.shape in shapes} - {None}

@@ -16,11 +16,13 @@ from ait_llm.errors import FormatError
 from ait_llm.program.executions import Execution, executions_of
 from ait_llm.program.grouping import group
 from ait_llm.program.numbering import number
+from ait_llm.program.ordering import in_order_of_values
 from ait_llm.program.run import Run
 from ait_llm.topology import Graph, read_topology
 
 # Settings of the probe that leave operations out, by id and by type.
 _FILTERS = ("ATB_SAVE_TENSOR_IDS", "ATB_SAVE_TENSOR_RUNNER")
+_RANGE, _ALWAYS = "ATB_SAVE_TENSOR_RANGE", "0,2147483647"
 
 
 class Graphs(Mapping[str, Graph]):
@@ -90,6 +92,8 @@ def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -
     if models and len(owners) == sum(map(len, models)):
         passes = _as_reported(executions, owners)
     else:
+        if not order:
+            executions = in_order_of_values(executions)
         passes = group(executions, is_complete=_is_complete(process))
     runs = []
     first = 0
@@ -105,9 +109,13 @@ def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -
 
 
 def _is_complete(process: Process) -> bool:
-    """True if the capture says that it left no operation out."""
+    """True if the capture says that it left nothing out, neither operations nor executions."""
     options = process.header.get("options")
-    return isinstance(options, Mapping) and not any(options.get(name) for name in _FILTERS)
+    return (
+        isinstance(options, Mapping)
+        and not any(options.get(name) for name in _FILTERS)
+        and options.get(_RANGE) == _ALWAYS
+    )
 
 
 def _as_reported(

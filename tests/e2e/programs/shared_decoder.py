@@ -54,6 +54,7 @@ class Decoder:
         passes: told of each execution.
         config: the shape.
         one_graph: one graph of a layer runs for all layers.
+        pieces: layers are no graphs; one operation of each kind runs wherever it is needed.
         outside: the embedding is computed without ATB.
         gathers: positions are looked up by an operation, else without ATB.
         shared: embedding, last norm and head serve both phases, else each phase has its own.
@@ -65,6 +66,7 @@ class Decoder:
         config: LlamaConfig = CONFIG,
         *,
         one_graph: bool = False,
+        pieces: bool = False,
         outside: bool = False,
         gathers: bool = False,
         shared: bool = True,
@@ -83,6 +85,49 @@ class Decoder:
             * (config.num_layers if one_graph else 1)
             for prefill in (True, False)
         }
+        self.pieces = self._pieces() if pieces else {}
+
+    def _pieces(self) -> dict[str, torch_atb.Operation]:
+        config = self.config
+        swiglu = torch_atb.ActivationType.ACTIVATION_SWIGLU_FORWARD
+        return {
+            "norm": blocks.rms_norm(config.rms_norm_eps),
+            "linear": blocks.linear(bias=False),
+            "split": blocks.split([config.hidden_size, config.kv_size, config.kv_size]),
+            "rotary": torch_atb.Operation(torch_atb.RopeParam(rotary_coeff=2)),
+            "store": torch_atb.Operation(torch_atb.ReshapeAndCacheParam()),
+            "attention": torch_atb.Operation(
+                torch_atb.PagedAttentionParam(
+                    head_num=config.num_heads,
+                    kv_head_num=config.num_kv_heads,
+                    qk_scale=config.head_dim**-0.5,
+                )
+            ),
+            "swiglu": torch_atb.Operation(
+                torch_atb.ActivationParam(activation_type=swiglu, dim=-1)
+            ),
+            "add": blocks.add(),
+        }
+
+    def _layer(self, weights: Sequence[Tensor], hidden: Tensor, *others: Tensor) -> Tensor:
+        """A layer piece by piece: each token attends to what the cache holds."""
+        run, pieces, dim = self.passes.run, self.pieces, self.config.head_dim
+        cos, sin, keys, values, tables, places, lengths = others
+        (normed,) = run(pieces["norm"], hidden, weights[0])
+        (packed,) = run(pieces["linear"], normed, weights[1])
+        query, key, value = run(pieces["split"], packed)
+        rows = torch.tensor([len(hidden)], dtype=torch.int32)
+        query, key = run(pieces["rotary"], query, key, cos, sin, rows)
+        heads = [tensor.reshape(len(hidden), -1, dim) for tensor in (query, key, value)]
+        run(pieces["store"], *heads[1:], keys, values, places)
+        (context,) = run(pieces["attention"], heads[0], keys, values, tables, lengths)
+        (attended,) = run(pieces["linear"], context.reshape(len(hidden), -1), weights[2])
+        (residual,) = run(pieces["add"], hidden, attended)
+        (normed,) = run(pieces["norm"], residual, weights[3])
+        (wide,) = run(pieces["linear"], normed, weights[4])
+        (product,) = run(pieces["swiglu"], wide)
+        (down,) = run(pieces["linear"], product, weights[5])
+        return run(pieces["add"], residual, down)[0]
 
     def _ends(self) -> dict[str, torch_atb.Operation]:
         return {
@@ -116,6 +161,11 @@ class Decoder:
         for layer, operation in enumerate(self.layers[prefill]):
             own = [weights[f"{name}.{layer}"] for name in llama_layers.LAYER_WEIGHTS]
             caches = [self.cache.keys[layer], self.cache.values[layer]]
+            if self.pieces:
+                spread = tables.repeat(len(tokens), 1)
+                seen = (positions + 1).to(torch.int32)
+                hidden = self._layer(own, hidden, cos, sin, *caches, spread, places, seen)
+                continue
             state = [mask, *caches] if prefill else [*caches, tables]
             (hidden,) = run(operation, *own, hidden, cos, sin, *state, places, lengths)
         (normed,) = run(ends["norm"], hidden, weights["norm"])
@@ -181,6 +231,17 @@ def one_graph(passes: Passes) -> None:
     Decoder(passes, one_graph=True).answer(PROMPT, ANSWER)
 
 
+def pieces(passes: Passes) -> None:
+    Decoder(passes, pieces=True).answer(PROMPT, ANSWER)
+
+
+def overflow(passes: Passes) -> None:
+    """All is NaN from the second layer on."""
+    model = Decoder(passes)
+    model.weights["qkv_weight.1"] = torch.full_like(model.weights["qkv_weight.1"], torch.inf)
+    model.answer(PROMPT, ANSWER)
+
+
 def outside(passes: Passes) -> None:
     Decoder(passes, outside=True).answer(PROMPT, ANSWER)
 
@@ -201,6 +262,8 @@ PROGRAMS: dict[str, Callable[[Passes], None]] = {
         speculative,
         warm,
         one_graph,
+        pieces,
+        overflow,
         outside,
         one_token,
     )
