@@ -47,6 +47,8 @@ class Call:
             name: of the item, ``{record}.input.0``.
         """
         item = name.removeprefix(f"{self.name}.")
+        if item.startswith("kwargs."):  # files are named so, items in tables are not
+            item = f"input.{item.removeprefix('kwargs.')}"
         if is_plain(tensor) and not item.startswith("parameters."):
             identity = identity_of(tensor)
             if identity is not None:

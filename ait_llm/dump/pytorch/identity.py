@@ -83,6 +83,16 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
+def _marks_last() -> bool:
+    """True if this torch keeps the Python object of a storage, which it does since 2.1."""
+    tensor = torch.empty(1)
+    tensor.untyped_storage().__dict__[_ATTRIBUTE] = None
+    return _ATTRIBUTE in tensor.untyped_storage().__dict__
+
+
+MARKS_LAST = _marks_last()
+
+
 def identity_of(
     tensor: Tensor, *, unchanged: bool | None = None, numbers: Numbers | None = None
 ) -> Identity | None:
@@ -94,8 +104,9 @@ def identity_of(
             they are not and no counter shows why; None if nobody looked.
         numbers: statistics of its elements; None if there are none.
     """
-    if tensor.is_neg() or tensor.is_conj():
-        return None  # other values than those at the same place of the storage
+    # Negated and conjugated views have other values than those at their place of the storage.
+    if not MARKS_LAST or tensor.is_neg() or tensor.is_conj():
+        return None
     storage = _marked(tensor)
     if storage is None:
         return None

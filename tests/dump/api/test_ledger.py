@@ -274,7 +274,7 @@ def test_what_each_value_is_is_in_the_ledger(debug: Debug, dump_path: Path) -> N
     first, second = torch.chunk(x, 2, dim=-1)
     torch.mul(first, 1.0)
     torch.relu_(second)
-    torch.exp(second)
+    torch.exp(input=second)
     debugger.stop()
 
     found: dict[str, tuple[Any, ...]] = {}
@@ -287,4 +287,4 @@ def test_what_each_value_is_is_in_the_ledger(debug: Debug, dump_path: Path) -> N
     assert found["Torch.mul.0.forward.output.0"][0] != whole[0]
     assert found["Torch.relu_.0.forward.input.0"][:2] == whole[:2]
     assert found["Torch.relu_.0.forward.output.0"][:2] == (whole[0], whole[1] + 1)
-    assert found["Torch.exp.0.forward.input.0"] == found["Torch.relu_.0.forward.output.0"]
+    assert found["Torch.exp.0.forward.input.input"] == found["Torch.relu_.0.forward.output.0"]

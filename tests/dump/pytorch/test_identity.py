@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from identity_oracle import agreement, claims
 from torch import nn
 
 from ait_llm import DumpConfig, register_hook
+from ait_llm.dump.pytorch.identity import identity_of
 from ait_llm.dumps.tensors import Identity
 from ait_llm.dumps.torch_tables import read_identity
 
@@ -268,6 +271,28 @@ def test_what_another_model_made_is_known_in_the_next(tmp_path: Path) -> None:
     assert found["root/input_0"][0] != found["root/output"][0]
 
 
+def test_models_that_call_each_other_count_a_write_once(tmp_path: Path) -> None:
+    inner = nn.ReLU(inplace=True)
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return inner(self.first(x)) * 1.0
+
+    outer = Outer()
+    config = DumpConfig(str(tmp_path), operators=True)
+    with register_hook(outer, config), register_hook(inner, config), torch.no_grad():
+        outer(torch.ones(2, 4))
+    found = told(tmp_path)
+    storage, version, *place = found["root.first/output"]
+    assert found["root1.aten.relu_.default/output"] == (storage, version + 1, *place)
+    assert found["root1/output"] == found["root.aten.mul.Tensor/input_0"]
+    assert found["root1/output"] == (storage, version + 1, *place)
+
+
 @pytest.mark.parametrize("kind", ["data", "operators"])
 def test_threads_do_not_share_values(tmp_path: Path, kind: str) -> None:
     models = [Residual().eval() for _ in range(3)]
@@ -334,3 +359,20 @@ def test_the_reader_gives_identities(tmp_path: Path) -> None:
 def test_what_is_no_identity_is_left_out(entry: object) -> None:
     assert read_identity([1, 0, 2, [3, 1]]) == Identity(1, 0, 2, (3, 1))
     assert read_identity(entry) is None
+
+
+def test_where_marks_do_not_last_nothing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ait_llm.dump.pytorch.identity.MARKS_LAST", False)
+    capture(nn.Linear(4, 4), tmp_path, torch.ones(2, 4))
+    assert not told(tmp_path)
+
+
+def test_copies_of_a_marked_tensor_are_other_values() -> None:
+    made = torch.ones(4, 4)
+    first = identity_of(made)
+    assert first is not None
+    copies = [made.clone(), copy.deepcopy(made), pickle.loads(pickle.dumps(made))]
+    numbers = [identity[0] for each in copies if (identity := identity_of(each)) is not None]
+    assert len({first[0], *numbers}) == 4
