@@ -31,6 +31,8 @@ _MODULES = {
 # A matcher that is asked only where another one has said nothing: two readings of one topology
 # would pair an operation twice.
 _INSTEAD_OF = {"by_structure": "same_topology"}
+_GRAPHS = frozenset({"fx", "ge"})
+_PROGRAMS = frozenset({"atb", "torch"}) | _GRAPHS
 _FILES = frozenset({"file", "files", "manual"})
 # Matchers in other packages register themselves in modules that are entry points of this group.
 PLUGINS = "ait_llm.matchers"
@@ -65,11 +67,11 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
     names = []
     if options.mapping is not None:
         names.append("saved_mapping")
-    if "ge" in kinds:
+    if "ge" in kinds and kinds <= {"ge", "fx"}:
         names.append("by_fusion")
     elif kinds == {"fx"} and (is_compiled(golden) or is_compiled(mine)):
         names.append("by_kernel")
-    elif kinds == {"torch"} or kinds in ({"fx", "torch"}, {"fx", "atb"}):
+    elif kinds == {"torch"} or (kinds <= _PROGRAMS and kinds & _GRAPHS and len(kinds) > 1):
         names.append("programs")
     elif "atb" not in kinds:
         names.append("by_name")

@@ -19,6 +19,7 @@ from ait_llm.match.tensor_files import SUFFIXES, TensorFile
 from ait_llm.naming import shown
 from ait_llm.storage import local_path
 
+_BESIDE_GE = frozenset({"ge", "fx", "torch", "atb"})
 _INDEX = ".index.json"
 _PROCESS = re.compile(r"[a-z]*-?[0-9]*_[0-9]+")
 _WEIGHT_FILES = (".safetensors", ".bin", ".pth", ".pt")
@@ -128,17 +129,18 @@ def find_scenario(golden: Path | str, mine: Path | str, *, weights: bool = False
 
 
 def _refuse_unrelated(golden: Input, mine: Input) -> None:
-    """A graph engine's dump has nothing in common with what did not run its graph.
+    """A graph engine's dump has nothing in common with single calls of functions.
 
     Raises:
-        UsageError: one side is of the graph engine, the other neither that nor FX nodes.
+        UsageError: one side is of the graph engine, the other of API calls.
     """
     kinds_given = {golden.kind, mine.kind}
-    if "ge" in kinds_given and not kinds_given <= {"ge", "fx"}:
+    if "ge" in kinds_given and not kinds_given <= _BESIDE_GE:
         raise UsageError(
             f"{golden.path} is {_describe(golden)} and {mine.path} is {_describe(mine)}; "
-            "a dump of the graph engine (ge) is compared with one of FX nodes (fx) of the same "
-            "model, or with another one of the graph engine"
+            "a dump of the graph engine (ge) is compared with one of FX nodes (fx), of PyTorch "
+            "modules (torch) or of ATB operations (atb) of the same model, or with another one of "
+            "the graph engine"
         )
 
 

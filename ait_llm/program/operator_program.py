@@ -29,12 +29,12 @@ class OperatorProgram(Program):
 
     Args:
         run: the pass.
-        calls_of: makes its graph of the pass and its flow, whose numbers the values have; and the
-            index of the operation of each call.
+        calls_of: makes its graph of the pass and its flow, whose numbers the values have, later
+            ones for those that were not dumped; and the index of the operation of each call.
     """
 
     def __init__(
-        self, run: Run, calls_of: Callable[[Run, Flow], tuple[CallGraph, Sequence[int]]]
+        self, run: Run, calls_of: Callable[[Run, Flow], tuple[CallGraph, Sequence[int | None]]]
     ) -> None:
         super().__init__(run)
         self.has_modules = False
@@ -66,8 +66,11 @@ class OperatorProgram(Program):
         read, written = self._tensor(each, source, "in"), self._tensor(each, result, "out")
         fan_in = 0 if read is None or each.role is Role.EMBEDDING else width_of(read)
         size = size_of(read) // fan_in if read is not None and fan_in else 0
+        op = self._op(each)
+        if op is None:
+            return None
         return Unit(
-            op=self._places[each.members[-1]],
+            op=op,
             role=each.role,
             source=source,
             result=result,
@@ -90,17 +93,18 @@ class OperatorProgram(Program):
     def _value(self, number: int) -> Value | None:
         return self.flow.values[number] if number < len(self.flow.values) else None
 
+    def _op(self, each: Composite) -> int | None:
+        """The operation that makes a composite's result, or the last before it that was dumped."""
+        places = (self._places[member] for member in reversed(each.members))
+        return next((place for place in places if place is not None), None)
+
     @cached_property
-    def _by_op(self) -> dict[int, Composite]:
-        return {
-            self._places[each.members[-1]]: each
-            for each in self.composites
-            if each.role is not Role.GATED
-        }
+    def _by_op(self) -> dict[tuple[int | None, Role], Composite]:
+        return {(self._op(each), each.role): each for each in self.composites}
 
     def parameter(self, unit: Unit, kind: str) -> Parameter | None:
         """The ``weight`` or ``bias`` of a unit; None if it has none."""
-        composite = self._by_op.get(unit.op)
+        composite = self._by_op.get((unit.op, unit.role))
         number = None if composite is None else composite.operands.get(kind)
         value = None if number is None else self._value(number)
         if composite is None or value is None or not value.uses:

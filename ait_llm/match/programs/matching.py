@@ -16,6 +16,7 @@ from ait_llm.match.model import (
     matchers,
     record_of,
 )
+from ait_llm.match.programs.adapters import program_of
 from ait_llm.match.programs.align import Aligner, Pair
 from ait_llm.match.programs.congruence import Congruence
 from ait_llm.match.programs.counterparts import Counterparts
@@ -28,7 +29,6 @@ from ait_llm.match.programs.rotary import RotaryLinks
 from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.match.programs.weights import WeightLink, WeightLinks
-from ait_llm.program.adapt import program_of
 from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use

@@ -6,9 +6,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
+import api_dumps
 import pytest
-from compare_dumps import AtbPair
 from compiled_dumps import CompiledRun, request
 
 from ait_llm.core import Problem
@@ -152,11 +151,11 @@ def test_a_step_map_names_tokens(golden: CompiledRun, mine: CompiledRun) -> None
     assert [problem.text for problem in problems] == ["step 9 was not captured"]
 
 
-def test_a_graph_engine_has_nothing_in_common_with_an_atb_run(
+def test_a_graph_engine_has_nothing_in_common_with_calls_of_functions(
     tmp_path: Path, mine: CompiledRun
 ) -> None:
-    atb = AtbPair(tmp_path)
-    atb.add("0_LinearOperation", np.float16([1, 2]), None)
     mine.ge(request())
+    api = {"Functional.relu.0.forward": api_dumps.call([api_dumps.tensor()], [api_dumps.tensor()])}
+    api_dumps.write_dump(tmp_path / "api", api)
     with pytest.raises(UsageError, match="is compared with one of FX nodes"):
-        find_scenario(atb.golden, mine.root)
+        find_scenario(tmp_path / "api", mine.root)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ait_llm.match.by_fusion.as_program import program_of_graph
 from ait_llm.program.adapt_fx import program_of_nodes
 from ait_llm.program.program import Program
 from ait_llm.program.run import Run
 
-_ADAPTERS: Mapping[str, Callable[[Run], Program]] = {
+_ADAPTERS: Mapping[str, Callable[[Run], Program | None]] = {
     "atb": Program,
     "torch": Program,
     "fx": program_of_nodes,
+    "ge": program_of_graph,
 }
 
 
 def program_of(run: Run) -> Program | None:
-    """A pass as a program; None if its kind has no adapter."""
+    """A pass as a program; None if its kind has no adapter, or its graph is not known."""
     adapter = _ADAPTERS.get(run.kind)
     return None if adapter is None else adapter(run)

@@ -1,0 +1,146 @@
+"""Recorded dumps of the graph engine against the modules of another program of the same model.
+
+The engine's model joins query, key and value in one projection; that of ``transformers`` does not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from engine_twin import capture_twin, engine_twin, requests
+from ge_faults import Fault, FaultyDump, scaled, swapped_rows
+
+from ait_llm import compare
+from ait_llm.core import Verdict
+from ait_llm.match.model import Match, MatchOptions
+from ait_llm.match.pairing import pair_runs
+from ait_llm.match.programs import match_programs
+from ait_llm.match.scenario import find_scenario
+from tests.match.programs.checking import matches_of, wrong_numbers
+
+_DATA = Path(__file__).parents[2] / "data"
+_ARCHIVES = {
+    "fused": _DATA / "ge_dump" / "ge_run_fused.tar.xz",
+    "unfused": _DATA / "ge_dump" / "ge_run_fusion_off.tar.xz",
+    "fx": _DATA / "torchair" / "fx_fp16_dynamic.tar.xz",
+}
+# Modules of which the engine has the result, whole or as columns, and the operator of it.
+_LAYER = {
+    0: {
+        "input_layernorm": "Mul_1Cast_3",
+        "self_attn.q_proj": "MatMulV2",
+        "self_attn.k_proj": "MatMulV2",
+        "self_attn.v_proj": "MatMulV2",
+        "self_attn.o_proj": "MatMul",
+        "post_attention_layernorm": "Mul_7Cast_16",
+        "mlp.gate_proj": "MatMul_1",
+        "mlp.up_proj": "MatMul_2",
+        "mlp.down_proj": "MatMul_3",
+    },
+    1: {
+        "input_layernorm": "Mul_10Cast_21",
+        "self_attn.q_proj": "MatMulV2_1",
+        "self_attn.k_proj": "MatMulV2_1",
+        "self_attn.v_proj": "MatMulV2_1",
+        "self_attn.o_proj": "MatMul_4",
+        "post_attention_layernorm": "Mul_16Cast_34",
+        "mlp.gate_proj": "MatMul_5",
+        "mlp.up_proj": "MatMul_6",
+        "mlp.down_proj": "MatMul_7",
+    },
+}
+_TRUTH = {
+    "root.model.embed_tokens": "GatherV2",
+    "root.lm_head": "MatMul_8",
+    "root": "MatMul_8",
+    **{
+        f"root.model.layers.{layer}.{module}": op
+        for layer, table in _LAYER.items()
+        for module, op in table.items()
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The recorded dumps, and the capture of the twin's modules."""
+    found = {}
+    for name, archive in _ARCHIVES.items():
+        folder = tmp_path_factory.mktemp(name)
+        with tarfile.open(archive) as file:
+            file.extractall(folder, filter="data")
+        [found[name]] = folder.iterdir()
+    found["modules"] = tmp_path_factory.mktemp("modules")
+    capture_twin(found["modules"], engine_twin(found["fx"]), requests(found["fx"]))
+    return found
+
+
+def _matches(golden: Path, mine: Path) -> list[list[Match]]:
+    pairing = pair_runs(find_scenario(golden, mine))
+    assert not pairing.problems
+    return [
+        matches_of(match_programs(pair.golden, pair.mine, MatchOptions())) for pair in pairing.pairs
+    ]
+
+
+@pytest.mark.parametrize("engine", ["fused", "unfused", "fx"])
+def test_prefill_and_decode_steps_hold_the_same_numbers(
+    folders: dict[str, Path], engine: str
+) -> None:
+    passes = _matches(folders["modules"], folders[engine])
+    assert len(passes) == 5
+    for found in passes:
+        assert len(found) > 70
+        assert wrong_numbers(found) == []
+
+
+def test_every_module_is_found_at_its_operator(folders: dict[str, Path]) -> None:
+    for found in _matches(folders["modules"], folders["fused"])[:1]:
+        results = {
+            (each.golden.record.op, each.mine.record.op)
+            for each in found
+            if each.golden.record.role == each.mine.record.role == "out"
+        }
+        assert set(_TRUTH.items()) <= results
+        leaves = {op: {m for m, o in _TRUTH.items() if o == op} for op in _TRUTH.values()}
+        for module, op in results:
+            if op in leaves and module in _TRUTH:
+                assert module in leaves[op]
+
+
+def test_layers_are_the_sums_behind_their_projections(folders: dict[str, Path]) -> None:
+    found = _matches(folders["modules"], folders["fused"])[0]
+    layers = {
+        each.mine.record.op
+        for each in found
+        if each.golden.record.op == "root.model.layers.0" and each.golden.record.role == "out"
+    }
+    assert "Add_6" in layers
+
+
+def test_a_whole_run_has_no_failure(folders: dict[str, Path]) -> None:
+    report = compare(folders["modules"], folders["fused"])
+    assert report.counts[Verdict.FAIL] == report.counts[Verdict.ERROR] == 0
+    assert report.counts[Verdict.PASS] > 400
+    assert not report.origins
+
+
+@pytest.mark.parametrize(
+    ("operator", "fault", "module"),
+    [("MatMul_1", scaled, "gate_proj"), ("MatMul_4", swapped_rows, "o_proj")],
+)
+def test_a_faulty_operator_fails_first_at_its_module(
+    folders: dict[str, Path], tmp_path: Path, operator: str, fault: Fault, module: str
+) -> None:
+    mine = tmp_path / "mine"
+    shutil.copytree(folders["fused"], mine)
+    FaultyDump(mine).inject(0, operator, fault)
+    report = compare(folders["modules"], mine)
+    first = next(each for each in report.comparisons if each.verdict is Verdict.FAIL)
+    assert first.golden is not None
+    assert first.record.op == operator
+    assert first.golden.op.rpartition(".")[2] == module
+    assert operator in {name for each in report.origins for name in (each.op, *each.candidates)}
