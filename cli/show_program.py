@@ -9,6 +9,7 @@ from typing import Any
 
 from ait_llm.dumps import Dump
 from ait_llm.errors import UsageError
+from ait_llm.program.adapt import program_of
 from ait_llm.program.listing import Listing, OperationRow, PassRow, ValueRow
 from ait_llm.program.passes import passes_of
 from ait_llm.program.program import Program
@@ -38,7 +39,7 @@ def program_lines(dump: Dump, *, step: int | None, every: bool, as_json: bool) -
             steps.add(run.step)
             if step is not None and run.step != step:
                 continue
-            listing = Listing(Program(run))
+            listing = Listing(program_of(run) or Program(run))
             head, rows = listing.head(), list(listing.operations())
             if as_json:
                 yield from _json_lines(head, rows)

@@ -139,6 +139,16 @@ def _read_vocabulary(path: Path) -> None:
 
 _VOCABULARY = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n!\n,\na\nqu\n##ick\nbrown\n\xe4\xb8\xad\n"
 
+_PATTERNS = b"""# golden -> mine
+allow missing
+model.layers.{i}.self_attn.{q,k,v}_proj -> transformer.h.{i}.attn.qkv[columns]
+h.{i}@{i+1}:{input_0,output} -> b:{x,y}[pick 0 0:7,9][transposed] + b:z ~0.4
+when steps 0,2-5
+**:* -> =
+when models - -> Decoder_Prefill
+a\\{b[dequantised 0.5 0.0 -1] -> b[rotary halves heads=8]
+"""
+
 TARGETS = (
     Target(
         "op_mapping",
@@ -147,6 +157,7 @@ TARGETS = (
         read_either,
         mutate_json,
     ),
+    Target("patterns", "mapping.txt", lambda: [_PATTERNS], read_either, mutate_text),
     Target(
         "dump_data_files",
         _METADATA,

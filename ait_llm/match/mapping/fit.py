@@ -10,7 +10,7 @@ from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.match.shapes import align, align_shapes
 from ait_llm.match.views import View
-from ait_llm.program.program import Program
+from ait_llm.program.adapt import program_of
 from ait_llm.program.run import Run
 
 Shape = tuple[int, ...]
@@ -22,8 +22,6 @@ class Fit:
 
     def __init__(self, golden: Run, mine: Run) -> None:
         self._runs = golden, mine
-        kinds = {golden.kind, mine.kind}
-        self._are_programs = kinds <= {"atb", "torch"} and "torch" in kinds
 
     def views(
         self, golden: Shape, mine: Shape, whole: tuple[Tensor, Tensor] | None = None
@@ -34,28 +32,33 @@ class Fit:
             golden, mine: shapes.
             whole: the tensors, where nothing was done to them yet.
         """
-        if self._are_programs:
-            found = self._by_tokens(golden, mine)
-            return found or f"shapes {list(golden)} and {list(mine)}"
         aligned = align(*whole) if whole is not None else align_shapes(golden, mine)
-        if not isinstance(aligned, str):
-            return aligned.golden, aligned.mine
-        views = make_views(golden, mine, None)
-        return aligned if views is None else (views.left, views.right)
+        shaped = aligned if isinstance(aligned, str) else (aligned.golden, aligned.mine)
+        if self._are_alike and not isinstance(shaped, str):
+            return shaped
+        return self._by_tokens(golden, mine) or shaped
 
     def _by_tokens(self, golden: Shape, mine: Shape) -> BothViews | None:
-        tokens, left_is_golden = self._tokens
-        if left_is_golden:
-            views = make_views(golden, mine, tokens)
-            return None if views is None else (views.left, views.right)
-        views = make_views(mine, golden, tokens)
-        return None if views is None else (views.right, views.left)
+        tokens, left_is_golden = (None, True) if self._are_alike else self._tokens
+        left, right = (golden, mine) if left_is_golden else (mine, golden)
+        views = make_views(left, right, tokens)
+        if views is None:
+            return None
+        return (views.left, views.right) if left_is_golden else (views.right, views.left)
+
+    @property
+    def _are_alike(self) -> bool:
+        """True if no program is made of either: both are of one kind that needs none."""
+        kinds = {run.kind for run in self._runs}
+        return len(kinds) == 1 and kinds != {"torch"}
 
     @cached_property
     def _tokens(self) -> tuple[Tokens | None, bool]:
         """The tokens of both, and whether golden is the left one, as for the matcher."""
         try:
-            golden, mine = (Program(run) for run in self._runs)
+            golden, mine = (program_of(run) for run in self._runs)
+            if golden is None or mine is None:
+                return None, True
             left_is_golden = golden.fusing > mine.fusing
             sides = (golden, mine) if left_is_golden else (mine, golden)
             return find_tokens(*sides), left_is_golden

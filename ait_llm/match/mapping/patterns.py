@@ -13,6 +13,7 @@ from functools import lru_cache
 
 _SPECIAL = "{}*[]:@#\\ "
 _VARIABLE = re.compile(r"([a-z]\w*?)([+-]\d{1,6})?")
+_MOST_DEEP = 3  # each one more multiplies the time that a long name takes by its length
 # A character after a backslash stands for itself: it is moved out of the way of the grammar.
 _AWAY = 0xE000
 
@@ -103,6 +104,8 @@ def read_pattern(text: str) -> tuple[Pattern, ...]:
             pieces.append(_in_braces(token))
         else:
             pieces.append(shown_again(token))
+    if pieces.count(Star(deep=True)) > _MOST_DEEP:
+        raise ValueError(f"has more than {_MOST_DEEP} '**'")
     counts = {len(each) for each in pieces if isinstance(each, tuple)}
     if len(counts) > 1:
         raise ValueError(f"has alternatives of different numbers: {sorted(counts)}")

@@ -178,6 +178,13 @@ def _last(numbers: Sequence[str], shape: Shape, joined: Joined) -> tuple[View, .
     return (Part(len(shape) - 2, shape[-2] - 1, shape[-2]),)
 
 
+def _pick(numbers: Sequence[str], shape: Shape, joined: Joined) -> tuple[View, ...]:
+    axis, length = int(numbers[0]), shape[int(numbers[0])]
+    if any(int(each) > length for each in re.findall(r"\d+", numbers[1])):
+        raise ValueError(f"axis {axis} has {length} elements")
+    return (Rows(axis, _many(numbers[1])),)
+
+
 def _two(text: str) -> tuple[int, int]:
     first, _, last = text.partition(":")
     return int(first), int(last)
@@ -223,7 +230,7 @@ _WORDS: Mapping[str, _Kind] = MappingProxyType(
         "pick": _Kind(
             f"pick {_N} (none|({_N}(:{_N})?,?)+)",
             "pick 0 0:7,9",
-            lambda n, *_: (Rows(int(n[0]), _many(n[1])),),
+            _pick,
         ),
         "shape": _Kind(
             f"shape (none|{_N}(x{_N})*)",

@@ -20,6 +20,7 @@ from ait_llm.match.mapping.relations import Word, read_word
 
 ALLOW_MISSING = "allow missing"
 SAME = "="
+_MOST_STEPS = 100_000  # of one range; more is a slip of the finger, and a set of them fills memory
 _EXAMPLE = "Write it like: model.layers.{i}.self_attn.{q,k,v}_proj -> h.{i}.attn.qkv[columns]"
 _WHEN = re.compile(r"when\s+(?:(any)|steps?\s+([\d,\s-]+)|models?\s+(\S+)\s*->\s*(\S+))")
 _TERM = re.compile(
@@ -185,7 +186,10 @@ def _steps(text: str) -> Iterator[int]:
         first, dash, last = each.strip().partition("-")
         if not first.isdecimal() or not (last.isdecimal() or not dash):
             raise ValueError(f"{each.strip()!r} is no step, such as 3, and no range of them, 2-5")
-        yield from range(int(first), int(last or first) + 1)
+        steps = range(int(first), int(last or first) + 1)
+        if len(steps) > _MOST_STEPS:
+            raise ValueError(f"{each.strip()!r} has more than {_MOST_STEPS} steps")
+        yield from steps
 
 
 def line_of(text: str, place: str, when: When, *, is_hidden: bool = False) -> Line:

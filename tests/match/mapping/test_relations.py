@@ -88,6 +88,7 @@ def test_rotary_halves_and_pairs_undo_each_other() -> None:
         ("columns", "no parts on the other side"),
         ("rotary pairs heads=5", "24 columns are not pairs in 5 heads"),
         ("shape 5x5", "does not fit shape"),
+        ("pick 1 0:999999999", "axis 1 has 3 elements"),
     ],
 )
 def test_words_that_do_not_fit(word: str, reason: str) -> None:

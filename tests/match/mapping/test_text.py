@@ -70,6 +70,8 @@ def test_a_file_with_everything() -> None:
         ("when it rains", "is none of 'when any'"),
         ("when steps 1-x", "is none of 'when any'"),
         ("when steps -3", "is no step"),
+        ("when steps 0-999999999", "'0-999999999' has more than 100000 steps"),
+        ("a.**.**.**.** -> =", r"has more than 3 '\*\*'"),
     ],
 )
 def test_a_wrong_line_is_named_with_the_next_step(line: str, reason: str) -> None:
