@@ -9,7 +9,7 @@ from typing import Any
 
 from ait_llm.dumps import Dump
 from ait_llm.errors import UsageError
-from ait_llm.program.adapt import program_of
+from ait_llm.match.programs.adapters import program_of
 from ait_llm.program.listing import Listing, OperationRow, PassRow, ValueRow
 from ait_llm.program.passes import passes_of
 from ait_llm.program.program import Program

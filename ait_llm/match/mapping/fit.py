@@ -6,11 +6,11 @@ from functools import cached_property
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
+from ait_llm.match.programs.adapters import program_of
 from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.match.shapes import align, align_shapes
 from ait_llm.match.views import View
-from ait_llm.program.adapt import program_of
 from ait_llm.program.run import Run
 
 Shape = tuple[int, ...]
