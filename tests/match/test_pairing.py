@@ -76,6 +76,33 @@ def test_the_models_that_the_run_reported_decide(builder: DumpBuilder) -> None:
     assert [run.model.name for run in runs if run.model is not None] == ["Prefill", "Decode"]
 
 
+def test_models_that_share_operations_are_told_from_what_ran_with_them(
+    builder: DumpBuilder,
+) -> None:
+    ran = ["0_Embed", "1_Prefill", "2_Head", *(["0_Embed", "3_Decode", "2_Head"] * 2)]
+    counts: dict[str, int] = {}
+    lines = []
+    for name in ran:
+        step = counts[name] = counts.get(name, -1) + 1
+        builder.operation(name, step=step)
+        lines.append(entry(f"0_4242/{step}/{name}"))
+    builder.ledger(HEADER, *lines, SEAL)
+    parts = {"P": ("Embed_0", "Prefill_1", "Head_2"), "D": ("Embed_0", "Decode_3", "Head_2")}
+    for model, part in parts.items():
+        nodes = [{"opName": name, "opType": name.split("_")[0]} for name in part]
+        path = builder.root / "model" / "4242" / f"{model}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"modelName": model, "nodes": nodes}))
+    runs = _passes(builder.root)
+    assert [run.step for run in runs] == [0, 1, 2]
+    assert [run.model.name for run in runs if run.model is not None] == ["P", "D", "D"]
+    assert [{op.name for op in run.operations} for run in runs] == [
+        set(parts["P"]),
+        set(parts["D"]),
+        set(parts["D"]),
+    ]
+
+
 def test_the_ledger_orders_passes_of_several_prompts(builder: DumpBuilder) -> None:
     prefill, decode = PREFILL[:2], DECODE[:2]
     row = [(prefill, 0), (decode, 0), (decode, 1), (prefill, 1), (decode, 2)]
