@@ -4,8 +4,9 @@
 
 Pairs are those of ``tests/support/matching_truth``; ``a/*`` are programs against themselves,
 ``d/*`` ``transformers`` against litgpt, and so on. Some need packages that the tests do without:
-litgpt, peft, optimum-quanto. ``--write`` makes ``docs/matching-results.md`` of all that could run.
-The exit code is 1 where a pair is wrong or its recall is below its floor.
+litgpt, peft, optimum-quanto. ``--write`` puts what was found into ``matching.json``, beside what is
+there of other pairs, and makes ``docs/matching-results.md`` of it. The exit code is 1 where a pair
+is wrong or its recall is below its floor.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from matching_page import PAGE, as_page  # noqa: E402
+from matching_page import publish  # noqa: E402
 from matching_truth import PAIRS, Score, score  # noqa: E402
 
 
@@ -40,7 +41,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         found = _run(chosen, given.keep or Path(temporary), details=given.details)
     if given.write:
-        PAGE.write_text(as_page(found), encoding="utf-8")
+        publish(found)
     return int(any(not PAIRS[name].is_met(each) for name, each in found.items()))
 
 

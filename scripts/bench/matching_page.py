@@ -1,14 +1,17 @@
-"""Results of matching as a page of Markdown."""
+"""Results of matching on record, and as a page of Markdown."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
-from matching_truth import PAIRS, Score
+from matching_truth import PAIRS, Score, floor_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "matching-results.md"
+RECORD = Path(__file__).resolve().with_name("matching.json")
+Counts = Mapping[str, int]
 KINDS = {
     "a": "Programs against themselves",
     "b": "The other attention implementation",
@@ -35,25 +38,50 @@ Wanted are no wrong pair, and a recall of at least 0.95, 0.99 within one library
 """
 
 
-def as_page(found: Mapping[str, Score]) -> str:
-    """The whole page.
+def publish(found: Mapping[str, Score]) -> None:
+    """Put results on record, in the place of older ones of the same pairs, and write the page."""
+    record = recorded()
+    for name, each in found.items():
+        record[name] = {"right": each.right, "wrong": each.wrong, "missed": each.missed}
+    lines = [
+        f"  {json.dumps(name)}: {json.dumps(record[name])}" for name in PAIRS if name in record
+    ]
+    RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    PAGE.write_text(as_page(recorded()), encoding="utf-8")
 
-    Args:
-        found: results by the name of the pair, pairs of one kind together.
-    """
-    met = sum(PAIRS[name].is_met(each) for name, each in found.items())
-    wrong = sum(each.wrong for each in found.values())
-    lines = [_HEAD, f"{met} of {len(found)} pairs are as wanted; {wrong} wrong pairs in all."]
-    for kind, names in groupby(found, key=lambda name: name.partition("/")[0]):
-        rows = [(name, found[name]) for name in names]
+
+def recorded() -> dict[str, Counts]:
+    """Results by the name of the pair, pairs of one kind together."""
+    if not RECORD.exists():
+        return {}
+    found: dict[str, Counts] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return found
+
+
+def as_page(record: Mapping[str, Counts]) -> str:
+    """The whole page, of what is on record."""
+    met = sum(_is_met(name, counts) for name, counts in record.items())
+    wrong = sum(counts["wrong"] for counts in record.values())
+    lines = [_HEAD, f"{met} of {len(record)} pairs are as wanted; {wrong} wrong pairs in all."]
+    for kind, names in groupby(record, key=lambda name: name.partition("/")[0]):
+        rows = [_row(name, record[name]) for name in names]
         lines += ["", f"## {KINDS[kind]}", ""]
         lines.append("| pair | both | right | wrong | missed | recall | |")
         lines.append("| --- | --- | --- | --- | --- | --- | --- |")
-        lines += [_row(name, each) for name, each in rows]
+        lines += rows
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, each: Score) -> str:
-    verdict = "met" if PAIRS[name].is_met(each) else "**missed**"
-    counts = f"{each.total} | {each.right} | {each.wrong} | {each.missed} | {each.recall:.3f}"
-    return f"| {name.partition('/')[2]} | {counts} | {verdict} |"
+def _recall(counts: Counts) -> float:
+    return counts["right"] / (counts["right"] + counts["missed"])
+
+
+def _is_met(name: str, counts: Counts) -> bool:
+    return counts["wrong"] == 0 and _recall(counts) >= floor_of(name)
+
+
+def _row(name: str, counts: Counts) -> str:
+    verdict = "met" if _is_met(name, counts) else "**missed**"
+    right, wrong, missed = counts["right"], counts["wrong"], counts["missed"]
+    cells = f"{right + missed} | {right} | {wrong} | {missed} | {_recall(counts):.3f}"
+    return f"| {name.partition('/')[2]} | {cells} | {verdict} |"

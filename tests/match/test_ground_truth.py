@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matching_truth import PAIRS, score
+from matching_truth import PAIRS, floor_of, score
 from matching_truth.contents import labels_of, shared
 from matching_truth.program import Captured
 from matching_truth.recordings import NEAR, real, recorded, recorded_litgpt, step_of
@@ -48,7 +48,7 @@ def test_no_pair_is_wrong_and_what_both_hold_is_found(name: str, captures: Path)
     found = score(name, captures)
     assert found.total > 50
     assert found.wrong == 0, "\n".join(found.details)
-    assert found.recall >= PAIRS[name].floor, "\n".join(found.details)
+    assert found.recall >= floor_of(name), "\n".join(found.details)
 
 
 # Where values of a layer of vLLM stand in transformers, from reading both; see

@@ -19,7 +19,7 @@ carrying out of views. Recordings of engines have no float64; their twins are ru
 their tolerance is wider (``recordings``).
 """
 
-from matching_truth.pairs import PAIRS, Pair, score
+from matching_truth.pairs import PAIRS, Pair, floor_of, score
 from matching_truth.scoring import Score
 
-__all__ = ["PAIRS", "Pair", "Score", "score"]
+__all__ = ["PAIRS", "Pair", "Score", "floor_of", "score"]
