@@ -31,7 +31,7 @@ _MODULES = {
 # A matcher that is asked only where another one has said nothing: two readings of one topology
 # would pair an operation twice.
 _INSTEAD_OF = {"by_structure": "same_topology"}
-_GRAPHS = frozenset({"fx", "ge"})
+_GRAPHS = frozenset({"fx", "ge", "api"})
 _PROGRAMS = frozenset({"atb", "torch"}) | _GRAPHS
 _FILES = frozenset({"file", "files", "manual"})
 # Matchers in other packages register themselves in modules that are entry points of this group.

@@ -187,6 +187,8 @@ class _Tracer:
         return self._at.get((last, "out", twin.index))
 
     def _passes_on(self, op: int, value: Value) -> bool:
+        if self._run.operations[op].is_graph:
+            return True  # told behind its members, as API captures do
         return any(use.op == op and use.role == "in" for use in value.uses) or any(
             parent == op for use in value.uses for parent in (self._parents[use.op],)
         )

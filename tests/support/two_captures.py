@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ait_llm import DumpConfig, register_hook
 from ait_llm.dump import fx_backend
+from ait_llm.dump.api import PrecisionDebugger
 from ait_llm.dump.fx.session import sessions
 
 IDS = torch.arange(3, 14)[None]
@@ -58,3 +59,13 @@ def modules_of_nodes(folder: Path) -> dict[str, str]:
         for node in nodes
         if node.get("modules")
     }
+
+
+def capture_calls(folder: Path, model: nn.Module, *, level: str, task: str = "tensor") -> None:
+    """Calls of functions (L1), of modules (L0) or of both (mix), as msprobe writes them."""
+    debugger = PrecisionDebugger(task=task, level=level, dump_path=str(folder))
+    with torch.no_grad():
+        debugger.start(model)
+        model(input_ids=IDS, use_cache=False)
+        debugger.stop()
+        debugger.step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ait_llm.match.by_fusion.as_program import program_of_graph
+from ait_llm.program.adapt_api import program_of_calls
 from ait_llm.program.adapt_fx import program_of_nodes
 from ait_llm.program.program import Program
 from ait_llm.program.run import Run
@@ -14,6 +15,7 @@ _ADAPTERS: Mapping[str, Callable[[Run], Program | None]] = {
     "torch": Program,
     "fx": program_of_nodes,
     "ge": program_of_graph,
+    "api": program_of_calls,
 }
 
 

@@ -1,0 +1,51 @@
+"""Calls of functions and modules, as API captures have them, as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ait_llm.dumps.api_records import ApiCall
+from ait_llm.program.calls import Call, CallGraph
+from ait_llm.program.describe import params_of, shape_of
+from ait_llm.program.flow import Flow
+from ait_llm.program.operator_program import OperatorProgram
+from ait_llm.program.roles_api import api_kind
+from ait_llm.program.run import Run
+
+
+def program_of_calls(run: Run) -> OperatorProgram:
+    """A pass of kind ``api``: its forward calls."""
+    return OperatorProgram(run, _calls)
+
+
+def _calls(run: Run, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
+    calls: list[Call] = []
+    places: list[int | None] = []
+    shapes: dict[int, tuple[int, ...]] = {}
+    for op, operation in enumerate(run.operations):
+        if not isinstance(operation, ApiCall) or operation.direction != "forward":
+            continue
+        for tensor in operation.tensors:
+            value, shape = flow.at(op, tensor.role, tensor.index), shape_of(tensor)
+            if value is not None and shape is not None:
+                shapes.setdefault(value.number, shape)
+        if not operation.is_graph:
+            calls.append(_call(flow, op, operation))
+            places.append(op)
+    return CallGraph(calls, shapes), places
+
+
+def _call(flow: Flow, op: int, operation: ApiCall) -> Call:
+    read = [flow.at(op, "in", tensor.index) for tensor in operation.inputs]
+    written = [flow.at(op, "out", tensor.index) for tensor in operation.outputs]
+    kind = api_kind(operation.name.partition(".")[0], operation.type)
+    inputs = [value.number for value in read if value is not None]
+    if kind == "embedding" and len(inputs) > 1:  # whose ids come first in this form
+        inputs = [inputs[1], inputs[0], *inputs[2:]]
+    numbers = (
+        float(value)
+        for value in params_of(operation).values()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    )
+    outputs = tuple(value.number for value in written if value is not None)
+    return Call(kind, tuple(inputs), outputs, tuple(numbers))
