@@ -8,18 +8,25 @@ from __future__ import annotations
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from engine_twin import capture_twin, engine_twin, requests
 from ge_faults import Fault, FaultyDump, scaled, swapped_rows
+from torch import Tensor
 
+import ait_llm.hostatb as torch_atb
 from ait_llm import compare
 from ait_llm.core import Verdict
 from ait_llm.match.model import Match, MatchOptions
 from ait_llm.match.pairing import pair_runs
 from ait_llm.match.programs import match_programs
 from ait_llm.match.scenario import find_scenario
+from tests.match.programs.atb_program import AtbProgram, float16
 from tests.match.programs.checking import matches_of, wrong_numbers
+from tests.match.programs.decoder import Decoder, Shape, rotary_tables
+from tests.match.programs.families import _llama_layer, read_atb
 
 _DATA = Path(__file__).parents[2] / "data"
 _ARCHIVES = {
@@ -126,6 +133,56 @@ def test_a_whole_run_has_no_failure(folders: dict[str, Path]) -> None:
     assert report.counts[Verdict.FAIL] == report.counts[Verdict.ERROR] == 0
     assert report.counts[Verdict.PASS] > 400
     assert not report.origins
+
+
+class _SmallHeads(AtbProgram):
+    """A program whose heads are smaller than the library turns; a plugin does it instead."""
+
+    def run(self, param: Any, *inputs: Tensor) -> Any:
+        if not isinstance(param, torch_atb.RopeParam):
+            return super().run(param, *inputs)
+        query, key, cos, sin, _ = inputs
+        results = [self._turned(each, cos, sin) for each in (query, key)]
+        self.plugin("RopeOperation", inputs, results, rotaryCoeff=2)
+        return results
+
+    @staticmethod
+    def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        heads = x.float().reshape(len(x), -1, cos.shape[-1])
+        first, second = heads.chunk(2, -1)
+        turned = heads * cos[:, None].float()
+        turned += torch.cat([-second, first], -1) * sin[:, None].float()
+        return turned.half().reshape(x.shape)
+
+
+def test_operations_of_atb(folders: dict[str, Path], tmp_path: Path) -> None:
+    """The prefill of the same model on ATB, which packs tokens and joins gate and up as well."""
+    model, ids = engine_twin(folders["fx"]), requests(folders["fx"])[0]
+    state = {name: float16(tensor) for name, tensor in model.state_dict().items()}
+    decoder = Decoder(
+        _SmallHeads(tmp_path), Shape(4, 2, 8, eps=1e-6), rotary_tables(8, 32, interleaved=False)
+    )
+    decoder.prefill(
+        [ids.reshape(-1)],
+        state["model.embed_tokens.weight"],
+        [_llama_layer(state, number) for number in range(2)],
+        (state["model.norm.weight"],),
+        state["lm_head.weight"],
+    )
+    pairing = pair_runs(find_scenario(tmp_path, folders["fused"]))
+    found = matches_of(match_programs(read_atb(tmp_path), pairing.pairs[0].mine, MatchOptions()))
+    assert len(found) > 60
+    assert wrong_numbers(found) == []
+    results = {
+        (each.golden.record.op_type, each.mine.record.op)
+        for each in found
+        if each.golden.record.role == each.mine.record.role == "out"
+    }
+    products = {op for kind, op in results if kind == "LinearOperation"}
+    assert products >= {f"MatMul_{n}" for n in range(1, 9)} | {"MatMul", "MatMulV2", "MatMulV2_1"}
+    norms = {op for kind, op in results if kind == "RmsNormOperation"}
+    assert norms >= {table[name] for table in _LAYER.values() for name in table if "norm" in name}
+    assert ("GatherOperation", "GatherV2") in results
 
 
 @pytest.mark.parametrize(
