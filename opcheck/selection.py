@@ -12,7 +12,7 @@ from typing import Any
 
 from ait_llm.core import DType, OpId
 from ait_llm.core.comparison import Problem
-from ait_llm.dumps import AtbDump, IoRow, Loss, open_dump, read_io_table
+from ait_llm.dumps import IoRow, Loss, open_dump, read_io_table
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.formats.opening import open_regular
@@ -82,7 +82,7 @@ class Selection:
 
     def __init__(self, path: Path, table: Path | None, wanted: Wanted) -> None:
         dump = open_dump(path)
-        if not isinstance(dump, AtbDump):
+        if not dump.traits.library:
             raise UsageError(
                 f"{path}: this is a {dump.kind} dump; opcheck checks operators of the acceleration "
                 "library, captured with ait llm dump --type tensor"

@@ -67,7 +67,7 @@ def read_calls(paths: Sequence[Path]) -> list[CallFile]:
                 path, f"is a dump of the kind {dump.kind!r}", "Give a dump.json of level L1 or mix"
             )
         by_file: dict[Path, list[ApiCall]] = {}
-        for record in dump.operations():
+        for record in dump.calls():
             if not record.parsed.is_module and record.direction in ("forward", "backward"):
                 by_file.setdefault(record.path, []).append(record)
         if not by_file:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ait_llm.apicheck.outcome import UncheckableError
-from ait_llm.dumps.api_values import ApiTensor, ApiValue
+from ait_llm.dumps.api_values import ApiValue, tensor_of
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ class TensorSource:
             UncheckableError: there is neither a file nor a statistic.
         """
         if value.file is not None:
-            made = ApiTensor(value, 0, self._root).torch().detach()
+            made = tensor_of(value, 0, self._root).torch().detach()
         else:
             made = generate(value, self._shape(value), self._generator)
         # Older captures do not say whether a gradient was taken.
@@ -48,7 +48,7 @@ class TensorSource:
         return made.requires_grad_(wanted and (made.is_floating_point() or made.is_complex()))
 
     def _shape(self, value: ApiValue) -> tuple[int, ...]:
-        shape = ApiTensor(value, 0, self._root).shape
+        shape = tensor_of(value, 0, self._root).shape
         if math.prod(shape) > MAX_ELEMENTS:
             raise UncheckableError(f"{value.label} of {list(shape)} is too large to be made up")
         return shape

@@ -40,6 +40,6 @@ def selection_of(
     run: Run, operations: Sequence[Operation], part: TensorPart, *, before: bool = False
 ) -> Selection:
     """How a capture is told these operations."""
-    names = (str(each.op_id) if run.kind == "atb" else each.name for each in operations)
+    names = (str(each.op_id) if run.traits.library else each.name for each in operations)
     steps = tuple(sorted({each.step for each in operations}))
     return Selection(tuple(dict.fromkeys(names)), steps, part, before)

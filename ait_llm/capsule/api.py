@@ -59,7 +59,7 @@ def api_case(
     wanted = name if name.endswith((".forward", ".backward")) else f"{name}.forward"
     found = [
         each
-        for each in dump.operations()
+        for each in dump.calls()
         if each.name == wanted
         and (step is None or each.step == step)
         and (device is None or each.device == device)
@@ -74,7 +74,7 @@ def api_case(
             f"{wanted}: capsules hold forward calls of functions; give a Functional, Torch, Tensor "
             "or VF call"
         )
-    check_size(record.name, record.tensors, max_bytes)
+    check_size(record.name, record.operation().tensors, max_bytes)
     try:
         case = _case(dump, record, int((output or "outtensor0").removeprefix("outtensor")))
     except UncheckableError as error:
@@ -102,7 +102,7 @@ def _case(dump: ApiDump, record: ApiCall, index: int) -> Case:
     args, kwargs = arguments_of(record.type, record.values, arguments.tensor)
     if drops(record.type, args, kwargs):
         raise UncheckableError("it drops elements at random")
-    outputs = [tensor for tensor in record.outputs if tensor.role == "out"]
+    outputs = record.operation().outputs
     if index >= len(outputs):
         raise UsageError(f"{record.name}: it has {len(outputs)} outputs")
     if is_in_place(record.type):

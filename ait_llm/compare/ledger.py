@@ -98,7 +98,7 @@ def plan_ledger(runs: Sequence[Run], matches: Mapping[int, Match]) -> LedgerPlan
     others: list[LedgerRow] = []
     size = 0
     for run in runs:
-        if run.kind != "atb" or find_spec("torch") is None:
+        if not run.traits.library or find_spec("torch") is None:
             continue
         for order, operation in enumerate(run.operations, run.first_order):
             if operation.is_graph:

@@ -301,7 +301,7 @@ class Search:
                 certain=certain,
                 candidates=tuple(self.values.run.operations[other].name for other in others),
                 introduced=measured.error if isinstance(measured, Introduced) else None,
-                parts=getattr(operation, "parts", ()),  # only compiled graphs have fused ones
+                parts=operation.parts,
             ),
             self.values.run.step,
             op,

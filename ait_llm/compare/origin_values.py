@@ -64,13 +64,7 @@ def record_key(record: TensorRecord) -> _Key:
 
 def operation_key(operation: Operation) -> _Key:
     """An operation within its process."""
-    # only dumps of torch modules count calls
-    return (
-        operation.name,
-        str(operation.op_id),
-        operation.step,
-        getattr(operation, "call", 0),
-    )
+    return (operation.name, str(operation.op_id), operation.step, operation.call)
 
 
 class RunValues:

@@ -25,7 +25,6 @@ from ait_llm.core.comparison import Comparison, Problem, Report, Side
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.engine import Engine
 from ait_llm.errors import AitError, UsageError
-from ait_llm.match.by_fusion.executions import KINDS as COMPILED
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
@@ -278,7 +277,8 @@ def _request(
 def _sides(scenario: Scenario, pairing: Pairing) -> tuple[Side, Side]:
     """Both sides for the report; tokens of compiled graphs are counted over all graphs."""
     sides = scenario.golden.side(), scenario.mine.side()
-    if not {side.kind for side in sides} <= COMPILED:
+    dumps = scenario.golden.dump, scenario.mine.dump
+    if not all(dump is not None and dump.traits.compiled for dump in dumps):
         return sides
     golden = tuple(sorted({pair.golden.step for pair in pairing.pairs}))
     mine = tuple(sorted({pair.mine.step for pair in pairing.pairs}))

@@ -133,8 +133,7 @@ def open_values(tensor: Tensor) -> Values:
         FormatError: there are none, or the file is damaged.
         MissingDependencyError: the file needs a package that is not installed.
     """
-    find: Callable[[], Payload | None] | None = getattr(tensor, "payload", None)
-    payload = find() if find is not None else (locate(tensor.path) or {}).get(tensor.name)
+    payload = tensor.payload()
     if payload is not None:
         return open_payload(payload)
     try:

@@ -8,20 +8,37 @@ from ait_llm.dumps.ge import GeDump
 from ait_llm.dumps.io_table import IoRow, IoTable, IoTensor, read_io_table
 from ait_llm.dumps.kinds import kinds, open_dump
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
-from ait_llm.dumps.model import Dump, Kernel, Loss, Operation, Process, Tensor, TopologyFile
+from ait_llm.dumps.model import (
+    Dump,
+    Identity,
+    Kernel,
+    Loss,
+    Operation,
+    Process,
+    Tensor,
+    TopologyFile,
+    Traits,
+)
+from ait_llm.dumps.operations import Lazy, LazyMapping
 from ait_llm.dumps.ptdbg import PtdbgDump
+from ait_llm.dumps.tensor_files import TensorFile
+from ait_llm.dumps.tensors import Described, Source
 from ait_llm.dumps.torch_modules import TorchDump
 
 __all__ = [
     "ApiDump",
     "AtbDump",
+    "Described",
     "Dump",
     "FxDump",
     "GeDump",
+    "Identity",
     "IoRow",
     "IoTable",
     "IoTensor",
     "Kernel",
+    "Lazy",
+    "LazyMapping",
     "Ledger",
     "LedgerEntry",
     "Loss",
@@ -29,9 +46,12 @@ __all__ = [
     "Process",
     "PtdbgDump",
     "Row",
+    "Source",
     "Tensor",
+    "TensorFile",
     "TopologyFile",
     "TorchDump",
+    "Traits",
     "describe",
     "kinds",
     "open_dump",

@@ -15,7 +15,7 @@ from ait_llm.dumps.api_names import parse_name
 from ait_llm.dumps.api_place import ApiPlace, find_api_places
 from ait_llm.dumps.api_records import ApiCall, ApiFile
 from ait_llm.dumps.kinds import file_kinds, kinds
-from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.model import Dump, Loss, Operation, Process, Traits
 from ait_llm.formats.opening import open_regular
 
 _TAIL_BYTES = 4096
@@ -23,10 +23,11 @@ _DATA_NAME = re.compile(rb'"data_name"\s*:\s*"([^"\\]{1,4096})"')
 _BLOCK = 1 << 22
 
 
-class ApiDump:
+class ApiDump(Dump):
     """A dump of API calls; see :class:`ait_llm.dumps.model.Dump`."""
 
     kind = "api"
+    traits = Traits(named=True, finished=True, own_code=True, program=True)
 
     def __init__(self, root: Path, places: list[ApiPlace]) -> None:
         self._root = root
@@ -63,17 +64,14 @@ class ApiDump:
         """Steps of all ranks, ascending."""
         return tuple(sorted({file.place.step for file in self._files}))
 
-    @property
-    def layers(self) -> tuple[TopologyFile, ...]:
-        """API captures report no operation graphs."""
-        return ()
-
-    @property
-    def models(self) -> tuple[TopologyFile, ...]:
-        """API captures report no operation graphs."""
-        return ()
-
     def operations(
+        self, *, device: int | None = None, pid: int | None = None, step: int | None = None
+    ) -> Iterator[Operation]:
+        """See :meth:`calls`."""
+        for call in self.calls(device=device, pid=pid, step=step):
+            yield call.operation()
+
+    def calls(
         self, *, device: int | None = None, pid: int | None = None, step: int | None = None
     ) -> Iterator[ApiCall]:
         """Records in the order of the files: functions when called, modules when they finished.

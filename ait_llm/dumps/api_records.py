@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,14 @@ from ait_llm.dumps.api_names import ApiName
 from ait_llm.dumps.api_order import ApiPositions, read_construct, read_stacks
 from ait_llm.dumps.api_place import ApiPlace
 from ait_llm.dumps.api_stream import read_records
-from ait_llm.dumps.api_values import ApiTensor, ApiValue
+from ait_llm.dumps.api_values import ApiValue, tensor_of
 from ait_llm.dumps.api_walk import values_of
-from ait_llm.dumps.model import Phase
+from ait_llm.dumps.operations import Facts, Lazy, LazyMapping, Operation
+from ait_llm.dumps.tensors import Tensor
 
 # JSON text whose decoded form is kept for calls that are looked at again soon. Decoded it takes
 # about ten times as much.
 _KEPT_BYTES = 4 << 20
-
-
-_Side = tuple[ApiTensor, ...]
-_Sides = tuple[_Side, _Side]
 
 
 @dataclass(slots=True)
@@ -35,7 +32,7 @@ class _Record:
     length: int
     decoded: Any
     values: tuple[ApiValue, ...] | None = None
-    sides: _Sides | None = None
+    tensors: tuple[Tensor, ...] | None = None
 
 
 class ApiFile:
@@ -101,19 +98,13 @@ class ApiFile:
             record.values = tuple(values_of(name, record.decoded, place.data_folder, place.path))
         return record.values
 
-    def tensors(self, name: str, offset: int, length: int) -> _Sides:
-        """The inputs and outputs of a record that are tensors."""
+    def tensors(self, name: str, offset: int, length: int) -> tuple[Tensor, ...]:
+        """The inputs, then the outputs of a record that are tensors."""
         values = self.values(name, offset, length)
         record = self._kept[offset]
-        if record.sides is None:
-            inputs: list[ApiTensor] = []
-            outputs: list[ApiTensor] = []
-            for value in values:
-                if value.is_tensor:
-                    side = inputs if value.role == "in" else outputs
-                    side.append(ApiTensor(value, len(side), self.root))
-            record.sides = tuple(inputs), tuple(outputs)
-        return record.sides
+        if record.tensors is None:
+            record.tensors = tensors_of(values, self.root)
+        return record.tensors
 
     def _keep(self, offset: int, record: _Record) -> None:
         replaced = self._kept.pop(offset, None)
@@ -123,9 +114,25 @@ class ApiFile:
             self._kept_bytes -= self._kept.popitem(last=False)[1].length
 
 
+def tensors_of(
+    values: Sequence[ApiValue], root: Path, make: Callable[..., Tensor] = tensor_of
+) -> tuple[Tensor, ...]:
+    """The tensors among the leaves of a record: inputs, then outputs.
+
+    Args:
+        values: in the order of the record.
+        root: folder of the dump.
+        make: makes a tensor of a value, its position and the folder.
+    """
+    found = [value for value in values if value.is_tensor]
+    inputs = [value for value in found if value.role == "in"]
+    outputs = [value for value in found if value.role == "out"]
+    return tuple(make(each, at, root) for side in (inputs, outputs) for at, each in enumerate(side))
+
+
 @dataclass(frozen=True, slots=True)
-class ApiCall:
-    """One record of an API dump; see :class:`ait_llm.dumps.model.Operation`.
+class ApiCall(Facts):
+    """One record of an API dump, with what only API captures know of a call.
 
     Attributes:
         name: as recorded: ``Functional.linear.0.forward``.
@@ -215,43 +222,30 @@ class ApiCall:
         """
         return self._file.values(self.name, self._offset, self._length)
 
-    @property
-    def params(self) -> Mapping[str, Any]:
+    def operation(self) -> Operation:
+        """The call as an operation; its tensors are read when they are looked at."""
+        place = self._offset, self._length
+        return Operation(
+            self.name,
+            self.op_id,
+            self.type,
+            self.step,
+            self.call,
+            self.device,
+            self.pid,
+            self.rank,
+            is_graph=self.is_graph,
+            location=str(self.path),
+            tensors=Lazy(partial(self._file.tensors, self.name, *place), keep=False),
+            params=LazyMapping(self._params),
+            api_name=self.api_name,
+            facts=self,
+        )
+
+    def _params(self) -> Mapping[str, Any]:
         """Values that are no tensors, by place: ``{"input.1": 3, "input.dtype": "torch.half"}``."""
         return {
             value.label: value.value
             for value in self.values
             if value.type is not None and not value.is_tensor
         }
-
-    @property
-    def tensors(self) -> tuple[ApiTensor, ...]:
-        """All tensors, inputs before outputs."""
-        inputs, outputs = self._sides
-        return (*inputs, *outputs)
-
-    @property
-    def inputs(self) -> tuple[ApiTensor, ...]:
-        """Arguments and parameters; the gradients that arrive in a backward call."""
-        return self._sides[0]
-
-    @property
-    def outputs(self) -> tuple[ApiTensor, ...]:
-        """Results; the gradients that leave a backward call; gradients of parameters."""
-        return self._sides[1]
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Which of before and after were captured."""
-        inputs, outputs = self._sides
-        found: tuple[tuple[_Side, Phase], ...] = ((inputs, "before"), (outputs, "after"))
-        return tuple(phase for side, phase in found if side)
-
-    @property
-    def kernels(self) -> tuple[()]:
-        """API captures know no kernels."""
-        return ()
-
-    @property
-    def _sides(self) -> _Sides:
-        return self._file.tensors(self.name, self._offset, self._length)

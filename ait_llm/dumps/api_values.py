@@ -7,21 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from ait_llm.core import FORMAT_ND, DType
-from ait_llm.dumps.model import Phase, Role
+from ait_llm.core import DType, TensorDesc
+from ait_llm.dumps.tensors import Described, Role, Source, Tensor
 from ait_llm.errors import FormatError
-from ait_llm.formats import LoadedTensor, Statistics, load, measure
+from ait_llm.formats import LoadedTensor, Statistics, load
 from ait_llm.formats.elements import Array
 from ait_llm.formats.locate import locate
 from ait_llm.formats.opening import contained_file, open_regular
 from ait_llm.formats.payload import Payload
-
-if TYPE_CHECKING:
-    import torch
 
 Section = Literal["input", "parameters", "output", "parameters_grad", "debug"]
 MAX_DEPTH = 400  # captures nest no deeper
@@ -140,146 +137,91 @@ class ApiValue:
         return array
 
 
-@dataclass(frozen=True, slots=True)
-class ApiTensor:
-    """A tensor of an API dump; see :class:`ait_llm.dumps.model.Tensor`.
+class ApiSource(Source):
+    """Reads one tensor of an API dump.
 
-    Attributes:
+    Args:
         described: what the file of the call says about it.
+        root: folder that no link may leave.
     """
 
-    described: ApiValue
-    index: int
-    root: Path = field(repr=False, compare=False)
+    __slots__ = ("_described", "_root")
 
-    @property
-    def name(self) -> str:
-        """``intensor0``, ``outtensor1``: position among the inputs or outputs."""
-        return f"{self.role}tensor{self.index}"
+    def __init__(self, described: ApiValue, root: Path) -> None:
+        self._described = described
+        self._root = root
 
-    @property
-    def role(self) -> Role:
-        """Arguments and parameters go in, results and gradients of parameters come out."""
-        return self.described.role
-
-    @property
-    def ir_name(self) -> str:
-        """Place in the call: ``input.0``, ``input.mask``, ``parameters.weight``, ``output.1``."""
-        return self.described.label
-
-    @property
-    def item(self) -> str:
-        """Name in tables: ``Functional.linear.0.forward.input.0``."""
-        return self.described.item
-
-    @property
-    def phase(self) -> Phase:
-        """Inputs are captured before the call, outputs after it."""
-        return "before" if self.role == "in" else "after"
-
-    @property
-    def path(self) -> Path:
-        """The file of the values; the name that it would have if none were saved."""
-        return Path(self.described.file or self.root / self.item)
-
-    @property
-    def dtype(self) -> DType:
-        """Logical element type; UNDEFINED for one that has no counterpart here."""
-        return dtype_named(self.described.recorded_dtype)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape as recorded.
+    def header(self, tensor: Tensor) -> Described:
+        """As recorded; UNDEFINED for a type that has no counterpart here.
 
         Raises:
             FormatError: the record's shape is not a list of sizes.
         """
-        sizes = self.described.array["shape"]
+        sizes = self._described.array["shape"]
         if not all(type(size) is int and 0 <= size < 2**63 for size in sizes):
-            raise FormatError(self.root, f"the shape of {self.item} is not a list of sizes")
-        return tuple(sizes)
+            raise FormatError(
+                self._root, f"the shape of {self._described.item} is not a list of sizes"
+            )
+        dtype = dtype_named(self._described.recorded_dtype)
+        return Described(TensorDesc(dtype, tuple(sizes)))
 
-    @property
-    def format(self) -> int:
-        """Always row-major."""
-        return FORMAT_ND
-
-    @property
-    def requires_grad(self) -> bool | None:
-        """As recorded; None if it was not."""
-        return self.described.requires_grad
-
-    @property
-    def md5(self) -> str | None:
-        """Checksum of the bytes; None if none was taken."""
-        return self.described.md5
-
-    @property
-    def data_name(self) -> str | None:
-        """Name of the file with the values, as recorded."""
-        return self.described.data_name
-
-    @property
-    def has_data(self) -> bool:
+    def has_data(self, tensor: Tensor) -> bool:
         """True if the file of the values is there."""
-        return self.described.file is not None and os.path.lexists(self.described.file)
+        file = self._described.file
+        return file is not None and os.path.lexists(file)
 
-    @property
-    def statistics(self) -> Statistics | None:
-        """Recorded statistics, else computed from the values; None if there is neither.
-
-        Recorded ones are those of the tool: NaN in all four if any element is NaN, infinite where
-        an element is.
-
-        Raises:
-            FormatError: the file of the values is damaged.
-        """
-        found = self.described.array
+    def recorded_statistics(self, tensor: Tensor) -> Statistics | None:
+        """Those of the tool: all NaN if an element is NaN, infinite where an element is."""
+        found = self._described.array
         names = ("Min", "Max", "Mean", "Norm")
-        if any(found.get(name) is not None for name in names):
-            low, high, mean, norm = (_number(found.get(name)) for name in names)
-            return Statistics(low, high, mean, norm)
-        if not self.has_data:
+        if all(found.get(name) is None for name in names):
             return None
-        array = self.numpy()
-        return None if array.dtype.kind in "cUS" else measure(array)
+        low, high, mean, norm = (_number(found.get(name)) for name in names)
+        return Statistics(low, high, mean, norm)
 
-    def numpy(self, *, mmap: bool | None = None) -> Array:
-        """The values.
+    def values(self, tensor: Tensor, *, mmap: bool | None = None) -> Array:
+        """The values."""
+        return self.loaded(tensor).array
 
-        Raises:
-            FormatError: no values were saved, or the file is damaged.
-        """
-        return self._load().array
+    def loaded(self, tensor: Tensor) -> LoadedTensor:
+        """The values with their type."""
+        return load(Path(contained_file(self._file(), self._root)))
 
-    def nd(self) -> Array:
-        """The values, which are row-major already."""
-        return self.numpy()
-
-    def torch(self) -> torch.Tensor:
-        """The values as a CPU tensor of the same element type."""
-        return self._load().torch()
-
-    def payload(self) -> Payload | None:
-        """Where the values lie; None if none were saved or only :meth:`numpy` can read them.
-
-        Raises:
-            FormatError: the file cannot be opened, or is a link that leaves the dump.
-        """
-        if not self.has_data:
+    def payload(self, tensor: Tensor) -> Payload | None:
+        """Where the values lie; None if none were saved or only :meth:`values` can read them."""
+        if not self.has_data(tensor):
             return None
-        found = locate(Path(contained_file(self._file(), self.root)))
+        found = locate(Path(contained_file(self._file(), self._root)))
         return found.get("") if found is not None and len(found) == 1 else None
 
     def _file(self) -> str:
-        if self.described.file is None:
+        if self._described.file is None:
             raise FormatError(
-                self.root, f"holds no values of {self.item}", "Capture with the task tensor"
+                self._root,
+                f"holds no values of {self._described.item}",
+                "Capture with the task tensor",
             )
-        return self.described.file
+        return self._described.file
 
-    def _load(self) -> LoadedTensor:
-        return load(Path(contained_file(self._file(), self.root)))
+
+def tensor_of(value: ApiValue, index: int, root: Path, source: ApiSource | None = None) -> Tensor:
+    """The tensor that a value is; inputs are captured before the call, outputs after it.
+
+    Args:
+        value: a leaf that is a tensor.
+        index: position among the inputs or outputs.
+        root: folder of the dump.
+        source: reads it, if not as a file of its own.
+    """
+    return Tensor(
+        value.role,
+        index,
+        value.file or value.item,
+        "" if value.file else str(root),
+        source or ApiSource(value, root),
+        "before" if value.role == "in" else "after",
+        ir_name=value.label,
+    )
 
 
 @lru_cache(maxsize=256)

@@ -26,7 +26,7 @@ from ait_llm.dumps.io_table import IoTable, list_io_tables
 from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.ledger import LedgerEntry
 from ait_llm.dumps.losses import find_losses
-from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.model import Dump, Loss, Process, TopologyFile, Traits
 from ait_llm.dumps.operations import Kernel, Operation
 
 _REFERENCE = re.compile(r"([0-9]+(?:_[0-9]+)*)_(in|out)tensor([0-9]+)(?:_\w+)?\.bin")
@@ -34,13 +34,14 @@ _TILING_FILE = "kernel_tilingdata.bin"
 _UNRANKED = 1 << 62  # after everything that the ledger knows
 
 
-class AtbDump:
+class AtbDump(Dump):
     """An ATB dump; see :class:`ait_llm.dumps.model.Dump`.
 
     Folders are listed when first needed and remembered, so one object shows one state.
     """
 
     kind = "atb"
+    traits = Traits(counted=True, library=True, program=True)
 
     def __init__(self, place: AtbPlace) -> None:
         self._place = place

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ait_llm.dumps.api_records import ApiCall
-from ait_llm.dumps.fx_records import FxOperation
-from ait_llm.dumps.ge_records import GeOperation
-from ait_llm.dumps.ge_tensors import GeDumpTensor
 from ait_llm.dumps.model import Dump, Operation, Tensor
-from ait_llm.dumps.ptdbg_records import PtdbgCall
 from ait_llm.errors import FormatError
-from ait_llm.formats import format_name
-
-# Operations whose users know them by name.
-_NAMED = (ApiCall, FxOperation, GeOperation, PtdbgCall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,57 +50,40 @@ def describe(dump: Dump, *, tensors: bool = False, step: int | None = None) -> I
         if operation.kernels:
             count = len(operation.kernels)
             note = "1 kernel" if count == 1 else f"{count} kernels"
-        if isinstance(operation, GeOperation):
-            note = operation.model_name
-        yield _row(operation, note=note)
+        name = operation.name if dump.traits.named else ""
+        yield _row(operation, name, note=operation.model_name or note)
         if tensors:
             for tensor in operation.tensors:
-                yield _tensor_row(operation, tensor)
-            for value in getattr(operation, "not_captured", ()):
-                yield _row(operation, tensor=str(value["name"]), note=str(value["reason"]))
+                yield _tensor_row(operation, name, tensor)
+            for value in operation.not_captured:
+                yield _row(operation, name, tensor=str(value["name"]), note=str(value["reason"]))
 
 
-def _row(operation: Operation, **fields: str) -> Row:
+def _row(operation: Operation, name: str, **fields: str) -> Row:
     return Row(
         process=f"{operation.device}_{operation.pid}",
         step=operation.step,
         op_id=str(operation.op_id),
         type=operation.type,
-        name=operation.name if isinstance(operation, _NAMED) else "",
+        name=name,
         **fields,
     )
 
 
-def _tensor_row(operation: Operation, tensor: Tensor) -> Row:
+def _tensor_row(operation: Operation, name: str, tensor: Tensor) -> Row:
     label = f"{tensor.phase}/{tensor.name}"
     if tensor.ir_name:
         label += f" ({tensor.ir_name})"
     try:
-        dtype, format = _names(tensor)
+        dtype, format = tensor.type_names
         return _row(
             operation,
+            name,
             tensor=label,
             dtype=dtype,
             format=format,
             shape=",".join(map(str, tensor.shape)),
-            note=_note(tensor),
+            note=tensor.problem or "",
         )
     except FormatError as error:
-        return _row(operation, tensor=label, note=error.reason)
-
-
-def _names(tensor: Tensor) -> tuple[str, str]:
-    """Names of the element type and the format; dumps of the graph engine have some of their own.
-
-    Raises:
-        FormatError: the tensor's header cannot be read.
-    """
-    if isinstance(tensor, GeDumpTensor):
-        return tensor.type_name, tensor.format_name
-    return tensor.dtype.label, format_name(tensor.format)
-
-
-def _note(tensor: Tensor) -> str:
-    if isinstance(tensor, GeDumpTensor):
-        return tensor.problem or ""
-    return "" if tensor.has_data else "no data"
+        return _row(operation, name, tensor=label, note=error.reason)

@@ -6,31 +6,35 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 from ait_llm.core import OpId
 from ait_llm.dumps.fx_kernels import KernelLaunch, buffer_types, read_kernels
 from ait_llm.dumps.fx_place import FILE_NAME, FxPlace, FxUnit, find_fx_place
-from ait_llm.dumps.fx_records import FxOperation, FxTensor
+from ait_llm.dumps.fx_records import FxFiles, others_among, tensors_among
 from ait_llm.dumps.fx_types import Places, read_logical_types
 from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
-from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.model import Dump, Loss, Process, Traits
+from ait_llm.dumps.operations import GraphRun, Lazy, Operation
+from ait_llm.dumps.tensors import Tensor
 from ait_llm.errors import FormatError
 
 
-class FxDump:
+class FxDump(Dump):
     """A dump of FX nodes; see :class:`ait_llm.dumps.model.Dump`."""
 
     kind = "fx"
+    traits = Traits(named=True, compiled=True, program=True)
 
     def __init__(self, place: FxPlace) -> None:
         self._place = place
         self._begins: dict[Path, str] = {}
         self._types: dict[Path, Places] = {}
         self._kernels: dict[Path, Mapping[str, KernelLaunch]] = {}
+        self._source = lru_cache(maxsize=None)(partial(FxFiles, place.root))
 
     @property
     def root(self) -> Path:
@@ -65,19 +69,9 @@ class FxDump:
         """Executions of all graphs, counted from 0 for each graph, ascending."""
         return tuple(sorted({each.step for each in self._place.units}))
 
-    @property
-    def layers(self) -> tuple[TopologyFile, ...]:
-        """No operation graphs in the sense of ATB."""
-        return ()
-
-    @property
-    def models(self) -> tuple[TopologyFile, ...]:
-        """No model graphs in the sense of ATB."""
-        return ()
-
     def operations(
         self, *, device: int | None = None, pid: int | None = None, step: int | None = None
-    ) -> Iterator[FxOperation]:
+    ) -> Iterator[Operation]:
         """Nodes in execution order, process by process.
 
         Raises:
@@ -159,7 +153,7 @@ class FxDump:
             self._kernels[folder] = read_kernels(folder, self.root)
         return self._kernels[folder]
 
-    def _nodes(self, unit: FxUnit, pid: int) -> Iterator[FxOperation]:
+    def _nodes(self, unit: FxUnit, pid: int) -> Iterator[Operation]:
         types = self._logical(unit)
         launches = self._launches(unit.folder.parent)
         found: dict[tuple[str, str, str], list[_File]] = {}
@@ -168,24 +162,53 @@ class FxDump:
             file = role == "OUTPUT", int(argument), -1 if element is None else int(element), path
             found.setdefault((time, node, target), []).append(file)
         calls: Counter[str] = Counter()
+        run = GraphRun(str(unit.folder), "", unit.graph, unit.step, unit.step_directory - unit.step)
         for place, (time, node, target) in enumerate(sorted(found)):
-            values = _values(sorted(found[time, node, target]), self.root, node, types)
-            yield FxOperation(
-                name=node,
-                op_id=OpId((unit.graph or 0, place)),
-                type=target,
-                step=unit.step,
-                step_directory=unit.step_directory,
-                graph=unit.graph,
-                rank=unit.rank,
-                pid=pid,
-                timestamp=time,
-                call=calls[node],
-                folder=unit.folder,
-                values=values,
-                launch=launches.get(node),
+            values = self._values(sorted(found[time, node, target]), node, types)
+            launch = launches.get(node)
+            yield Operation(
+                node,
+                OpId((unit.graph or 0, place)),
+                target,
+                unit.step,
+                calls[node],
+                unit.rank,  # FX dumps do not name devices
+                pid,
+                unit.rank,
+                location=run.folder,
+                tensors=Lazy(partial(tensors_among, values)),
+                not_captured=Lazy(partial(others_among, values)),
+                parts=() if launch is None else launch.source,
+                timestamp=int(time),
+                run=run,
+                launch=launch,
             )
             calls[node] += 1
+
+    def _values(self, files: Sequence[_File], node: str, types: Places) -> tuple[Tensor, ...]:
+        values = []
+        before = Counter[bool]()  # elements of lists beyond the first
+        for is_result, argument, element, path in files:
+            before[is_result] += element > 0
+            word, role = ("OUTPUT", "out") if is_result else ("INPUT", "in")
+            index = argument + before[is_result]
+            place = str(argument) if element < 0 else f"{argument}.{element}"
+            stem = f"{word}.{place}"
+            values.append(
+                Tensor(
+                    "out" if is_result else "in",
+                    index,
+                    path,
+                    "",
+                    self._source(types.get((node, stem))),
+                    "after" if is_result else "before",
+                    stem,
+                    argument=argument,
+                    element=None if element < 0 else element,
+                    own_name=None if place == str(index) else f"{role}tensor{place}",
+                )
+            )
+        return tuple(values)
 
 
 def _rank(ledger: Ledger) -> int:
@@ -200,27 +223,6 @@ def _pid(ledger: Ledger) -> int:
 
 
 _File = tuple[bool, int, int, str]  # is a result, argument, element or -1, path
-
-
-def _values(files: Sequence[_File], root: Path, node: str, types: Places) -> tuple[FxTensor, ...]:
-    values = []
-    before = Counter[bool]()  # elements of lists beyond the first
-    for is_result, argument, element, path in files:
-        before[is_result] += element > 0
-        word = "OUTPUT" if is_result else "INPUT"
-        stem = f"{word}.{argument}" if element < 0 else f"{word}.{argument}.{element}"
-        values.append(
-            FxTensor(
-                role="out" if is_result else "in",
-                argument=argument,
-                element=None if element < 0 else element,
-                index=argument + before[is_result],
-                file=path,
-                root=root,
-                logical=types.get((node, stem)),
-            )
-        )
-    return tuple(values)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, re.Match[str]]]:

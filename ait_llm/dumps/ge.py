@@ -18,9 +18,10 @@ from ait_llm.dumps.ge_place import (
     graph_files,
     units,
 )
-from ait_llm.dumps.ge_records import GeOperation
+from ait_llm.dumps.ge_records import GeRecord
 from ait_llm.dumps.kinds import explanations, kinds
-from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.model import Dump, Loss, Process, Traits
+from ait_llm.dumps.operations import GraphRun, Lazy, LazyMapping, Operation
 from ait_llm.errors import FormatError
 
 
@@ -37,7 +38,7 @@ class _Member:
         return tuple(sorted({unit.step for unit in self.units}))
 
 
-class GeDump:
+class GeDump(Dump):
     """A dump of the graph engine; see :class:`ait_llm.dumps.model.Dump`.
 
     The engine does not record process ids. ``pid`` is the global rank, 0 without one; where the
@@ -45,6 +46,7 @@ class GeDump:
     """
 
     kind = "ge"
+    traits = Traits(named=True, compiled=True, fused=True, program=True)
 
     def __init__(self, place: GePlace) -> None:
         self._place = place
@@ -74,16 +76,6 @@ class GeDump:
         """Steps of all processes, ascending."""
         return tuple(sorted({step for member in self._members for step in member.steps}))
 
-    @property
-    def layers(self) -> tuple[TopologyFile, ...]:
-        """None in ATB's form; see :attr:`graph_files`."""
-        return ()
-
-    @property
-    def models(self) -> tuple[TopologyFile, ...]:
-        """None in ATB's form; see :attr:`graph_files`."""
-        return ()
-
     @cached_property
     def graph_files(self) -> tuple[Path, ...]:
         """``dynamo_original_graph_*`` and ``dynamo_optimized_graph_*``, as ``.txt`` or ``.pbtxt``.
@@ -100,7 +92,7 @@ class GeDump:
 
     def operations(
         self, *, device: int | None = None, pid: int | None = None, step: int | None = None
-    ) -> Iterator[GeOperation]:
+    ) -> Iterator[Operation]:
         """Operators by process, and within a process by the time of their execution.
 
         Raises:
@@ -114,23 +106,34 @@ class GeDump:
         """Let go of remembered folders; they are listed again when they are needed."""
         self._listed.clear()
 
-    def _operations(self, member: _Member, step: int | None) -> Iterator[GeOperation]:
+    def _operations(self, member: _Member, step: int | None) -> Iterator[Operation]:
         found: list[tuple[tuple[int, int, int, int], int, int, GeEntry, Unit]] = []
         for unit in member.units:
             if step not in (None, unit.step):
                 continue
             for index, file in enumerate(self._files(unit).files):
                 found.append((file.name.order, len(found), index, file, unit))
+        runs: dict[str, GraphRun] = {}
         # Models of a process run one after the other, or at the same time on several streams.
         for _, _, index, file, unit in sorted(found, key=lambda one: one[:2]):
-            yield GeOperation(
-                op_id=OpId((index,)),
-                file_name=file.name,
-                unit=unit,
+            record = GeRecord(file.path, file.table, self.root)
+            run = runs.get(unit.path)
+            if run is None:
+                run = runs[unit.path] = _run(unit)
+            yield Operation(
+                file.name.name,
+                OpId((index,)),
+                file.name.type,
+                unit.step,
+                device=unit.device,
                 pid=member.pid,
-                file=file.path,
-                table=file.table,
-                root=self.root,
+                rank=-1 if unit.rank is None else unit.rank,
+                location=file.path or file.table or unit.path,
+                tensors=Lazy(record.tensors),
+                params=LazyMapping(record.params),
+                timestamp=file.name.timestamp,
+                run=run,
+                facts=record,
             )
 
     @cached_property
@@ -157,6 +160,12 @@ class GeDump:
         for unit in member.units:
             for name, reason in self._files(unit).problems:
                 yield Loss(name, "file", unit.step, "after", "failed", 0, reason)
+
+
+def _run(unit: Unit) -> GraphRun:
+    return GraphRun(
+        unit.path, unit.model_name, unit.graph, unit.step, time=unit.time, model_id=unit.model_id
+    )
 
 
 def _unit_order(unit: Unit) -> tuple[str, int, int]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ait_llm.core import OpId
 from ait_llm.dumps.tensors import Phase, Role, Tensor
+
+if TYPE_CHECKING:
+    from ait_llm.dumps.api_values import ApiValue
+    from ait_llm.dumps.fx_kernels import KernelLaunch
 
 T = TypeVar("T")
 _PHASES: tuple[Phase, ...] = ("before", "after")
@@ -154,6 +158,76 @@ class Kernel:
         return next((path for path in map(Path, self.tiling) if path.is_file()), None)
 
 
+class Facts:
+    """What only some captures know of an operation; read when it is asked for.
+
+    A subclass has what its capture knows; see the properties of :class:`Operation`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def full_name(self) -> str:
+        """Name with what file names cannot hold; empty if that is its name."""
+        return ""
+
+    @property
+    def direction(self) -> str:
+        """Direction of an API call."""
+        return ""
+
+    @property
+    def level(self) -> str:
+        """Level of an API capture."""
+        return ""
+
+    @property
+    def stack(self) -> tuple[str, ...] | None:
+        """The frames that led to it."""
+        return None
+
+    @property
+    def parent(self) -> str | None:
+        """Name of the module call in which it was made."""
+        return None
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """Names of the module calls around it."""
+        return ()
+
+    @property
+    def values(self) -> Sequence[ApiValue]:
+        """All arguments and results as recorded."""
+        return ()
+
+
+NO_FACTS = Facts()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRun:
+    """One execution of a compiled graph; shared by its operations.
+
+    Attributes:
+        folder: where their files lie.
+        graph: name of the graph as the dump has it, ``graph_1_0``; empty if it has none.
+        number: N of ``graph_{N}``, None if unknown.
+        step: which execution of this graph, from 0.
+        counted_from: number of the first step in the folders' own count.
+        time: folder of the program's run; sorts before the times of operations.
+        model_id: number of the loaded model, -1 if unknown.
+    """
+
+    folder: str
+    graph: str
+    number: int | None
+    step: int
+    counted_from: int = 0
+    time: str = ""
+    model_id: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One execution of one operation.
@@ -174,9 +248,16 @@ class Operation:
         weights: inputs that are parameters of the model, by name.
         not_captured: names and reasons of values of which there is no tensor.
         kernels: in launch order.
-        graph: the compiled graph that it belongs to; empty if none, or unknown.
+        graph_name: the compiled graph that it belongs to; empty if none, or unknown.
         graph_step: which execution of that graph, -1 without one.
         parts: operators of the graph before fusion that it computes; empty if not fused.
+        timestamp: when it ran, in the capture's own count; 0 if unknown.
+        run: the execution of a compiled graph that it belongs to.
+        launch: what a compiler made it of, where it is a kernel and no node.
+        api_name: function or module that an API capture says was called, ``Functional.linear``;
+            empty for others.
+        record_name: its name in newer captures of the same tool; empty if that is :attr:`name`.
+        facts: what else some captures know of it.
         stands_for: ``file`` or ``weight`` where a tensor file stands in the place of an operation.
     """
 
@@ -196,15 +277,83 @@ class Operation:
     weights: Mapping[str, Any] = field(default=NOTHING, repr=False, compare=False)
     not_captured: Sequence[Mapping[str, str]] = field(default=(), repr=False, compare=False)
     kernels: Sequence[Kernel] = field(default=(), repr=False, compare=False)
-    graph: str = ""
+    graph_name: str = ""
     graph_step: int = -1
     parts: tuple[str, ...] = ()
+    timestamp: int = field(default=0, compare=False)
+    run: GraphRun | None = field(default=None, repr=False, compare=False)
+    launch: KernelLaunch | None = field(default=None, repr=False, compare=False)
+    api_name: str = field(default="", compare=False)
+    record_name: str = field(default="", compare=False)
+    facts: Facts = field(default=NO_FACTS, repr=False, compare=False)
     stands_for: Literal["operation", "file", "weight"] = "operation"
 
     @property
     def path(self) -> Path:
         """Its folder or file."""
         return Path(self.location)
+
+    @property
+    def graph(self) -> int | None:
+        """N of its compiled graph ``graph_{N}``, None without one of such a name."""
+        return None if self.run is None else self.run.number
+
+    @property
+    def model_name(self) -> str:
+        """Name of the compiled graph as the dump has it, ``graph_1_0``; empty without one."""
+        return "" if self.run is None else self.run.graph
+
+    @property
+    def model_id(self) -> int:
+        """Number of the loaded model of a graph engine, -1 if unknown."""
+        return -1 if self.run is None else self.run.model_id
+
+    @property
+    def full_name(self) -> str:
+        """Its name with what file names cannot hold, such as slashes and dots."""
+        return self.facts.full_name or self.name
+
+    @property
+    def direction(self) -> str:
+        """``forward``, ``backward``, ``parameters_grad`` or ``debug``; empty without an API."""
+        return self.facts.direction
+
+    @property
+    def level(self) -> str:
+        """Level of an API capture: ``L0``, ``L1``, ``mix``, ``debug``; empty if unknown."""
+        return self.facts.level
+
+    @property
+    def stack(self) -> tuple[str, ...] | None:
+        """The frames that led to the call, innermost first; None if none were recorded.
+
+        Raises:
+            FormatError: they cannot be read.
+        """
+        return self.facts.stack
+
+    @property
+    def parent(self) -> str | None:
+        """Name of the module call in which it was made; None at the top or where unknown.
+
+        Raises:
+            FormatError: it cannot be read.
+        """
+        return self.facts.parent
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """Names of the module calls around it, the outermost first."""
+        return self.facts.scope
+
+    @property
+    def values(self) -> Sequence[ApiValue]:
+        """All arguments and results of an API call as recorded, tensors or not.
+
+        Raises:
+            FormatError: the record is damaged, or has changed since it was listed.
+        """
+        return self.facts.values
 
     @property
     def phases(self) -> tuple[Phase, ...]:

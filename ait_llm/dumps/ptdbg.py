@@ -11,7 +11,7 @@ from pathlib import Path
 from ait_llm.core import OpId
 from ait_llm.dumps.api_json import UnfinishedError
 from ait_llm.dumps.kinds import file_kinds, kinds
-from ait_llm.dumps.model import Loss, Process, TopologyFile
+from ait_llm.dumps.model import Dump, Loss, Operation, Process, Traits
 from ait_llm.dumps.ptdbg_ledger import find_ledger, find_losses
 from ait_llm.dumps.ptdbg_lines import parse_call, read_lines
 from ait_llm.dumps.ptdbg_place import PtdbgPlace, find_ptdbg_places
@@ -19,10 +19,11 @@ from ait_llm.dumps.ptdbg_records import PtdbgCall
 from ait_llm.formats.opening import open_regular
 
 
-class PtdbgDump:
+class PtdbgDump(Dump):
     """A dump of ptdbg; see :class:`ait_llm.dumps.model.Dump`."""
 
     kind = "ptdbg"
+    traits = Traits(named=True)
 
     def __init__(self, root: Path, places: list[PtdbgPlace]) -> None:
         self._root = root
@@ -52,17 +53,14 @@ class PtdbgDump:
         """Steps of all ranks, ascending."""
         return tuple(sorted({place.step for place in self._places}))
 
-    @property
-    def layers(self) -> tuple[TopologyFile, ...]:
-        """API captures report no operation graphs."""
-        return ()
-
-    @property
-    def models(self) -> tuple[TopologyFile, ...]:
-        """API captures report no operation graphs."""
-        return ()
-
     def operations(
+        self, *, device: int | None = None, pid: int | None = None, step: int | None = None
+    ) -> Iterator[Operation]:
+        """See :meth:`calls`."""
+        for call in self.calls(device=device, pid=pid, step=step):
+            yield call.operation()
+
+    def calls(
         self, *, device: int | None = None, pid: int | None = None, step: int | None = None
     ) -> Iterator[PtdbgCall]:
         """Calls in the order of the files.
@@ -73,9 +71,6 @@ class PtdbgDump:
         for place in self._places:
             if device in (None, place.rank) and pid in (None, 0) and step in (None, place.step):
                 yield from _calls(place, self._root)
-
-    def forget(self) -> None:
-        """Nothing is remembered but the files' places."""
 
 
 @dataclass(slots=True)

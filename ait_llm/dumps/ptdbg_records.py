@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.core import DType, OpId
-from ait_llm.dumps.api_values import ApiTensor, ApiValue, Section
-from ait_llm.dumps.model import Phase
+from ait_llm.dumps.api_records import tensors_of
+from ait_llm.dumps.api_values import ApiSource, ApiValue, Section, tensor_of
+from ait_llm.dumps.operations import Facts, Lazy, LazyMapping, Operation
 from ait_llm.dumps.ptdbg_lines import PtdbgLine, PtdbgName, parse_line
 from ait_llm.dumps.ptdbg_place import PtdbgPlace
+from ait_llm.dumps.tensors import Tensor
 from ait_llm.errors import FormatError
 from ait_llm.formats import LoadedTensor
-from ait_llm.formats.elements import Array
 from ait_llm.formats.opening import open_regular
 from ait_llm.formats.payload import Payload
 
@@ -32,41 +33,36 @@ class PtdbgValue(ApiValue):
         return f"{self.record_name}_{self.label}"
 
 
-@dataclass(frozen=True, slots=True)
-class PtdbgTensor(ApiTensor):
-    """A tensor of a ptdbg dump. Its type is that of the ``.pkl`` file.
+class PtdbgSource(ApiSource):
+    """Reads one tensor of a ptdbg dump. Its type is that of the ``.pkl`` file.
 
     Values of 16 bits may lie in the ``.npy`` file as float32, from which they are rounded back.
     """
 
-    def numpy(self, *, mmap: bool | None = None) -> Array:
-        """The values in the recorded type.
+    __slots__ = ()
 
-        Raises:
-            FormatError: no values were saved, or the file is damaged.
-        """
-        return self._load().array
+    def payload(self, tensor: Tensor) -> Payload | None:
+        """Where the values lie, None if they must be converted."""
+        found = super().payload(tensor)
+        return found if found is not None and found.dtype is tensor.dtype else None
 
-    def payload(self) -> Payload | None:
-        """Where the values lie, None if they must be converted.
-
-        Raises:
-            FormatError: the file cannot be opened, or is a link that leaves the dump.
-        """
-        found = ApiTensor.payload(self)
-        return found if found is not None and found.dtype is self.dtype else None
-
-    def _load(self) -> LoadedTensor:
-        loaded = ApiTensor._load(self)
-        if loaded.dtype is DType.FLOAT32 and self.dtype in (DType.FLOAT16, DType.BFLOAT16):
-            assert self.dtype.numpy_type is not None
-            return LoadedTensor(loaded.array.astype(self.dtype.numpy_type), self.dtype)
+    def loaded(self, tensor: Tensor) -> LoadedTensor:
+        """The values in the recorded type."""
+        loaded, dtype = super().loaded(tensor), tensor.dtype
+        if loaded.dtype is DType.FLOAT32 and dtype in (DType.FLOAT16, DType.BFLOAT16):
+            assert dtype.numpy_type is not None
+            return LoadedTensor(loaded.array.astype(dtype.numpy_type), dtype)
         return loaded
 
 
+def ptdbg_tensor(value: ApiValue, index: int, root: Path) -> Tensor:
+    """The tensor that a value is; see :func:`tensor_of`."""
+    return tensor_of(value, index, root, PtdbgSource(value, root))
+
+
 @dataclass(frozen=True, slots=True)
-class PtdbgCall:
-    """One call; see :class:`ait_llm.dumps.model.Operation`.
+class PtdbgCall(Facts):
+    """One call, with what only ptdbg knows of it.
 
     Attributes:
         name: as recorded: ``Tensor_permute_1_forward``.
@@ -128,11 +124,6 @@ class PtdbgCall:
         return self.device
 
     @property
-    def is_graph(self) -> bool:
-        """A function holds no others."""
-        return False
-
-    @property
     def path(self) -> Path:
         """The ``.pkl`` file."""
         return self._place.path
@@ -151,41 +142,31 @@ class PtdbgCall:
         """
         return tuple(self._value(line) for line in self._read() if line.part != "stack_info")
 
-    @property
-    def params(self) -> Mapping[str, Any]:
+    def operation(self) -> Operation:
+        """The call as an operation; its tensors are read when they are looked at."""
+        return Operation(
+            self.name,
+            self.op_id,
+            self.type,
+            self.step,
+            self.call,
+            self.device,
+            self.pid,
+            self.rank,
+            location=str(self.path),
+            tensors=Lazy(self._tensors, keep=False),
+            params=LazyMapping(self._params),
+            api_name=self.api_name,
+            record_name=self.record_name,
+            facts=self,
+        )
+
+    def _params(self) -> Mapping[str, Any]:
         """Values that are no tensors, by place: ``{"input.1": 3}``."""
         return {value.label: value.value for value in self.values if not value.is_tensor}
 
-    @property
-    def tensors(self) -> tuple[PtdbgTensor, ...]:
-        """All tensors, inputs before outputs."""
-        return (*self.inputs, *self.outputs)
-
-    @property
-    def inputs(self) -> tuple[PtdbgTensor, ...]:
-        """Positional arguments; the gradients that arrive in a backward call."""
-        return self._tensors("in")
-
-    @property
-    def outputs(self) -> tuple[PtdbgTensor, ...]:
-        """Results; the gradients that leave a backward call."""
-        return self._tensors("out")
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Which of before and after were captured."""
-        found: tuple[tuple[str, Phase], ...] = (("in", "before"), ("out", "after"))
-        roles = {value.role for value in self.values if value.is_tensor}
-        return tuple(phase for role, phase in found if role in roles)
-
-    @property
-    def kernels(self) -> tuple[()]:
-        """API captures know no kernels."""
-        return ()
-
-    def _tensors(self, role: str) -> tuple[PtdbgTensor, ...]:
-        found = [value for value in self.values if value.is_tensor and value.role == role]
-        return tuple(PtdbgTensor(each, index, self._root) for index, each in enumerate(found))
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return tensors_of(self.values, self._root, ptdbg_tensor)
 
     def _value(self, line: PtdbgLine) -> PtdbgValue:
         name = f"{line.fields[0]}{_NPY}"

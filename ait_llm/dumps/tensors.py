@@ -140,7 +140,7 @@ class Tensor:
         element: position within an argument that is a list, else None.
         own_name: name where it is not role and index.
         identity: which value it is; None if the capture could not tell.
-        made_by: operator before fusion that made it and which output of that, where recorded.
+        original_op: operator before fusion that made it and which output of that, where recorded.
     """
 
     role: Role
@@ -155,7 +155,7 @@ class Tensor:
     element: int | None = None
     own_name: str | None = None
     identity: Identity | None = field(default=None, compare=False)
-    made_by: tuple[str, int] | None = field(default=None, compare=False)
+    original_op: tuple[str, int] | None = field(default=None, compare=False)
     _header: Header | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -14,8 +14,7 @@ from ait_llm.core import OpId
 from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
-from ait_llm.dumps.model import Loss, Process, TopologyFile
-from ait_llm.dumps.operations import Operation
+from ait_llm.dumps.model import Dump, Loss, Operation, Process, TopologyFile, Traits
 from ait_llm.dumps.tensors import Identity, Phase, Role, Tensor
 from ait_llm.dumps.torch_order import Positions, call_order, natural
 from ait_llm.dumps.torch_place import (
@@ -52,10 +51,11 @@ class _Folder:
     stems: tuple[str, ...]
 
 
-class TorchDump:
+class TorchDump(Dump):
     """A dump of torch modules; see :class:`ait_llm.dumps.model.Dump`."""
 
     kind = "torch"
+    traits = Traits(dotted=True, own_code=True, program=True)
 
     def __init__(self, place: TorchPlace) -> None:
         self._place = place
@@ -119,11 +119,6 @@ class TorchDump:
             stems = _stems(folder) if folder.is_dir() else []
             for index, stem in enumerate(sorted(stems, key=natural)):
                 yield self._tensor("in", index, stem, str(folder), self._files)
-
-    @property
-    def layers(self) -> tuple[TopologyFile, ...]:
-        """Torch captures report no operation graphs."""
-        return ()
 
     @property
     def models(self) -> tuple[TopologyFile, ...]:

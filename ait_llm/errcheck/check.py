@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ait_llm.dumps import Dump, Process, open_dump
+from ait_llm.dumps import Dump, Operation, Process, open_dump
 from ait_llm.engine import Engine
 from ait_llm.errcheck.events import Event, Pass, Seen, Tally, look_at
 from ait_llm.errcheck.reading import read
@@ -224,15 +224,14 @@ def _joined(first: Flow, second: Flow) -> Flow:
     )
 
 
-def _place(operation: object, rank: int) -> Place:
-    name, kind = getattr(operation, "name", ""), getattr(operation, "type", "")
+def _place(operation: Operation, rank: int) -> Place:
     return Place(
-        name,
-        str(getattr(operation, "op_id", "")),
-        kind,
-        int(getattr(operation, "step", 0)),
+        operation.name,
+        str(operation.op_id),
+        operation.type,
+        operation.step,
         rank,
-        int(getattr(operation, "pid", 0)),
+        operation.pid,
     )
 
 

@@ -145,14 +145,14 @@ def look_at(
         read: looks at a tensor; asked for each in an order that only its answers decide.
     """
     tree = tree_of(run)
-    found = Pass(tree, tokens_of(run.kind, run.operations))
+    found = Pass(tree, tokens_of(run))
     designed: set[Mark] = set()
     tally.passes += 1
     ahead = _AHEAD if is_staging() else 0
     for op in range(len(tree.run.operations)):
         for following in tree.run.operations[op : op + ahead]:
             prefetch(tensor.path for tensor in following.tensors)
-        if not tree.is_leaf(op) and run.kind not in ("torch", "api"):
+        if not tree.is_leaf(op) and not run.traits.own_code:
             continue  # what a graph takes and gives is what its members take and give
         tally.operations += 1
         event = _look(tree, op, found.tokens, designed, tally, read)

@@ -31,7 +31,7 @@ class Meetings:
                         self._sent.append(event)
                 for operation in one.tree.run.operations:
                     if is_collective(operation):
-                        place = (one.tree.run.step, operation.name, _call(operation))
+                        place = (one.tree.run.step, operation.name, operation.call)
                         self._calls.setdefault(place, set()).add(process)
 
     def sources(self, event: Event) -> list[Event]:
@@ -53,7 +53,7 @@ class Meetings:
             ]
         peers = [each for each in self._events[_place(event)] if each.process != event.process]
         if not is_collective(event.operation):
-            if event.run.kind not in ("torch", "api") or event.kind != "born":
+            if not event.run.traits.own_code or event.kind != "born":
                 return []
             if not _is_module(event.operation):
                 return []
@@ -77,13 +77,10 @@ class Meetings:
 
 def _is_module(operation: Operation) -> bool:
     """True for a module of PyTorch, whose code may communicate."""
-    api = getattr(operation, "api_name", None)
-    return api.startswith("Module.") if isinstance(api, str) else "aten." not in operation.type
+    if operation.api_name:
+        return operation.api_name.startswith("Module.")
+    return "aten." not in operation.type
 
 
 def _place(event: Event) -> _Place:
-    return (event.run.step, event.operation.name, _call(event.operation))
-
-
-def _call(operation: Operation) -> int:
-    return int(getattr(operation, "call", 0))
+    return (event.run.step, event.operation.name, event.operation.call)

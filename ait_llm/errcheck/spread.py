@@ -176,7 +176,7 @@ class _Walk:
             return self._begin("entered", event)
         outermost: int | None = None
         # a graph has no code of its own: everything in it is an operation
-        parent = one.tree.parents[event.op] if event.run.kind in ("torch", "api") else None
+        parent = one.tree.parents[event.op] if event.run.traits.own_code else None
         while parent is not None:
             around = at.get(parent)
             if around is None or around.kind in ("born", "leak") or not around.odd_in:

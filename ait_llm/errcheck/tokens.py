@@ -18,6 +18,7 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errcheck.reading import Flags, Reading, flags
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.program.run import Run
 
 Where = Literal["tokens", "padding", "unknown"]
 _SLOTS = ("ReshapeAndCacheOperation", "ReshapeAndCacheWithStrideOperation")
@@ -128,11 +129,11 @@ def unread_places(operation: Operation, tensor: Tensor) -> Flags | None:
     )
 
 
-def tokens_of(kind: str, operations: Iterable[Operation]) -> Tokens | None:
+def tokens_of(run: Run) -> Tokens | None:
     """The tokens of a pass; None if nothing that was saved tells them."""
-    if kind == "atb":
-        return _atb_tokens(operations)
-    for operation in operations:
+    if run.traits.library:
+        return _atb_tokens(run.operations)
+    for operation in run.operations:
         for tensor in operation.inputs:
             if "mask" in (tensor.ir_name or "").lower() and (found := _of_mask(tensor)) is not None:
                 return Tokens(found, f"{tensor.ir_name} of {operation.name}")

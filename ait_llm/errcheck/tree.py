@@ -52,7 +52,7 @@ class Tree:
 
 def tree_of(run: Run) -> Tree:
     """Order the operations of a pass and find out what lies within what."""
-    if run.kind == "api":
+    if run.traits.finished:
         # modules are written when they end; ids count in the order in which calls began
         run = replace(run, operations=sorted(run.operations, key=lambda each: each.op_id.parts))
     parents: list[int | None] = []
@@ -69,15 +69,14 @@ def tree_of(run: Run) -> Tree:
 
 
 def _is_member(run: Run, outer: Operation, inner: Operation) -> bool:
-    if run.kind == "torch":
+    if run.traits.dotted:
         return inner.name.startswith(f"{outer.name}.")
     return outer.is_graph and outer.op_id != inner.op_id and inner.op_id.is_within(outer.op_id)
 
 
 def function_name(operation: Operation) -> str:
     """What an operation computes: its type, of an API call its name."""
-    name = getattr(operation, "api_name", None)
-    return name if isinstance(name, str) else operation.type
+    return operation.api_name or operation.type
 
 
 def fills(operation: Operation) -> bool:

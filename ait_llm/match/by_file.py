@@ -18,7 +18,7 @@ def by_file(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | U
     Two single files belong together whatever they are called.
     """
     first, second = placed(golden), placed(mine)
-    if golden.kind == mine.kind == "file":
+    if golden.traits.holds == mine.traits.holds == "file":
         yield from _contents(first[0], second[0], "the two files given")
         return
     partners = {each.operation.name: each for each in second}

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.fx_kernels import KernelBuffer, KernelLaunch, NodeValue
-from ait_llm.dumps.fx_records import FxOperation
 from ait_llm.dumps.model import Tensor
 from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched, matchers
 from ait_llm.match.operators import Finding, Placed, placed
@@ -25,7 +24,7 @@ _SHOWN = 6  # nodes that a reason names
 
 def is_compiled(run: Run) -> bool:
     """True for a run of kernels."""
-    return any(_launch(operation) is not None for operation in run.operations)
+    return any(operation.launch is not None for operation in run.operations)
 
 
 @matchers.register(_RULE)
@@ -72,16 +71,16 @@ class _Kernels:
     def matches(self) -> Iterator[Match | Unmatched]:
         """Each buffer with the value it equals."""
         for each in self._compiled:
-            launch = _launch(each.operation)
+            launch = each.operation.launch
             if launch is not None:
                 yield from self._of_launch(each, launch)
 
     def _note(self, each: Placed) -> None:
-        launch = _launch(each.operation)
+        launch = each.operation.launch
         if launch is None:
             self._nodes[each.operation.name].append(each)
             for tensor in each.tensors:
-                place = NodeValue(each.operation.name, tensor.role, _number(tensor))
+                place = NodeValue(each.operation.name, tensor.role, tensor.position)
                 self._values.setdefault(place, _Place(each, tensor))
             return
         for tensor in each.tensors:
@@ -139,7 +138,7 @@ class _Kernels:
         """
         found: list[_Place] = []
         for each in (partner.placed, *(one for name in buffer.covers for one in self._nodes[name])):
-            launch = _launch(each.operation)
+            launch = each.operation.launch
             for tensor in each.tensors:
                 if launch is not None:
                     stored = _buffer(launch, tensor)
@@ -174,21 +173,6 @@ def _reason(launch: KernelLaunch, value: NodeValue, buffer: KernelBuffer) -> str
     return f"{what}; looked at through it: {names}{more}"
 
 
-def _launch(operation: object) -> KernelLaunch | None:
-    while not isinstance(operation, FxOperation):
-        inner = getattr(operation, "whole", None)  # operations with a place in the program
-        if inner is None:
-            return None
-        operation = inner
-    return operation.launch
-
-
-def _number(tensor: Tensor) -> int:
-    """Position as the dump counts it: elements of lists share that of their list."""
-    argument = getattr(tensor, "argument", tensor.index)
-    return int(argument)
-
-
 def _own_value(buffer: KernelBuffer, tensor: Tensor) -> NodeValue | None:
     """The value that a tensor is compared as.
 
@@ -200,5 +184,5 @@ def _own_value(buffer: KernelBuffer, tensor: Tensor) -> NodeValue | None:
 
 def _buffer(launch: KernelLaunch, tensor: Tensor) -> KernelBuffer | None:
     buffers = launch.inputs if tensor.role == "in" else launch.outputs
-    place = _number(tensor)
+    place = tensor.position
     return buffers[place] if place < len(buffers) else None

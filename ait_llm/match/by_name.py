@@ -38,12 +38,12 @@ Calls = dict[int, Placed]
 
 
 def _by_name(run: Run) -> dict[str, Calls]:
-    """Calls of each module by their number, or by their order where the dump counts none."""
+    """Calls of each module by their number; by their order where several have one number."""
     found: dict[str, Calls] = defaultdict(dict)
     for each in placed(run):
         operation = each.operation
-        calls = found[getattr(operation, "record_name", operation.name)]
-        number = getattr(each.operation, "call", len(calls))
+        calls = found[operation.record_name or operation.name]
+        number = operation.call
         calls[len(calls) if number in calls else number] = each
     return found
 
@@ -98,9 +98,8 @@ def _tensors(golden: Placed, mine: Placed, finding: Finding) -> Iterator[Match |
 def _argument(tensor: Tensor) -> str:
     """``input_0``, ``input_attention_mask``, ``output``; the position where nothing names it."""
     word = "input" if tensor.role == "in" else "output"
-    stem = getattr(tensor, "stem", None)  # only torch dumps name values themselves
-    if isinstance(stem, str):
-        return stem
+    if tensor.stem:
+        return tensor.stem
     if tensor.ir_name and tensor.ir_name.startswith(f"{word}."):
         return tensor.ir_name  # API dumps name the part of the call themselves
     return f"{word}_{tensor.ir_name or tensor.index}"

@@ -7,6 +7,7 @@ from importlib import import_module
 
 from ait_llm.core import TensorRecord
 from ait_llm.core.plugins import load_plugins
+from ait_llm.dumps.model import Traits
 from ait_llm.match.by_kernel import is_compiled
 from ait_llm.match.model import Match, Matcher, MatchOptions, SideName, Unmatched, matchers
 from ait_llm.match.operators import Key, key_of, placed, remaining
@@ -31,9 +32,6 @@ _MODULES = {
 # A matcher that is asked only where another one has said nothing: two readings of one topology
 # would pair an operation twice.
 _INSTEAD_OF = {"by_structure": "same_topology"}
-_GRAPHS = frozenset({"fx", "ge", "api"})
-_PROGRAMS = frozenset({"atb", "torch"}) | _GRAPHS
-_FILES = frozenset({"file", "files", "manual"})
 # Matchers in other packages register themselves in modules that are entry points of this group.
 PLUGINS = "ait_llm.matchers"
 
@@ -59,23 +57,23 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
         UsageError: a matcher of another package cannot be loaded.
     """
     load_plugins(PLUGINS)
-    kinds = {golden.kind, mine.kind}
-    if kinds <= _FILES:
-        return ["by_file"]
-    if kinds == {"weights"}:
+    sides = golden.traits, mine.traits
+    if all(side.holds == "weights" for side in sides):
         return ["by_weight"]
+    if all(side.holds != "operations" for side in sides):
+        return ["by_file"]
     names = []
     if options.mapping is not None:
         names.append("saved_mapping")
-    if "ge" in kinds and kinds <= {"ge", "fx"}:
+    if any(side.fused for side in sides) and all(side.compiled for side in sides):
         names.append("by_fusion")
-    elif kinds == {"fx"} and (is_compiled(golden) or is_compiled(mine)):
+    elif all(side.compiled for side in sides) and (is_compiled(golden) or is_compiled(mine)):
         names.append("by_kernel")
-    elif kinds == {"torch"} or (kinds <= _PROGRAMS and kinds & _GRAPHS and len(kinds) > 1):
+    elif all(side.dotted for side in sides) or _are_unlike_programs(*sides):
         names.append("programs")
-    elif "atb" not in kinds:
+    elif not any(side.library for side in sides):
         names.append("by_name")
-    elif kinds == {"atb"}:
+    elif all(side.library for side in sides):
         names += ["same_topology", "by_structure"]
     else:
         if options.op_mapping:
@@ -85,6 +83,16 @@ def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
     if options.by_value:
         names.append("by_value")
     return names
+
+
+def _are_unlike_programs(golden: Traits, mine: Traits) -> bool:
+    """True for programs of two kinds, of which one is neither modules nor library operations."""
+    sides = golden, mine
+    return (
+        golden != mine
+        and all(side.program for side in sides)
+        and not all(side.dotted or side.library for side in sides)
+    )
 
 
 def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Unmatched]:

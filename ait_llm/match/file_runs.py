@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from ait_llm.core import OpId, Problem, whole_number
-from ait_llm.dumps.model import Kernel, Phase, Tensor
+from ait_llm.dumps.model import Operation, Tensor, Traits
+from ait_llm.dumps.tensor_files import SUFFIXES, TensorFile
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import contained, read_small
 from ait_llm.match.model import SideName
-from ait_llm.match.tensor_files import SUFFIXES, TensorFile
 from ait_llm.program.run import Run
 
 MANUAL_FOLDER = "golden_tensor"
@@ -23,40 +22,6 @@ METADATA = "metadata.json"
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_FILES = 1_000_000
 _DIGITS = re.compile(r"([0-9]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class FileOperation:
-    """A file, or one weight, in the place of an operation; see ``dumps.model.Operation``.
-
-    Attributes:
-        name: path of the file below the folder that was given, or name of the weight.
-        tensors: what it holds.
-    """
-
-    name: str
-    path: Path
-    tensors: tuple[Tensor, ...]
-    op_id: OpId = field(default_factory=lambda: OpId(()))
-    type: str = ""
-    record_role: Literal["file", "weight"] = "file"
-    step: int = 0
-    device: int = -1
-    pid: int = -1
-    is_graph: bool = False
-    phases: tuple[Phase, ...] = ("after",)
-    kernels: tuple[Kernel, ...] = ()
-    params: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """None."""
-        return ()
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """All tensors."""
-        return self.tensors
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:
@@ -102,7 +67,8 @@ def run_of_files(path: Path) -> Run:
         )
         for file in files
     ]
-    return Run("files" if path.is_dir() else "file", -1, -1, 0, operations)
+    kind: Literal["files", "file"] = "files" if path.is_dir() else "file"
+    return Run(kind, -1, -1, 0, operations, traits=Traits(holds=kind))
 
 
 def run_of_weights(paths: Iterable[Path]) -> Run:
@@ -111,7 +77,7 @@ def run_of_weights(paths: Iterable[Path]) -> Run:
     Raises:
         FormatError: a shard is damaged, or two shards hold the same weight.
     """
-    found: dict[str, FileOperation] = {}
+    found: dict[str, Operation] = {}
     for path in paths:
         file = TensorFile(path)
         for index, key in enumerate(file.keys):
@@ -120,20 +86,15 @@ def run_of_weights(paths: Iterable[Path]) -> Run:
                 raise FormatError(
                     path, f"holds the weight {name!r}, and so does {found[name].path}"
                 )
-            found[name] = FileOperation(
-                name, path, (file.tensor(key, index),), record_role="weight"
-            )
+            found[name] = _weight(name, file.tensor(key, index))
     ordered = sorted(found, key=natural)
-    return Run("weights", -1, -1, 0, [found[name] for name in ordered])
+    return _weights([found[name] for name in ordered])
 
 
 def run_of_saved_weights(tensors: Iterable[tuple[str, Tensor]], device: int, pid: int) -> Run:
     """Weights that a capture of torch modules saved."""
-    operations = [
-        FileOperation(name, tensor.path, (tensor,), record_role="weight", device=device, pid=pid)
-        for name, tensor in tensors
-    ]
-    return Run("weights", device, pid, 0, operations)
+    operations = [_weight(name, tensor, device, pid) for name, tensor in tensors]
+    return _weights(operations, device, pid)
 
 
 def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Run, Run]], list[Problem]]:
@@ -147,7 +108,7 @@ def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Run, Run]], l
     """
     path = golden / MANUAL_FOLDER / METADATA
     problems: list[Problem] = []
-    tokens: dict[int, tuple[list[FileOperation], list[FileOperation]]] = {}
+    tokens: dict[int, tuple[list[Operation], list[Operation]]] = {}
     for data_id, token, files in _read_metadata(path):
         sides: tuple[tuple[SideName, str, Path], ...] = (
             ("golden", files[0], golden),
@@ -171,20 +132,40 @@ def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Run, Run]], l
     for token, (golden_operations, my_operations) in sorted(tokens.items()):
         pairs.append(
             (
-                Run("manual", -1, -1, token, golden_operations),
-                Run("manual", -1, -1, token, my_operations),
+                Run("manual", -1, -1, token, golden_operations, traits=Traits(holds="files")),
+                Run("manual", -1, -1, token, my_operations, traits=Traits(holds="files")),
             )
         )
     return pairs, problems
 
 
-def _operation(name: str, file: TensorFile, step: int = 0) -> FileOperation:
+def _operation(name: str, file: TensorFile, step: int = 0) -> Operation:
     try:
         keys = file.keys
     except FormatError:
         keys = ("",)  # reading the tensor says what is wrong
     tensors = tuple(file.tensor(key, index) for index, key in enumerate(keys))
-    return FileOperation(name, file.path, tensors, step=step)
+    return Operation(
+        name, OpId(()), "", step, location=str(file.path), tensors=tensors, stands_for="file"
+    )
+
+
+def _weights(operations: list[Operation], device: int = -1, pid: int = -1) -> Run:
+    return Run("weights", device, pid, 0, operations, traits=Traits(holds="weights"))
+
+
+def _weight(name: str, tensor: Tensor, device: int = -1, pid: int = -1) -> Operation:
+    """A weight in the place of an operation; it is what that leaves."""
+    return Operation(
+        name,
+        OpId(()),
+        "",
+        device=device,
+        pid=pid,
+        location=tensor.file,
+        tensors=(replace(tensor, role="out", phase="after"),),
+        stands_for="weight",
+    )
 
 
 def _read_metadata(path: Path) -> list[tuple[str, int, tuple[str, str]]]:

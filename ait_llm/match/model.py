@@ -121,13 +121,7 @@ matchers: Registry[Matcher] = Registry("matcher")
 
 def tensor_name(operation: Operation, tensor: Tensor) -> str:
     """Name of a tensor within its operation; none for a weight, which stands for itself."""
-    return "" if getattr(operation, "record_role", None) == "weight" else tensor.name
-
-
-def _path(tensor: Tensor) -> str:
-    """The path as text; the tensor's own text where it has one, for there are many."""
-    file = getattr(tensor, "file", None)
-    return file if isinstance(file, str) else str(tensor.path)
+    return "" if operation.stands_for == "weight" else tensor.name
 
 
 def record_of(operation: Operation, tensor: Tensor, order: int) -> TensorRecord:
@@ -141,19 +135,19 @@ def record_of(operation: Operation, tensor: Tensor, order: int) -> TensorRecord:
         op_id=str(operation.op_id),
         op_type=operation.type,
         name=tensor_name(operation, tensor),
-        role=getattr(operation, "record_role", tensor.role),  # only files and weights set one
+        role=tensor.role if operation.stands_for == "operation" else operation.stands_for,
         index=tensor.index,
-        path=shown(_path(tensor)),
+        path=shown(tensor.file),
         label=tensor.ir_name or "",
         step=operation.step,
-        call=getattr(operation, "call", 0),  # only dumps of torch modules count calls
+        call=operation.call,
         device=operation.device,
         pid=operation.pid,
         order=order,
         dtype=dtype,
         shape=shape,
-        graph=getattr(operation, "graph_name", ""),  # only compiled graphs have names and parts
-        graph_step=getattr(operation, "graph_step", -1),
-        rank=getattr(operation, "global_rank", -1),
-        parts=getattr(operation, "parts", ()),
+        graph=operation.graph_name,
+        graph_step=operation.graph_step,
+        rank=operation.rank,
+        parts=operation.parts,
     )

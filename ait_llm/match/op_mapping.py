@@ -111,7 +111,7 @@ def op_mapping(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match 
     Equal counts in the whole run, else equal counts within each layer, make pairs; other counts
     make none and are reported.
     """
-    atb, torch = (golden, mine) if golden.kind == "atb" else (mine, golden)
+    atb, torch = (golden, mine) if golden.traits.library else (mine, golden)
     pairing = _Pairing(atb, torch, "golden" if atb is golden else "mine")
     for key, kinds in (options.op_mapping or {}).items():
         yield from pairing.match(
@@ -280,9 +280,7 @@ def _torch_tensors(each: Placed, wanted: _Wanted) -> list[Tensor]:
     """Values by stem; ``output`` and ``output_0`` both mean the first one."""
     if wanted.tensor is None:
         return list(each.operation.outputs)
-    stems: Mapping[str, Tensor] = {
-        getattr(tensor, "stem", tensor.name): tensor for tensor in each.tensors
-    }
+    stems: Mapping[str, Tensor] = {tensor.stem or tensor.name: tensor for tensor in each.tensors}
     aliases = {"output": "output_0", "output_0": "output", "input": "input_0"}
     found = stems.get(wanted.tensor) or stems.get(aliases.get(wanted.tensor, ""))
     return [] if found is None else [found]

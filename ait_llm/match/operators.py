@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from ait_llm.core import OpId
-from ait_llm.dumps.model import Kernel, Operation, Phase, Role, Tensor
+from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.match.model import Match, SideName, Source, Unmatched, record_of, tensor_name
 from ait_llm.match.shapes import Aligned, align
@@ -130,88 +127,13 @@ def key_of(placed: Placed, tensor: Tensor) -> Key:
 def remaining(run: Run, answered: Set[Key]) -> Run:
     """The run without the tensors that are in a match already; operations keep their places."""
     operations = [
-        Remaining(
+        replace(
             each.operation,
-            tuple(t for t in each.operation.inputs if key_of(each, t) not in answered),
-            tuple(t for t in each.operation.outputs if key_of(each, t) not in answered),
+            tensors=tuple(t for t in each.tensors if key_of(each, t) not in answered),
         )
         for each in placed(run)
     ]
     return replace(run, operations=operations)
-
-
-@dataclass(frozen=True, slots=True)
-class Remaining:
-    """An operation with some of its tensors; see ``dumps.model.Operation``."""
-
-    whole: Operation
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-
-    @property
-    def name(self) -> str:
-        """As of the whole."""
-        return self.whole.name
-
-    @property
-    def op_id(self) -> OpId:
-        """As of the whole."""
-        return self.whole.op_id
-
-    @property
-    def type(self) -> str:
-        """As of the whole."""
-        return self.whole.type
-
-    @property
-    def step(self) -> int:
-        """As of the whole."""
-        return self.whole.step
-
-    @property
-    def call(self) -> int:
-        """As of the whole; only dumps of torch modules count calls."""
-        return getattr(self.whole, "call", 0)
-
-    @property
-    def device(self) -> int:
-        """As of the whole."""
-        return self.whole.device
-
-    @property
-    def pid(self) -> int:
-        """As of the whole."""
-        return self.whole.pid
-
-    @property
-    def path(self) -> Path:
-        """As of the whole."""
-        return self.whole.path
-
-    @property
-    def is_graph(self) -> bool:
-        """As of the whole."""
-        return self.whole.is_graph
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """As of the whole."""
-        return self.whole.phases
-
-    @property
-    def kernels(self) -> Sequence[Kernel]:
-        """As of the whole."""
-        return self.whole.kernels
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        """As of the whole."""
-        return self.whole.params
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """What remains."""
-        return (*self.inputs, *self.outputs)
 
 
 def output_shapes(

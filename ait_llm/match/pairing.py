@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ait_llm.core import Problem
-from ait_llm.dumps import Dump, Process, TorchDump
+from ait_llm.dumps import Dump, Process
 from ait_llm.errors import UsageError
-from ait_llm.match.by_fusion.executions import KINDS as COMPILED
 from ait_llm.match.by_fusion.pairing import compiled_passes, pair_compiled
 from ait_llm.match.file_runs import (
     run_of_files,
@@ -94,7 +93,7 @@ def pair_runs(scenario: Scenario, steps: Mapping[int, int] | None = None) -> Pai
     assert mine.dump is not None
     pairs = []
     problems = [*_captures("golden", golden), *_captures("mine", mine)]
-    if {golden.kind, mine.kind} <= COMPILED:
+    if golden.dump.traits.compiled and mine.dump.traits.compiled:
         compiled, left = pair_compiled(golden.dump, mine.dump, steps)
         return Pairing(tuple(RunPair(*each) for each in compiled), (*problems, *left))
     processes, left = pair_processes(golden.dump, mine.dump)
@@ -113,7 +112,7 @@ def pair_runs(scenario: Scenario, steps: Mapping[int, int] | None = None) -> Pai
 
 def _passes(side: SideName, dump: Dump, process: Process) -> tuple[list[Run], list[Problem]]:
     """The passes of a process, and what is wrong with them."""
-    if dump.kind in COMPILED:
+    if dump.traits.compiled:
         return compiled_passes(side, dump, process)
     return passes_of(dump, process), []
 
@@ -121,7 +120,6 @@ def _passes(side: SideName, dump: Dump, process: Process) -> tuple[list[Run], li
 def _weights(side: Input) -> Run:
     if side.dump is None:
         return run_of_weights(side.shards)
-    assert isinstance(side.dump, TorchDump)
     processes = side.dump.processes
     tensors = [
         (tensor.stem, tensor)

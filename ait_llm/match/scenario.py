@@ -10,16 +10,15 @@ from pathlib import Path
 
 from ait_llm.core import Side
 from ait_llm.core.plugins import load_plugins
-from ait_llm.dumps import Dump, TorchDump, kinds, open_dump
+from ait_llm.dumps import Dump, kinds, open_dump
 from ait_llm.dumps.kinds import PLUGINS
+from ait_llm.dumps.tensor_files import SUFFIXES, TensorFile
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.ge_file import looks_like_ge
 from ait_llm.match.file_runs import MANUAL_FOLDER, METADATA, find_files
-from ait_llm.match.tensor_files import SUFFIXES, TensorFile
 from ait_llm.naming import shown
 from ait_llm.storage import local_path
 
-_BESIDE_GE = frozenset({"ge", "fx", "torch", "atb"})
 _INDEX = ".index.json"
 _PROCESS = re.compile(r"[a-z]*-?[0-9]*_[0-9]+")
 _WEIGHT_FILES = (".safetensors", ".bin", ".pth", ".pt")
@@ -134,8 +133,9 @@ def _refuse_unrelated(golden: Input, mine: Input) -> None:
     Raises:
         UsageError: one side is of the graph engine, the other of API calls.
     """
-    kinds_given = {golden.kind, mine.kind}
-    if "ge" in kinds_given and not kinds_given <= _BESIDE_GE:
+    sides = [side.dump.traits for side in (golden, mine) if side.dump is not None]
+    programs = (side.compiled or side.dotted or side.library for side in sides)
+    if any(side.fused for side in sides) and not all(programs):
         raise UsageError(
             f"{golden.path} is {_describe(golden)} and {mine.path} is {_describe(mine)}; "
             "a dump of the graph engine (ge) is compared with one of FX nodes (fx), of PyTorch "
@@ -229,7 +229,7 @@ def _saved_weights(path: Path, *, sure: bool) -> Input | None:
     place = path.parent if path.name == "weights" else path
     opener = kinds.get("torch") if "torch" in kinds else None
     dump = opener(place) if opener is not None else None
-    if isinstance(dump, TorchDump) and next(iter(dump.weights()), None) is not None:
+    if dump is not None and next(iter(dump.weights()), None) is not None:
         return Input(path, "weights", dump)
     return None
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ait_llm.dumps import open_dump
-from ait_llm.dumps.atb import AtbDump
+from ait_llm.dumps import Dump, open_dump
 from ait_llm.dumps.atb_tree import PARAMS_FILE
 from ait_llm.dumps.operations import Operation
 from ait_llm.dumps.tensors import Phase, Role, Tensor
@@ -129,7 +128,7 @@ def read_atb_survey(folder: Path) -> AtbSurvey:
         FormatError: nothing was captured, or it is damaged.
     """
     dump = open_dump(folder)
-    if not isinstance(dump, AtbDump):
+    if not dump.traits.library:
         raise FormatError(folder, "is not a dump of ATB")
     survey = AtbSurvey()
     for operation in dump.operations():
@@ -217,7 +216,7 @@ def tensor_size(
     return TensorSize(role, phase, name, len(text), data, fields, extra)
 
 
-def _read_counts(survey: AtbSurvey, dump: AtbDump) -> None:
+def _read_counts(survey: AtbSurvey, dump: Dump) -> None:
     """How often each top-level operation ran: once for each table of times that names it."""
     folders: dict[str, tuple[int, int]] = {}
     for process in dump.processes:

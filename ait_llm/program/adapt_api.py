@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ait_llm.dumps.api_records import ApiCall
+from ait_llm.dumps.model import Operation
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Flow
@@ -23,7 +23,7 @@ def _calls(run: Run, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
     places: list[int | None] = []
     shapes: dict[int, tuple[int, ...]] = {}
     for op, operation in enumerate(run.operations):
-        if not isinstance(operation, ApiCall) or operation.direction != "forward":
+        if operation.direction != "forward":
             continue
         for tensor in operation.tensors:
             value, shape = flow.at(op, tensor.role, tensor.index), shape_of(tensor)
@@ -35,7 +35,7 @@ def _calls(run: Run, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
     return CallGraph(calls, shapes), places
 
 
-def _call(flow: Flow, op: int, operation: ApiCall) -> Call:
+def _call(flow: Flow, op: int, operation: Operation) -> Call:
     read = [flow.at(op, "in", tensor.index) for tensor in operation.inputs]
     written = [flow.at(op, "out", tensor.index) for tensor in operation.outputs]
     kind = api_kind(operation.name.partition(".")[0], operation.type)

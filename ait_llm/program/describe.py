@@ -62,8 +62,7 @@ def params_of(operation: Operation) -> Mapping[str, Any]:
 
 def definition_of(operation: Operation) -> Mapping[str, Any]:
     """What decides the operation, as its capture recorded it; empty where it did not."""
-    definition: Mapping[str, Any] = getattr(operation, "definition", {})
-    return definition
+    return operation.definition
 
 
 def is_float(tensor: Tensor) -> bool:

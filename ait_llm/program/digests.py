@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import blake2b
 from math import prod
 
@@ -57,7 +56,7 @@ def recorded_digest(tensor: Tensor) -> bytes | None:
     dump holds the values of some tensors only.
     """
     try:
-        if getattr(tensor, "recorded_statistics", None) is None:
+        if tensor.recorded_statistics is None:
             return None
         return _of_statistics(tensor)
     except (AitError, OSError, ValueError):
@@ -74,8 +73,7 @@ def _of_statistics(tensor: Tensor) -> bytes | None:
 
 def _elements(tensor: Tensor) -> tuple[Array, int]:
     """All elements of a small tensor, stretches of a large one; and how many it has."""
-    find: Callable[[], Payload | None] | None = getattr(tensor, "payload", None)
-    payload = find() if find is not None else None
+    payload = tensor.payload()
     if payload is not None and payload.strides is None and payload.dtype.bits % 8 == 0:
         return _from_file(payload), payload.elements
     flat = tensor.numpy().reshape(-1)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ait_llm.dumps.model import Dump, Operation, Process, TopologyFile
-from ait_llm.dumps.torch_modules import TorchDump
 from ait_llm.errors import FormatError
 from ait_llm.program.executions import Execution, executions_of
 from ait_llm.program.grouping import group
@@ -53,7 +52,7 @@ def passes_of(dump: Dump, process: Process) -> list[Run]:
     operations = list(dump.operations(device=process.device, pid=process.pid))
     if not operations:
         return []
-    if dump.kind == "atb":
+    if dump.traits.counted:
         return _atb_passes(dump, process, operations)
     return _by_step(dump, process, operations)
 
@@ -65,10 +64,8 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
     for order, operation in enumerate(operations):
         groups.setdefault(operation.step, []).append(operation)
         first.setdefault(operation.step, order)
-    weights = {}
-    if isinstance(dump, TorchDump):
-        saved = dump.weights(device=process.device, pid=process.pid)
-        weights = {tensor.stem: tensor for tensor in saved}
+    saved = dump.weights(device=process.device, pid=process.pid)
+    weights = {tensor.stem: tensor for tensor in saved}
     return [
         Run(
             dump.kind,
@@ -78,6 +75,7 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
             groups[step],
             first[step],
             weights=weights,
+            traits=dump.traits,
         )
         for step in sorted(groups)
     ]
@@ -103,7 +101,7 @@ def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -
             continue
         model = _model_of(one, models)
         place = process.device, process.pid
-        runs.append(Run(dump.kind, *place, step, members, first, graphs, model))
+        runs.append(Run(dump.kind, *place, step, members, first, graphs, model, traits=dump.traits))
         first += len(members)
     return runs
 

@@ -87,8 +87,8 @@ class Program:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.flow: Flow = flow(run)
-        self.is_packed = run.kind == "atb"  # its tensors show it everywhere else
-        self._is_atb = run.kind == "atb"
+        self.is_packed = run.traits.library  # its tensors show it everywhere else
+        self._is_atb = run.traits.library
         self.has_modules = not self._is_atb
         self._members: list[list[int]] = [[] for _ in run.operations]
         for op, parent in enumerate(self.flow.parents):

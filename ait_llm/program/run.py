@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.dumps.model import NO_TRAITS, Operation, Tensor, Traits
 from ait_llm.topology import Graph
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Run:
         model: topology of the whole model, where the run reported it.
         weights: parameters and buffers by dotted name, where the run saved them.
         fusion: what its operations are of the graph before fusion, where that graph is known.
+        traits: what the dump has and others have not; asked instead of the kind.
     """
 
     kind: str
@@ -39,3 +40,4 @@ class Run:
     model: Graph | None = None
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     fusion: Fusion | None = None
+    traits: Traits = NO_TRAITS

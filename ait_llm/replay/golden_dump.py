@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -29,7 +29,6 @@ from ait_llm.storage import staged
 if TYPE_CHECKING:
     import torch
 
-    from ait_llm.formats.payload import Payload
 
 _FOLDER_MODE = 0o750
 _FILE_MODE = 0o640
@@ -219,8 +218,7 @@ class ProcessWriter:
             write_tensor(place, None, desc)
             return
         size = desc.byte_count
-        find: Callable[[], Payload | None] | None = getattr(tensor, "payload", None)
-        payload = find() if find is not None else None
+        payload = tensor.payload()
         own = payload is not None and Path(payload.path) == tensor.path
         if own and staged(tensor.path) is None:  # a copy of this process does not last
             try:

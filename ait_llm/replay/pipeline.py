@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ait_llm.core import OpId
 from ait_llm.core.optional import import_optional
-from ait_llm.dumps import AtbDump, IoRow, open_dump
+from ait_llm.dumps import Dump, IoRow, open_dump
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.naming import shown
 from ait_llm.program.passes import passes_of
@@ -63,7 +63,7 @@ def replay(
     import_optional("torch", "ait llm replay")
     chosen, last = _options(mode, until)
     dump = open_dump(path)
-    if not isinstance(dump, AtbDump):
+    if not dump.traits.library:
         raise UsageError(
             f"{path}: this is a {dump.kind} dump; replay computes graphs of the acceleration "
             "library, captured with ait llm dump --type model layer tensor"
@@ -131,7 +131,7 @@ def _process(
         yield from execution.run(program, Files(writer, program))
 
 
-def _tables(dump: AtbDump) -> Mapping[int, Mapping[tuple[int, OpId], IoRow]]:
+def _tables(dump: Dump) -> Mapping[int, Mapping[tuple[int, OpId], IoRow]]:
     """Rows of the operation tables by process, execution count and id.
 
     They hold the shapes of operators whose tensors were not saved; a damaged table is no evidence.

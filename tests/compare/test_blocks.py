@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_runs import ArrayTensor
+from memory_runs import array_tensor
 
 from ait_llm.compare import blocks
 from ait_llm.compare.alignment import Aligned, align, pairs
@@ -79,7 +79,7 @@ def sums_with_views(draw: st.DrawFn) -> tuple[np.ndarray, list[View]]:
         shape = array.shape
     other = np.arange(prod(shape), dtype=np.int16)[::-1] % 100
     packed = draw(st.booleans())
-    tensor = ArrayTensor("out", 0, other if packed else other.reshape(shape))
+    tensor = array_tensor("out", 0, other if packed else other.reshape(shape))
     plus = Plus(RECORD, tensor, (Reshape(shape),) if packed else ())
     return array, [*views[:place], plus, *views[place:]]
 
@@ -150,7 +150,7 @@ def test_views_that_do_not_fit_are_refused(view: View) -> None:
 
 
 def test_summands_of_other_dims_are_refused() -> None:
-    plus = Plus(RECORD, ArrayTensor("out", 0, np.ones((3, 2))))
+    plus = Plus(RECORD, array_tensor("out", 0, np.ones((3, 2))))
     with pytest.raises(ValueError, match=r"\[3, 2\] cannot be added to \[2, 3\]"):
         elements_of(np.zeros((2, 3)), [plus])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_runs import MemoryOperation, operation
+from memory_runs import operation
 from numpy.typing import NDArray
 
 from ait_llm.compare import introduced
 from ait_llm.compare.introduced import Introduced, Unknown, introduced_error, right_outputs
+from ait_llm.dumps.model import Operation
 
 Array = NDArray[Any]
 LINEAR = {"transposeB": True, "hasBias": False}
@@ -31,11 +33,11 @@ def _exact(x: Array, weight: Array) -> Array:
     return x.astype(np.float64) @ weight.astype(np.float64).T
 
 
-def _linear(x: Array, weight: Array, out: Array, **more: Any) -> MemoryOperation:
+def _linear(x: Array, weight: Array, out: Array, **more: Any) -> Operation:
     return operation("LinearOperation", (0,), [x, weight], [out], params=LINEAR, **more)
 
 
-def _measure(made: MemoryOperation, *, in_place: bool = False) -> Introduced:
+def _measure(made: Operation, *, in_place: bool = False) -> Introduced:
     found = introduced_error(made, in_place=in_place)
     assert isinstance(found, Introduced), found
     return found
@@ -159,7 +161,7 @@ def test_the_worst_of_several_outputs_is_told_and_the_error_of_each() -> None:
     assert found.errors[1] > 1
 
 
-def _reason(made: MemoryOperation, **more: Any) -> str:
+def _reason(made: Operation, **more: Any) -> str:
     found = introduced_error(made, **more)
     assert isinstance(found, Unknown)
     return found.reason
@@ -190,10 +192,9 @@ def test_an_accumulation_into_its_input_needs_the_state_before() -> None:
     params = {**LINEAR, "enAccum": True}
     late = operation("LinearOperation", (0,), [x, weight, after], [after], params=params)
     assert "works in place" in _reason(late)
-    phases = ("before", "after")
-    early = operation(
-        "LinearOperation", (0,), [x, weight, before], [after], params=params, phases=phases
-    )
+    early = operation("LinearOperation", (0,), [x, weight, before], [after], params=params)
+    inputs = [replace(each, phase="before") for each in early.inputs]
+    early = replace(early, tensors=(*inputs, *early.outputs))
     assert not _measure(early).is_suspect
 
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from memory_runs import MemoryOperation, operation
+from memory_runs import ArraySource, operation
 from numpy.typing import NDArray
 
 from ait_llm.compare import introduced
 from ait_llm.compare.origin import Findings, apply_findings, find_origins
 from ait_llm.core import OpId
 from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
+from ait_llm.dumps import AtbDump
+from ait_llm.dumps.model import Operation
 from ait_llm.errors import FormatError, MissingDependencyError
 from ait_llm.match.model import Match, Source, record_of
 from ait_llm.program.run import Run
@@ -58,7 +60,7 @@ class Chain:
         found = []
         for place in places:
             made = self.run.operations[place]
-            error = _distance(self.right[place], made.outputs[0].array)
+            error = _distance(self.right[place], made.outputs[0].nd())
             if errors is not None and place in errors:
                 error = errors[place]
             found.append(_comparison(made, "out", 0, error))
@@ -71,9 +73,7 @@ def _distance(golden: Array, mine: Array) -> float:
     return float(np.linalg.norm((m - g)[finite]) / np.linalg.norm(g))
 
 
-def _comparison(
-    made: MemoryOperation, role: str, index: int, error: float, **more: Any
-) -> Comparison:
+def _comparison(made: Operation, role: str, index: int, error: float, **more: Any) -> Comparison:
     tensor = (made.inputs if role == "in" else made.outputs)[index]
     mine = record_of(made, tensor, 0)
     golden = replace(mine, op=f"golden.{made.name}")
@@ -100,7 +100,7 @@ def _chain(
         )
         right.append(golden)
         mine = out
-    return Chain(Run("atb", 0, 1, step, operations), right)
+    return Chain(Run("atb", 0, 1, step, operations, traits=AtbDump.traits), right)
 
 
 def _find(chain: Chain, comparisons: Sequence[Comparison], **more: Any) -> Findings:
@@ -225,7 +225,7 @@ def test_a_golden_operator_that_disagrees_with_both_sides_is_not_believed() -> N
 def test_only_recomputing_everything_shows_sums_in_16_bits() -> None:
     chain = _chain()
     made = chain.run.operations[2]
-    x, weight = (tensor.array.astype(np.float64) for tensor in made.inputs)
+    x, weight = (tensor.nd().astype(np.float64) for tensor in made.inputs)
     total = np.zeros((8, 64), np.float16)
     for start in range(0, 64, 16):
         part = slice(start, start + 16)
@@ -272,7 +272,7 @@ def test_inputs_that_differ_already_are_the_origin(index: int, what: str) -> Non
     first = chain.run.operations[0]
     if what == "weights":
         named = replace(first.inputs[1], ir_name="weight")
-        first = replace(first, inputs=[first.inputs[0], named])
+        first = replace(first, tensors=(first.inputs[0], named, *first.outputs))
         chain.run = replace(chain.run, operations=[first, *chain.run.operations[1:]])
     values = {"worst": (0, 3), "worst_values": (1.0, 2.0)}
     given = _comparison(first, "in", index, 0.5, **values)
@@ -315,7 +315,7 @@ def test_inherited_and_introduced_error_are_told_for_a_matched_output() -> None:
     made = chain.run.operations[2]
     assert comparisons[2].mine is not None
     assert comparisons[2].golden is not None
-    golden = replace(made.outputs[0], array=chain.right[2])
+    golden = replace(made.outputs[0], source=ArraySource(chain.right[2]))
     match = Match(
         Source(comparisons[2].golden, golden),
         Source(comparisons[2].mine, made.outputs[0]),
@@ -341,7 +341,9 @@ def _with_cache(fault: float) -> tuple[Run, list[Comparison]]:
     made = operation("ReshapeAndCacheOperation", (0,), [key, value, *caches, slots], caches)
     names = ("key", "value", "k_cache", "v_cache", "slots")
     node = Node(made.name, made.type, OpId((0,)), {}, names, ("k_cache", "v_cache"))
-    run = Run("atb", 0, 1, 0, [made], graphs={made.name: Graph("layer", node)})
+    run = Run(
+        "atb", 0, 1, 0, [made], graphs={made.name: Graph("layer", node)}, traits=AtbDump.traits
+    )
     comparisons = [
         *(_comparison(made, "in", index, 0.0) for index in (0, 1)),
         *(_comparison(made, "in", index, fault - 1) for index in (2, 3)),
@@ -431,7 +433,7 @@ def _decode(fault: float, *, named: bool) -> tuple[list[Run], list[Comparison]]:
         )
         node = Node(write.name, write.type, OpId((step, 0)), {}, names, names[2:4])
         graphs = {write.name: Graph("layer", node)} if named else {}
-        runs.append(Run("atb", 0, 1, step, [write, read], graphs=graphs))
+        runs.append(Run("atb", 0, 1, step, [write, read], graphs=graphs, traits=AtbDump.traits))
     made = runs[1].operations[1]
     return runs, [_comparison(made, "out", 0, 0.3)]
 
@@ -447,18 +449,28 @@ def test_what_an_earlier_step_left_in_a_cache_is_found_there(named: bool) -> Non
 def test_an_earlier_origin_that_a_later_step_shows_comes_first() -> None:
     runs, comparisons = _decode(1.5, named=True)
     late, _ = _decode(1.5, named=True)
-    third = Run("atb", 0, 1, 2, [replace(each, step=2) for each in late[1].operations])
+    third = Run(
+        "atb",
+        0,
+        1,
+        2,
+        [replace(each, step=2) for each in late[1].operations],
+        traits=AtbDump.traits,
+    )
     wrong = runs[1].operations[0]
-    cache = wrong.outputs[0].array.copy()
+    cache = wrong.outputs[0].nd().copy()
     cache.reshape(32, 2, 8)[4] += 1
-    spoilt = [replace(wrong.outputs[0], array=cache), wrong.outputs[1]]
+    spoilt = [replace(wrong.outputs[0], source=ArraySource(cache)), wrong.outputs[1]]
     read = runs[1].operations[1]
     again = replace(
         read,
-        inputs=[replace(read.inputs[0], array=cache), read.inputs[1]],
-        outputs=[replace(read.outputs[0], array=cache[:1].copy())],
+        tensors=(
+            replace(read.inputs[0], source=ArraySource(cache)),
+            read.inputs[1],
+            replace(read.outputs[0], source=ArraySource(cache[:1].copy())),
+        ),
     )
-    second = replace(runs[1], operations=[replace(wrong, outputs=spoilt), again])
+    second = replace(runs[1], operations=[replace(wrong, tensors=(*wrong.inputs, *spoilt)), again])
     shown = _comparison(third.operations[1], "out", 0, 0.3)
     findings = find_origins([*comparisons, *_of_first(runs), shown], [runs[0], second, third])
     assert [origin.op for origin in findings.origins] == [

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from memory_runs import ArrayTensor, MemoryOperation
+from memory_runs import ArraySource, array_tensor, memory_operation
 
 from ait_llm.compare.pair import Settings, compare_match
 from ait_llm.core import Verdict
+from ait_llm.dumps.model import Tensor
 from ait_llm.formats import Statistics
 from ait_llm.match.model import Match
 from ait_llm.match.operators import Placed
@@ -21,22 +22,25 @@ DELTA = np.linspace(-4, 4, 24, dtype=np.float16).reshape(2, 3, 4)
 RESIDUAL = np.linspace(7, -2, 24, dtype=np.float16).reshape(6, 4)
 
 
-@dataclass(frozen=True, eq=False)
-class Described(ArrayTensor):
-    """A tensor of which only statistics were captured."""
+class Described(ArraySource):
+    """Reads a tensor of which only statistics were captured."""
 
-    statistics: Statistics | None = None  # type: ignore[assignment]
+    def has_data(self, tensor: Tensor) -> bool:
+        return False
+
+    def recorded_statistics(self, tensor: Tensor) -> Statistics:
+        return Statistics(4.0, -4.0, 0.0, 1.0)
 
 
-def _match(golden: np.ndarray, tmp_path: Path, kind: type[ArrayTensor] = ArrayTensor) -> Match:
+def _match(golden: np.ndarray, tmp_path: Path) -> Match:
     file = tmp_path / "values"
     file.touch()
     delta, residual, total = (
-        kind("out", place, array, file=str(file))
+        array_tensor("out", place, array, file=str(file))
         for place, array in enumerate((DELTA, RESIDUAL, golden))
     )
-    mine = Placed(MemoryOperation("FusedAddNorm", (0,), (), [delta, residual]), 0)
-    other = Placed(MemoryOperation("Add", (0,), (), [total]), 0)
+    mine = Placed(memory_operation("FusedAddNorm", (0,), (), [delta, residual]), 0)
+    other = Placed(memory_operation("Add", (0,), (), [total]), 0)
     residual_record = mine.source(residual).record
     return Match(
         other.source(total),
@@ -61,13 +65,11 @@ def test_the_sum_is_measured_as_any_other_tensor(tmp_path: Path) -> None:
 
 
 def test_statistics_of_summands_say_nothing_about_the_sum(tmp_path: Path) -> None:
-    match = _match(DELTA, tmp_path, Described)
+    match = _match(DELTA, tmp_path)
     sides = [
         replace(
             source,
-            tensor=replace(
-                source.tensor, has_data=False, statistics=Statistics(4.0, -4.0, 0.0, 1.0)
-            ),
+            tensor=replace(source.tensor, source=Described(source.tensor.numpy())),
         )
         for source in (match.golden, match.mine)
     ]

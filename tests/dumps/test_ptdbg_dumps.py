@@ -79,7 +79,8 @@ def test_items_and_what_is_known_of_them(folder: Path) -> None:
     assert permute.outputs[0].shape == (3, 2, 4)
     (nested,) = lstm.tensors
     found = nested.statistics
-    assert (nested.ir_name, nested.md5, nested.dtype) == ("input.1.0", "b20e96b1", DType.FLOAT16)
+    recorded = next(value for value in lstm.values if value.label == "input.1.0")
+    assert (nested.ir_name, nested.dtype, recorded.md5) == ("input.1.0", DType.FLOAT16, "b20e96b1")
     assert found is not None
     assert (found.max, found.mean, found.l2norm) == (1.0, 0.1, 2.5)
     assert math.isnan(found.min or 0)
@@ -120,9 +121,9 @@ def test_steps_of_later_versions(tmp_path: Path) -> None:
 def test_overflow_is_told(folder: Path) -> None:
     path = folder / "ptdbg_dump_v2.0/rank3/npu_dump.pkl"
     path.write_text('["Torch_exp_0_forward_output", 101, [], "torch.float16", [4]]\n')
-    (call,) = opened(path).operations()
+    (call,) = opened(path).calls()
     assert call.is_overflow
-    assert call.outputs[0].statistics is None
+    assert call.operation().outputs[0].statistics is None
 
 
 def test_the_same_call_of_two_runs_in_one_file_is_two_calls(folder: Path) -> None:
@@ -198,6 +199,6 @@ def test_no_line_ends_in_another_error(
     path.write_text(json.dumps([f"Torch_a_0_forward_{part}", *fields]) + "\n")
     with contextlib.suppress(FormatError):
         for call in opened(path).operations():
-            _ = call.stack, call.params, call.phases
+            _ = call.stack, dict(call.params), call.phases
             for tensor in call.tensors:
-                _ = tensor.dtype, tensor.shape, tensor.statistics, tensor.md5
+                _ = tensor.dtype, tensor.shape, tensor.statistics, tensor.payload()

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from memory_runs import MemoryOperation, call, ones, run
+from memory_runs import call, ones, run
 
 from ait_llm import DumpConfig, register_hook
+from ait_llm.dumps.model import Operation
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.names import pair_names, without_wrappers
@@ -150,7 +151,7 @@ def test_modules_of_other_types_are_not_paired_by_an_exchanged_prefix() -> None:
 
 
 def test_outputs_of_other_shapes_are_unmatched() -> None:
-    def module(size: int) -> MemoryOperation:
+    def module(size: int) -> Operation:
         return call("root.fc", "Linear", 0, None, {"output": ones(2, size)})
 
     found = match_runs(run("torch", [module(3)]), run("torch", [module(5)]), OPTIONS)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_runs import MemoryOperation, ones, operation, run
+from memory_runs import ones, operation, run
 
 from ait_llm.core import DType
+from ait_llm.dumps.model import Operation
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import pair_runs
@@ -216,7 +217,7 @@ def _rows(row: list[_Sketch]) -> list[list[_Sketch]]:
     return [row, *(inner for sketch in row for inner in _rows(sketch.members) if sketch.members)]
 
 
-def _operations(row: list[_Sketch], ids: tuple[int, ...] = ()) -> list[MemoryOperation]:
+def _operations(row: list[_Sketch], ids: tuple[int, ...] = ()) -> list[Operation]:
     found = []
     for place, sketch in enumerate(row):
         x = ones(2, sketch.width)

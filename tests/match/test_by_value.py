@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_runs import ArrayTensor, operation, run
+from memory_runs import array_tensor, operation, run
 
 from ait_llm.match.by_value import fingerprint
 from ait_llm.match.choose import match_runs
@@ -35,15 +35,15 @@ def _by_value(golden: list[np.ndarray], mine: list[np.ndarray]) -> list[Match]:
 def test_a_fingerprint_does_not_depend_on_order_and_layout(axes: list[int], seed: int) -> None:
     array = np.random.default_rng(seed).standard_normal((3, 4, 5))
     turned = np.ascontiguousarray(array.transpose(axes))
-    prints = [fingerprint(ArrayTensor("out", 0, each)) for each in (array, turned)]
+    prints = [fingerprint(array_tensor("out", 0, each)) for each in (array, turned)]
     assert prints[0] is not None
     assert prints[1] is not None
     np.testing.assert_allclose(prints[0], prints[1], rtol=1e-12)
 
 
 def test_constant_and_not_finite_tensors_have_no_fingerprint() -> None:
-    assert fingerprint(ArrayTensor("out", 0, np.ones((8, 8)))) is None
-    assert fingerprint(ArrayTensor("out", 0, np.full((8, 8), np.nan))) is None
+    assert fingerprint(array_tensor("out", 0, np.ones((8, 8)))) is None
+    assert fingerprint(array_tensor("out", 0, np.full((8, 8), np.nan))) is None
 
 
 def test_a_transposed_rounded_tensor_is_found_with_its_view() -> None:

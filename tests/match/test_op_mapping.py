@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from memory_runs import MemoryOperation, call, ones, operation, run
+from memory_runs import call, ones, operation, run
 
+from ait_llm.dumps.model import Operation
 from ait_llm.errors import FormatError
 from ait_llm.match.choose import load_matcher
 from ait_llm.match.model import Match, MatchOptions, Unmatched
@@ -58,8 +59,8 @@ def test_a_folder_without_the_file_is_refused(tmp_path: Path) -> None:
 
 def _runs() -> tuple[Run, Run]:
     """Two layers, each with a norm and a projection; ATB packs ``[batch, seq]`` to tokens."""
-    modules: list[MemoryOperation] = []
-    operations: list[MemoryOperation] = []
+    modules: list[Operation] = []
+    operations: list[Operation] = []
     for layer in range(2):
         x = np.arange(24, dtype=np.float16).reshape(2, 3, 4) + layer
         name = f"root.layers.{layer}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from memory_runs import MemoryOperation, ones, operation, run
+from memory_runs import ones, operation, run
 
+from ait_llm.dumps.model import Operation
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions
 from ait_llm.match.views import apply
@@ -15,7 +16,7 @@ X = GENERATOR.standard_normal((4, 32)).astype(np.float16)
 WEIGHT = ones(32, 32)
 
 
-def _pair(golden: list[MemoryOperation], mine: list[MemoryOperation]) -> dict[str, np.ndarray]:
+def _pair(golden: list[Operation], mine: list[Operation]) -> dict[str, np.ndarray]:
     """My dequantised tensors by operation and name."""
     found = match_runs(run("atb", golden), run("atb", mine), MatchOptions())
     return {
@@ -25,7 +26,7 @@ def _pair(golden: list[MemoryOperation], mine: list[MemoryOperation]) -> dict[st
     }
 
 
-def _consumer(quantised: np.ndarray, place: int) -> MemoryOperation:
+def _consumer(quantised: np.ndarray, place: int) -> Operation:
     deq = ones(32).astype(np.float32)
     inputs = [quantised, WEIGHT.astype(np.int8), deq]
     params = {"hasBias": False}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from memory_runs import ArrayTensor
+from memory_runs import array_tensor
 
 from ait_llm.core import FORMAT_FRACTAL_NZ
+from ait_llm.dumps.model import Tensor
 from ait_llm.formats.layout import nd_to_nz
 from ait_llm.match.shapes import Aligned, align, align_shapes, batch_ratio
 from ait_llm.match.views import Part, Repeat, Reshape, apply, shape_after
@@ -74,26 +75,19 @@ def test_the_batch_ratio_is_that_of_most_outputs(
     assert batch_ratio(pairs) == ratio
 
 
-def _nz(array: np.ndarray) -> ArrayTensor:
+def _nz(array: np.ndarray) -> Tensor:
     """A tensor whose header holds the dims of FRACTAL_NZ storage, as the device dumps it."""
-    return _Stored("in", 0, nd_to_nz(array[None], 16), format=FORMAT_FRACTAL_NZ)
-
-
-class _Stored(ArrayTensor):
-    def nd(self) -> np.ndarray:
-        from ait_llm.formats.layout import to_nd
-
-        return to_nd(self.array, self.shape, self.format, self.dtype)
+    return array_tensor("in", 0, nd_to_nz(array[None], 16), format=FORMAT_FRACTAL_NZ)
 
 
 def test_a_padded_private_format_is_cut_to_the_dims_of_the_other_side() -> None:
     array = np.arange(20 * 40, dtype=np.float16).reshape(20, 40)
-    stored, plain = _nz(array), ArrayTensor("in", 0, array[None])
+    stored, plain = _nz(array), array_tensor("in", 0, array[None])
     assert logical_shape(stored) == stored.nd().shape == (1, 32, 48)
     aligned = align(plain, stored)
     assert isinstance(aligned, Aligned)
     assert aligned.mine == (Part(1, 0, 20), Part(2, 0, 40))
-    np.testing.assert_array_equal(apply(stored.nd(), aligned.mine), plain.array)
+    np.testing.assert_array_equal(apply(stored.nd(), aligned.mine), plain.nd())
     other = align(stored, plain)
     assert isinstance(other, Aligned)
     assert other.golden == aligned.mine

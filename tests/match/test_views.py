@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_runs import ArrayTensor
+from memory_runs import array_tensor
 
 from ait_llm.core import TensorRecord
 from ait_llm.match.views import (
@@ -110,7 +110,7 @@ def test_the_value_that_hides_becomes_minus_infinity_in_any_type() -> None:
 
 
 def _plus(values: np.ndarray, *views: View) -> Plus:
-    return Plus(RECORD, ArrayTensor("out", 1, values), views)
+    return Plus(RECORD, array_tensor("out", 1, values), views)
 
 
 def test_a_sum_of_two_streams_of_other_layouts() -> None:

@@ -17,12 +17,14 @@ from typing import Any, Literal
 
 import torch
 from fault_matrix import DECODE, LAYERS, PLACES, PREFILL, TARGETS, TOKENS
-from memory_runs import ArrayTensor, MemoryOperation
+from memory_runs import array_tensor, memory_operation
 from torch import Tensor
 
 import ait_llm.hostatb as torch_atb
 from ait_llm.compare.introduced import Introduced, introduced_error
 from ait_llm.compare.origin_kind import diagnosis_of
+from ait_llm.dumps.model import Operation
+from ait_llm.dumps.model import Tensor as DumpedTensor
 from ait_llm.formats.torch_bridge import from_torch
 from ait_llm.hostatb.leaf import OperatorLeaf
 from ait_llm.hostatb.models.config import ATB_DTYPES, LLAMA_PRESETS
@@ -100,7 +102,7 @@ def outcome(trial: Trial) -> Outcome:
     weights = llama_weights(config, trial.seed)
     prompts = random_prompts(config, PROMPTS, trial.seed)
     applied = torch_atb.inject(trial.request)
-    calls: list[MemoryOperation] = []
+    calls: list[Operation] = []
     _record(calls)
     model = make_llama(config, weights, list(PROMPTS), TOKENS, 16)
     generate(model, prompts, TOKENS)
@@ -119,7 +121,7 @@ def outcome(trial: Trial) -> Outcome:
     return Outcome(changed, names, found.kind.value, found.evidence, found.explained)
 
 
-def _record(calls: list[MemoryOperation]) -> None:
+def _record(calls: list[Operation]) -> None:
     """Make every operator of this process leave a copy of its tensors."""
     run = OperatorLeaf.run
 
@@ -133,14 +135,13 @@ def _record(calls: list[MemoryOperation]) -> None:
                 before[index] = tensor.view(shape)
         run(leaf, kernel, inputs, outputs)
         calls.append(
-            MemoryOperation(
+            memory_operation(
                 golden.name,
                 leaf.site.op_id.parts,
                 _tensors("in", before),
                 _tensors("out", _copies(outputs)),
                 params=chosen.golden_param,
                 step=leaf.site.clock.step,
-                phases=("before", "after"),
             )
         )
 
@@ -152,9 +153,11 @@ def _copies(tensors: Sequence[Any]) -> list[Tensor | None]:
     return [None if view is None else view.clone() for view in views]
 
 
-def _tensors(role: Literal["in", "out"], tensors: Sequence[Tensor | None]) -> list[ArrayTensor]:
+def _tensors(role: Literal["in", "out"], tensors: Sequence[Tensor | None]) -> list[DumpedTensor]:
     return [
-        ArrayTensor(role, index, from_torch(tensor)[0])
+        array_tensor(
+            role, index, from_torch(tensor)[0], phase="before" if role == "in" else "after"
+        )
         for index, tensor in enumerate(tensors)
         if tensor is not None
     ]

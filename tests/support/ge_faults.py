@@ -170,19 +170,20 @@ def _write(step: _Step) -> None:
             meaning = slot.tensor if slot is not None else decoded.outputs[tensor.index]
             if meaning not in step.changed:
                 continue
-            stored: Any = tensor
+            payload = tensor.payload()
+            assert payload is not None
             values = step.values[meaning].reshape(tensor.shape)
-            data = np.ascontiguousarray(_stored(values, stored)).tobytes()
-            assert len(data) == stored.stored.described.size
+            data = np.ascontiguousarray(_stored(values, tensor)).tobytes()
+            assert len(data) == payload.length
             with tensor.path.open("r+b") as file:
-                file.seek(stored.stored.offset)
+                file.seek(payload.offset)
                 file.write(data)
 
 
 def _stored(array: Array, tensor: Any) -> Array:
     if tensor.format != 29:
         return array
-    *batch, columns, rows, inner, c0 = tensor.stored_shape  # FRACTAL_NZ
+    *batch, columns, rows, inner, c0 = tensor.numpy().shape  # FRACTAL_NZ
     padded = np.zeros((*batch, rows * inner, columns * c0), array.dtype)
     padded[..., : array.shape[-2], : array.shape[-1]] = array
     return np.moveaxis(padded.reshape(*batch, rows, inner, columns, c0), -2, -4)

@@ -3,92 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ait_llm.core import DType, OpId
-from ait_llm.formats import LoadedTensor, dtype_of
+from ait_llm.core import FORMAT_ND, OpId, TensorDesc
+from ait_llm.dumps import ApiDump, AtbDump, FxDump, GeDump, TorchDump
+from ait_llm.dumps.model import Operation, Phase, Role, Tensor
+from ait_llm.dumps.tensors import Described, Source
+from ait_llm.formats import Statistics, dtype_of
 from ait_llm.program.run import Run
 
+TRAITS = {each.kind: each.traits for each in (AtbDump, TorchDump, FxDump, GeDump, ApiDump)}
+"""Of the dumps that are read from disk."""
 
-@dataclass(frozen=True, eq=False)
-class ArrayTensor:
+
+class ArraySource(Source):
+    """Values at hand."""
+
+    def __init__(
+        self, array: NDArray[Any], format: int = FORMAT_ND, statistics: Statistics | None = None
+    ) -> None:
+        self._array = array
+        self._format = format
+        self._statistics = statistics
+
+    def header(self, tensor: Tensor) -> Described:
+        return Described(TensorDesc(dtype_of(self._array), self._array.shape, self._format))
+
+    def values(self, tensor: Tensor, *, mmap: bool | None = None) -> NDArray[Any]:
+        return self._array
+
+    def recorded_statistics(self, tensor: Tensor) -> Statistics | None:
+        return self._statistics
+
+
+def array_tensor(
+    role: Role,
+    index: int,
+    array: NDArray[Any],
+    stem: str = "",
+    file: str = "",
+    format: int = FORMAT_ND,
+    statistics: Statistics | None = None,
+    phase: Phase = "after",
+) -> Tensor:
     """A tensor with its values at hand."""
-
-    role: Literal["in", "out"]
-    index: int
-    array: NDArray[Any]
-    stem: str | None = None
-    file: str = ""
-    format: int = 2
-    ir_name: str | None = None
-    phase: Literal["before", "after"] = "after"
-    has_data: bool = True
-    statistics: None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.role}tensor{self.index}"
-
-    @property
-    def path(self) -> Path:
-        return Path(self.file)
-
-    @property
-    def dtype(self) -> DType:
-        return dtype_of(self.array)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
-
-    def numpy(self, *, mmap: bool | None = None) -> NDArray[Any]:
-        return self.array
-
-    def nd(self) -> NDArray[Any]:
-        return self.array
-
-    def torch(self) -> Any:  # tests of matchers need no torch
-        return LoadedTensor(self.array, self.dtype, self.format).torch()
+    return Tensor(role, index, file, "", ArraySource(array, format, statistics), phase, stem)
 
 
-@dataclass(frozen=True, eq=False)
-class MemoryOperation:
+def memory_operation(
+    type: str,
+    ids: tuple[int, ...],
+    inputs: Sequence[Tensor] = (),
+    outputs: Sequence[Tensor] = (),
+    *,
+    given_name: str = "",
+    device: int = 0,
+    pid: int = 1,
+    **more: Any,
+) -> Operation:
     """An operation with its tensors at hand."""
-
-    type: str
-    ids: tuple[int, ...]
-    inputs: Sequence[Any] = ()
-    outputs: Sequence[Any] = ()
-    is_graph: bool = False
-    params: Mapping[str, Any] = field(default_factory=dict)
-    given_name: str = ""
-    step: int = 0
-    call: int = 0
-    device: int = 0
-    pid: int = 1
-    kernels: tuple[()] = ()
-    phases: tuple[str, ...] = ("after",)
-
-    @property
-    def op_id(self) -> OpId:
-        return OpId(self.ids)
-
-    @property
-    def name(self) -> str:
-        return self.given_name or f"{self.type}_{self.op_id}"
-
-    @property
-    def path(self) -> Path:
-        return Path(self.name)
-
-    @property
-    def tensors(self) -> list[Any]:
-        return [*self.inputs, *self.outputs]
+    op_id = OpId(ids)
+    name = given_name or f"{type}_{op_id}"
+    tensors = (*inputs, *outputs)
+    return Operation(
+        name, op_id, type, device=device, pid=pid, location=name, tensors=tensors, **more
+    )
 
 
 def operation(
@@ -97,14 +79,14 @@ def operation(
     inputs: Sequence[NDArray[Any]] = (),
     outputs: Sequence[NDArray[Any]] = (),
     **more: Any,
-) -> MemoryOperation:
+) -> Operation:
     """An ATB operation."""
     name = "_".join(map(str, ids))
-    return MemoryOperation(
+    return memory_operation(
         type,
         ids,
-        [ArrayTensor("in", i, a, file=f"{name}/in{i}") for i, a in enumerate(inputs)],
-        [ArrayTensor("out", i, a, file=f"{name}/out{i}") for i, a in enumerate(outputs)],
+        [array_tensor("in", i, a, file=f"{name}/in{i}") for i, a in enumerate(inputs)],
+        [array_tensor("out", i, a, file=f"{name}/out{i}") for i, a in enumerate(outputs)],
         **more,
     )
 
@@ -116,23 +98,23 @@ def call(
     inputs: Mapping[str, NDArray[Any]] | None = None,
     outputs: Mapping[str, NDArray[Any]] | None = None,
     **more: Any,
-) -> MemoryOperation:
+) -> Operation:
     """A call of a torch module; tensors by stem (``input_0``, ``output``)."""
     number = more.get("call", 0)
-    sides: list[list[ArrayTensor]] = []
+    sides: list[list[Tensor]] = []
     for role, values in (("in", inputs or {}), ("out", outputs or {})):
         sides.append(
             [
-                ArrayTensor(role, i, array, stem, f"{name}@{number}/{stem}")  # type: ignore[arg-type]
+                array_tensor(role, i, array, stem, f"{name}@{number}/{stem}")  # type: ignore[arg-type]
                 for i, (stem, array) in enumerate(values.items())
             ]
         )
-    return MemoryOperation(type, (place,), *sides, given_name=name, **more)
+    return memory_operation(type, (place,), *sides, given_name=name, **more)
 
 
 def run(kind: str, operations: Sequence[Any], step: int = 0) -> Run:
     """A pass."""
-    return Run(kind, 0, 1, step, operations)
+    return Run(kind, 0, 1, step, operations, traits=TRAITS[kind])
 
 
 def ones(*shape: int) -> NDArray[np.float16]:

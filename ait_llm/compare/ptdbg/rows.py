@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ait_llm.compare.api.real_data import NOT_FINITE, compare_arrays
-from ait_llm.dumps.ptdbg_records import PtdbgTensor, PtdbgValue
+from ait_llm.dumps.ptdbg_records import PtdbgValue
+from ait_llm.dumps.tensors import Tensor
 from ait_llm.errors import AitError
 
 COLUMNS = (
@@ -42,6 +43,9 @@ _VALUES = "The values of the scalar differ."
 _COSINE, _ABSOLUTE = 0.99, 0.001
 _LOW_COSINE, _HIGH_ABSOLUTE = 0.9, 1.0
 
+Item = tuple[PtdbgValue, Tensor | None]
+"""What a line says, and the tensor if it is one."""
+
 
 @dataclass(slots=True)
 class PtdbgRow:
@@ -72,19 +76,22 @@ class PtdbgRow:
         return [*found, self.stack] if stack else found
 
 
-def make_row(mine: PtdbgTensor | PtdbgValue | None, golden: Any, stack: str = "None") -> PtdbgRow:
+def make_row(mine: Item | None, golden: Item | None, stack: str = "None") -> PtdbgRow:
     """Measure two items.
 
     Args:
-        mine, golden: tensors, or values that are none; None where a side has none.
+        mine, golden: None where a side has none.
         stack: cell of the call stack.
     """
-    row = PtdbgRow(_described(mine), _described(golden), stack=stack)
+    row = PtdbgRow(mine and mine[0], golden and golden[0], stack=stack)
     if mine is None or golden is None:
         row.cosine = row.absolute = row.accuracy = MISSING
         row.message = _NO_BENCH if golden is None else _NO_NPU
-    elif isinstance(mine, PtdbgTensor) and isinstance(golden, PtdbgTensor):
-        _measure(row, mine, golden)
+    elif mine[1] is not None and golden[1] is not None:
+        if _measure(row, mine[1], golden[1]) and (
+            mine[0].recorded_dtype != golden[0].recorded_dtype
+        ):
+            row.message = f"{row.message} {_DTYPES}".lstrip()
     else:
         same = _value(row.mine) == _value(row.golden)
         row.accuracy = REACHED if same else NOT_REACHED
@@ -92,33 +99,31 @@ def make_row(mine: PtdbgTensor | PtdbgValue | None, golden: Any, stack: str = "N
     return row
 
 
-def _measure(row: PtdbgRow, mine: PtdbgTensor, golden: PtdbgTensor) -> None:
-    messages = []
+def _measure(row: PtdbgRow, mine: Tensor, golden: Tensor) -> bool:
+    """Fill in what two tensors are alike; False if they cannot be measured."""
     for tensor in (mine, golden):
         if not tensor.has_data:
             row.message = _NO_FILE.format(tensor.path)
-            return
+            return False
     try:
         values = mine.numpy(), golden.numpy()
     except AitError as error:
         row.message = str(error)
-        return
+        return False
     if values[0].shape != values[1].shape:
         row.message, row.accuracy = _SHAPES, NOT_REACHED
-        return
-    if mine.described.recorded_dtype != golden.described.recorded_dtype:
-        messages.append(_DTYPES)
+        return False
     found = compare_arrays(*values)
     cosine, _, absolute = found.cells[:3]
     row.cosine, row.absolute = cosine, absolute
     if not values[0].ndim:
-        messages.insert(0, _SCALAR)
+        row.message = _SCALAR
     elif found.messages and found.messages[0] != _DTYPES:
-        messages.insert(0, found.messages[0])
+        row.message = found.messages[0]
     row.accuracy = _accuracy(cosine, absolute)
     if found.messages and found.messages[0] == NOT_FINITE:
         row.accuracy = NOT_REACHED
-    row.message = " ".join(messages)
+    return True
 
 
 def _accuracy(cosine: Any, absolute: Any) -> str:
@@ -130,11 +135,6 @@ def _accuracy(cosine: Any, absolute: Any) -> str:
         return NOT_REACHED if error > _ABSOLUTE else REACHED
     far = similar < _LOW_COSINE or error > _HIGH_ABSOLUTE
     return NOT_REACHED if far or (similar < _COSINE and error > _ABSOLUTE) else REACHED
-
-
-def _described(item: Any) -> PtdbgValue | None:
-    described: Any = item.described if isinstance(item, PtdbgTensor) else item
-    return described if isinstance(described, PtdbgValue) else None
 
 
 def _cells(value: PtdbgValue | None) -> list[Any]:

@@ -12,10 +12,10 @@ from pathlib import Path
 from ait_llm.compare.api.advisor import Advice, advice_on, nothing_to_advise
 from ait_llm.compare.api.tables import csv_table
 from ait_llm.compare.ptdbg.pairing import CallPair, pair_calls
-from ait_llm.compare.ptdbg.rows import COLUMNS, NOT_REACHED, STACK_COLUMN, PtdbgRow, make_row
+from ait_llm.compare.ptdbg.rows import COLUMNS, NOT_REACHED, STACK_COLUMN, Item, PtdbgRow, make_row
 from ait_llm.dumps.ptdbg import PtdbgDump
 from ait_llm.dumps.ptdbg_place import RANK_NAME, PtdbgPlace
-from ait_llm.dumps.ptdbg_records import PtdbgCall, PtdbgTensor, PtdbgValue
+from ait_llm.dumps.ptdbg_records import PtdbgCall, PtdbgValue, ptdbg_tensor
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.report.files import make_folder, replacing
 
@@ -160,7 +160,7 @@ def _calls(place: PtdbgPlace) -> list[PtdbgCall]:
     for process in dump.processes:
         if process.problem is not None:
             _log.warning("%s", process.problem)
-    return list(dump.operations())
+    return list(dump.calls())
 
 
 def _check_stacks(path: Path, calls: list[PtdbgCall], stacks: bool) -> None:
@@ -181,14 +181,14 @@ def _rows(pair: CallPair, mine: PtdbgPlace, golden: PtdbgPlace) -> Iterator[Ptdb
     if pair.mine is not None and pair.mine.has_stack:
         stack = "\n".join(pair.mine.stack or ())
     for one, other in pair.items():
-        yield make_row(_tensor(one, mine), _tensor(other, golden), stack)
+        yield make_row(_item(one, mine), _item(other, golden), stack)
         stack = "None"
 
 
-def _tensor(value: PtdbgValue | None, place: PtdbgPlace) -> PtdbgTensor | PtdbgValue | None:
-    if value is None or not value.is_tensor:
-        return value
-    return PtdbgTensor(value, 0, place.data_folder)
+def _item(value: PtdbgValue | None, place: PtdbgPlace) -> Item | None:
+    if value is None:
+        return None
+    return value, ptdbg_tensor(value, 0, place.data_folder) if value.is_tensor else None
 
 
 def _count(outcome: PtdbgOutcome, line: int, row: PtdbgRow) -> None:

@@ -164,7 +164,7 @@ def _told(operation: Operation, graph: UnfusedGraph) -> tuple[TensorId | None, .
     """What the file itself records of the outputs; None where the graph does not have it."""
     told: list[TensorId | None] = [None] * count_of(operation.outputs)
     for tensor in operation.outputs:
-        original = getattr(tensor, "original_op", None)  # only files of the graph engine have one
+        original = tensor.original_op
         if original is not None:
             for name in graph.by_escaped.get(escape(original[0]), ())[:1]:
                 told[tensor.index] = (name, original[1])

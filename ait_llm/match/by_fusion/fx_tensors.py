@@ -44,11 +44,6 @@ def reorders(target: str) -> bool:
     return (parts[1] if len(parts) > 1 else parts[0]) in _ORDERS
 
 
-def position(tensor: Tensor) -> int:
-    """Place among the arguments or results; elements of a list share that of their list."""
-    return int(getattr(tensor, "argument", tensor.index))
-
-
 def elements(tensor: Tensor) -> int | None:
     """Number of elements; None if the file cannot be read."""
     shape = shape_of(tensor)
@@ -136,8 +131,8 @@ class FxTensors:
         if owner is None or not path:
             return None
         inner = path[1] if len(path) > 1 else None
-        results = [each for each in owner.operation.outputs if position(each) == path[0]]
-        exact = [each for each in results if getattr(each, "element", None) == inner]
+        results = [each for each in owner.operation.outputs if each.position == path[0]]
+        exact = [each for each in results if each.element == inner]
         chosen = exact or results
         return (owner, chosen[0]) if chosen else None
 
@@ -151,10 +146,12 @@ class FxTensors:
         """
         owner = self.by_node.get(node)
         for tensor in owner.operation.inputs if owner is not None else ():
-            if position(tensor) == number and owner is not None:
-                place = getattr(tensor, "element", None)
-                if element is None or place == element:
-                    return owner, tensor
+            if (
+                owner is not None
+                and tensor.position == number
+                and element in (None, tensor.element)
+            ):
+                return owner, tensor
         return None
 
     @cached_property
@@ -201,7 +198,7 @@ class FxTensors:
     @staticmethod
     def turned(owner: Placed) -> tuple[Tensor, tuple[int, ...]] | None:
         """The argument of a node that only reorders axes, and their order; None for others."""
-        arguments = {position(each): each for each in owner.operation.inputs}
+        arguments = {each.position: each for each in owner.operation.inputs}
         shape = shape_of(arguments[0]) if 0 in arguments else None
         if shape is None:
             return None

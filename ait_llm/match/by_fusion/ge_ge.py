@@ -218,7 +218,7 @@ class GeGeMatching:
 
 
 def _call(each: Placed) -> tuple[str, int]:
-    return each.operation.name, getattr(each.operation, "call", 0)
+    return each.operation.name, each.operation.call
 
 
 def _meaning(decoded: Decoded | None, role: str, index: int) -> TensorId | None:

@@ -13,9 +13,9 @@ from ait_llm.program.run import Run
 @matchers.register("by_fusion")
 def by_fusion(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Tensors that are one tensor of the graph before fusion, whoever computed them."""
-    if golden.kind == mine.kind == "ge":
+    if golden.traits.fused and mine.traits.fused:
         yield from GeGeMatching(golden, mine).matches()
-    elif golden.kind == "ge":
+    elif golden.traits.fused:
         yield from GeFxMatching(golden, mine, "golden").matches()
     else:
         yield from GeFxMatching(mine, golden, "mine").matches()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ait_llm.core import Problem
-from ait_llm.dumps.ge import GeDump
 from ait_llm.dumps.model import Dump, Process
 from ait_llm.match.by_fusion.graph import UnfusedGraph, chains_of, graphs_of
 from ait_llm.match.by_fusion.process import CompiledProcess, CompiledSide
@@ -65,7 +64,7 @@ def compiled_passes(
     graphs: list[UnfusedGraph] = []
     chains: dict[str, tuple[str, ...]] = {}
     problems: list[Problem] = []
-    if isinstance(dump, GeDump):
+    if dump.traits.fused:
         graphs, unreadable = graphs_of(dump.graph_files)
         chains, also = chains_of(dump.build_graph_files)
         problems = [
@@ -84,13 +83,13 @@ def _sides(golden: Dump, mine: Dump) -> tuple[tuple[CompiledSide, CompiledSide],
     chains: dict[SideName, dict[str, tuple[str, ...]]] = {"golden": {}, "mine": {}}
     named: tuple[tuple[SideName, Dump], ...] = (("golden", golden), ("mine", mine))
     for name, dump in named:
-        if isinstance(dump, GeDump):
+        if dump.traits.fused:
             found[name], unreadable = graphs_of(dump.graph_files)
             chains[name], also = chains_of(dump.build_graph_files)
             unreadable += also
             problems += [Problem(name, f"a graph cannot be read: {text}") for text in unreadable]
     for name, dump in named:
-        if isinstance(dump, GeDump) and not found[name]:
+        if dump.traits.fused and not found[name]:
             other: SideName = "mine" if name == "golden" else "golden"
             found[name] = found[other]
             text = (
@@ -149,5 +148,4 @@ def rank_of(dump: Dump, process: Process) -> int | None:
     """The rank of a process of a dump of compiled graphs; None if its folders do not say."""
     operations = dump.operations(device=process.device, pid=process.pid)
     first = next(iter(operations), None)
-    rank: int | None = getattr(first, "rank", None)
-    return rank
+    return None if first is None or first.rank < 0 else first.rank

@@ -87,9 +87,11 @@ class CompiledProcess:
 
     def _choose(self, execution: Execution) -> UnfusedGraph | None:
         """The graph of the number in the model's name, or the one that explains most operators."""
-        rank = getattr(execution.operations[0], "rank", None)
+        rank = execution.operations[0].rank
         candidates = [
-            graph for graph in self.side.graphs if None in (rank, graph.rank) or graph.rank == rank
+            graph
+            for graph in self.side.graphs
+            if rank < 0 or graph.rank is None or graph.rank == rank
         ]
         if not candidates:
             return None
@@ -127,7 +129,7 @@ class CompiledProcess:
             return graph.fx_nodes if of_fx else frozenset(graph.graph.by_name)
         operations = self.models[model][0].operations
         # A kernel that a compiler made counts for the nodes that it fused.
-        names = (getattr(each, "parts", ()) or (each.name,) for each in operations)
+        names = (each.parts or (each.name,) for each in operations)
         return frozenset(name for each in names for name in each)
 
     def views(self, model: str) -> frozenset[str]:
@@ -164,6 +166,7 @@ class CompiledProcess:
             self._first_order[id(execution)],
             model=topology_of(operations, fusion) if fusion is not None else None,
             fusion=fusion,
+            traits=self.side.dump.traits,
         )
 
     @cached_property

@@ -100,7 +100,7 @@ class _Shares:
     def __init__(self, golden: CompiledProcess, mine: CompiledProcess) -> None:
         self._golden, self._mine = golden, mine
         self._places = [list(golden.models), list(mine.models)]
-        of_fx = "fx" in (golden.side.dump.kind, mine.side.dump.kind)
+        of_fx = not all(each.side.dump.traits.fused for each in (golden, mine))
         names, others = (
             {each: side.nodes(each, of_fx=of_fx) for each in side.models} for side in (golden, mine)
         )

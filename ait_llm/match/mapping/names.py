@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.dumps.model import Tensor
 from ait_llm.match.mapping.patterns import Captured, Pattern, capture, skeleton, skeleton_of
 from ait_llm.match.model import Source
 from ait_llm.match.operators import Placed, placed
@@ -75,7 +75,7 @@ class Names:
         self.run = run
         self.model = "" if run.model is None else run.model.name
         tops = (each.op_id.parts[0] for each in run.operations if each.op_id.parts)
-        is_atb = run.kind == "atb"
+        is_atb = run.traits.library
         self._base = (base_of(run) or min(tops, default=0)) if is_atb else 0
         self._weights: dict[str, list[tuple[str, Tensor]]] = defaultdict(list)
         for name, tensor in run.weights.items():
@@ -108,7 +108,7 @@ class Names:
         return close or names[:_NEAREST]
 
     def _add(self, each: Placed) -> None:
-        name, call = self._name(each), _call(each.operation)
+        name, call = self._name(each), each.operation.call
         while (name, call) in self._ops:  # not every kind of dump counts calls
             call += 1
         inputs = list(_entries(each, each.operation.inputs))
@@ -129,7 +129,7 @@ class Names:
     def _name(self, each: Placed) -> str:
         """``Prefill_layer_8`` of a model that begins with 6 becomes ``Prefill_layer_2``."""
         operation = each.operation
-        if self.run.kind != "atb":
+        if not self.run.traits.library:
             return plain(operation.name)
         first, *rest = operation.op_id.parts
         kind = operation.name.removesuffix(f"_{operation.op_id}")
@@ -142,7 +142,7 @@ def plain(name: str) -> str:
 
 
 def _entries(each: Placed, tensors: Sequence[Tensor]) -> Iterator[Entry]:
-    stems = [_stem(tensor) or tensor.name for tensor in tensors]
+    stems = [tensor.stem or tensor.name for tensor in tensors]
     for tensor, stem in zip(tensors, stems, strict=True):
         label = stem if stems.count(stem) == 1 else tensor.name
         yield Entry(label, each.source(tensor))
@@ -152,13 +152,3 @@ def _weight(each: Placed, kind: str, tensor: Tensor) -> Entry:
     source = each.source(tensor)
     record = replace(source.record, name=kind, role="weight", index=0, label=kind)
     return Entry(kind, replace(source, record=record))
-
-
-def _stem(tensor: Tensor) -> str:
-    stem = getattr(tensor, "stem", "")  # dumps of torch modules know it
-    return stem if isinstance(stem, str) else ""
-
-
-def _call(operation: Operation) -> int:
-    call = getattr(operation, "call", 0)  # dumps of torch modules count calls
-    return call if isinstance(call, int) else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ait_llm.dumps.model import Operation, Role, Tensor
+from ait_llm.dumps.model import Role, Tensor
 from ait_llm.match.names import NamePair, pair_names
 from ait_llm.match.programs.links import SURE, Links
 from ait_llm.match.programs.shapes import Views, make_views
@@ -178,17 +178,11 @@ def _calls(side: Program) -> dict[str, list[int]]:
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for op, operation in enumerate(side.operations):
         if side.roles[op] is not Meaning.OPERATOR:
-            found[operation.name].append((_number(operation), op))
+            found[operation.name].append((operation.call, op))
     return {name: [op for _, op in sorted(calls)] for name, calls in found.items()}
-
-
-def _number(operation: Operation) -> int:
-    number: int = getattr(operation, "call", 0)
-    return number
 
 
 def argument(tensor: Tensor) -> str:
     """``input_0``, ``input_attention_mask``, ``output``; the position where nothing names it."""
     word = "input" if tensor.role == "in" else "output"
-    stem: str = getattr(tensor, "stem", "")
-    return stem or f"{word}_{tensor.ir_name or tensor.index}"
+    return tensor.stem or f"{word}_{tensor.ir_name or tensor.index}"

@@ -11,9 +11,9 @@ from torch import nn
 
 from ait_llm import open_dump, ptdbg
 from ait_llm.dump.api import PrecisionDebugger
-from ait_llm.dumps.api_records import ApiCall
+from ait_llm.dumps.operations import Operation
 
-Captured = Callable[..., dict[str, ApiCall]]
+Captured = Callable[..., dict[str, Operation]]
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +31,14 @@ def captured(tmp_path: Path) -> Captured:
 
     def run(
         program: Callable[[], Any], model: nn.Module | None = None, **config: Any
-    ) -> dict[str, ApiCall]:
+    ) -> dict[str, Operation]:
         path = tmp_path / "dump"
         debugger = PrecisionDebugger(write_config(tmp_path, {"dump_path": str(path), **config}))
         debugger.start(model)
         program()
         debugger.stop()
         debugger.step()
-        return {call.name: call for call in open_dump(path).operations()}  # type: ignore[misc]
+        return {call.name: call for call in open_dump(path).operations()}
 
     return run
 

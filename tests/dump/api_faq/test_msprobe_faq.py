@@ -22,14 +22,14 @@ from torch.nn import functional
 from ait_llm import open_dump
 from ait_llm.compare.api.functions import compare
 from ait_llm.dump.api import PrecisionDebugger
-from ait_llm.dumps.api_records import ApiCall
+from ait_llm.dumps.operations import Operation
 from ait_llm.errors import UsageError
 
-Captured = Callable[..., dict[str, ApiCall]]
+Captured = Callable[..., dict[str, Operation]]
 Pair = namedtuple("Pair", ["first", "second"])
 
 
-def leaf(call: ApiCall, label: str) -> Any:
+def leaf(call: Operation, label: str) -> Any:
     return next(value.recorded for value in call.values if value.label == label)
 
 
@@ -186,7 +186,7 @@ def test_2_6_which_operation_is_which_special_method(captured: Captured) -> None
             run()
 
     calls = captured(program, risk_level="ALL")
-    seen = {call.type for call in calls.values() if call.parsed.prefix == "Tensor"}
+    seen = {call.type for call in calls.values() if call.api_name.startswith("Tensor.")}
     assert not SPECIAL.keys() - seen
 
 
@@ -238,7 +238,7 @@ def test_3_3_3_is_a_suffix_such_as_1_0_normal(captured: Captured) -> None:
     """It is the place in a list of lists."""
     lstm = nn.LSTM(2, 2)
     calls = captured(lambda: lstm(torch.ones(1, 1, 2)), task="tensor")
-    names = {tensor.data_name for tensor in calls["VF.lstm.0.forward"].inputs}
+    names = {tensor.path.name for tensor in calls["VF.lstm.0.forward"].inputs}
     assert {"VF.lstm.0.forward.input.1.0.pt", "VF.lstm.0.forward.input.1.1.pt"} <= names
 
 
@@ -294,8 +294,9 @@ def test_3_3_8_may_the_type_in_a_file_differ_from_that_in_dump_json(captured: Ca
     calls = captured(program, task="tensor", risk_level="ALL")
     seen = set()
     for call in calls.values():
+        recorded = {value.label: value.recorded_dtype for value in call.values}
         for tensor in call.tensors:
-            assert str(tensor.torch().dtype) == tensor.described.recorded_dtype
+            assert str(tensor.torch().dtype) == recorded[tensor.ir_name]
             seen.add(tensor.torch().dtype)
     assert set(types_) <= seen
 

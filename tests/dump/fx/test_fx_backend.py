@@ -24,7 +24,7 @@ from ait_llm.dump.torch_ledger import read_torch_ledger
 from ait_llm.dump.torch_summary import torch_losses
 from ait_llm.dumps import FxDump, open_dump
 from ait_llm.dumps.fx_place import FILE_NAME
-from ait_llm.dumps.fx_records import FxOperation
+from ait_llm.dumps.operations import Operation
 from ait_llm.errors import UsageError
 
 
@@ -62,7 +62,7 @@ def sealed(folder: Path) -> FxDump:
     return dump
 
 
-def nodes(folder: Path) -> list[FxOperation]:
+def nodes(folder: Path) -> list[Operation]:
     return list(sealed(folder).operations())
 
 

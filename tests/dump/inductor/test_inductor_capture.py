@@ -19,7 +19,7 @@ from ait_llm.core.comparison import Report
 from ait_llm.dump import inductor_capture
 from ait_llm.dump.inductor import backend, instrument, recorder
 from ait_llm.dumps import open_dump
-from ait_llm.dumps.fx_records import FxOperation
+from ait_llm.dumps.operations import Operation
 from ait_llm.errors import FormatError, UsageError
 from tests.dump.inductor.conftest import Captured, capture, capture_golden, run, sealed
 from tests.support.compiled_models import Cache, Llama, ReadLater
@@ -28,7 +28,7 @@ IDS = (torch.arange(5),)
 aten = torch.ops.aten
 
 
-def kernels(folder: Path) -> dict[str, FxOperation]:
+def kernels(folder: Path) -> dict[str, Operation]:
     return {each.name: each for each in open_dump(folder).operations()}  # type: ignore[misc]
 
 

@@ -21,6 +21,7 @@ from torch.nn import functional
 from ait_llm import open_dump
 from ait_llm.dump.api import PrecisionDebugger
 from ait_llm.dump.ptdbg.files import DumpFiles
+from ait_llm.dumps import PtdbgDump
 from ait_llm.errors import UsageError
 from ait_llm.ptdbg import (
     acc_cmp_dump,
@@ -112,7 +113,9 @@ def test_only_floating_tensors_with_dims_unless_the_filter_is_off(
 
 def test_our_reader_reads_it(model: Small, tmp_path: Path) -> None:
     folder = run(model, tmp_path / "a.pkl", filter_switch="OFF", mode="api_stack")
-    calls = list(open_dump(tmp_path).operations())
+    dump = open_dump(tmp_path)
+    assert isinstance(dump, PtdbgDump)
+    calls = list(dump.calls())
     assert {value.item for call in calls for value in call.values} | {
         f"{call.name}_stack_info" for call in calls if call.has_stack
     } == set(lines(folder / "api_stack_a.pkl"))
@@ -340,7 +343,9 @@ def test_values_are_those_of_precision_debugger(model: Small, tmp_path: Path) ->
     finally:
         PrecisionDebugger._reset()
     expected = {
-        re.sub(r"^(\w+)\.(\w+)\.(\d+)\.(\w+)\.", r"\1_\2_\3_\4_", tensor.item): tensor
+        re.sub(
+            r"^(\w+)\.(\w+)\.(\d+)\.(\w+)\.", r"\1_\2_\3_\4_", f"{call.name}.{tensor.ir_name}"
+        ): tensor
         for call in open_dump(tmp_path / "api").operations()
         for tensor in call.tensors
     }

@@ -15,6 +15,7 @@ from torch import nn
 
 from ait_llm import open_dump
 from ait_llm.dump.ptdbg.overflow import is_overflowed
+from ait_llm.dumps import PtdbgDump
 from ait_llm.ptdbg import (
     overflow_check,
     register_hook,
@@ -53,7 +54,9 @@ def test_the_file_holds_the_call_with_its_arrays(tmp_path: Path) -> None:
     ]
     values = np.load(path.with_suffix("") / "Torch_mul_0_forward_output.npy")
     assert values.tolist() == [1, np.inf, 4]
-    (call,) = open_dump(path).operations()
+    dump = open_dump(path)
+    assert isinstance(dump, PtdbgDump)
+    (call,) = dump.calls()
     assert call.is_overflow
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from memory_runs import MemoryOperation, call, operation, run
+from memory_runs import call, operation, run
 
+from ait_llm.dumps.model import Operation
 from ait_llm.errors import FormatError
 from ait_llm.match.choose import match_runs
 from ait_llm.match.mapping.text import read_text
@@ -25,7 +26,7 @@ def _values(*shape: int) -> np.ndarray:
     return RANDOM.normal(size=shape).astype(np.float32)
 
 
-def _module(name: str, place: int, *outputs: np.ndarray, **more: Any) -> MemoryOperation:
+def _module(name: str, place: int, *outputs: np.ndarray, **more: Any) -> Operation:
     stems = ["output"] if len(outputs) == 1 else [f"output_{n}" for n in range(len(outputs))]
     values = dict(zip(stems, outputs, strict=True))
     return call(name, "Module", place, more.pop("inputs", None), values, **more)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_runs import MemoryOperation, call, run
+from memory_runs import call, run
 
+from ait_llm.dumps.model import Operation
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions
 from ait_llm.match.operators import placed
@@ -43,19 +45,7 @@ def trees(draw: st.DrawFn) -> tuple[Run, dict[str, str]]:
 
 
 def _renamed(golden: Run, names: dict[str, str]) -> Run:
-    operations = [
-        MemoryOperation(
-            each.type,
-            each.ids,
-            each.inputs,
-            each.outputs,
-            given_name=names[each.name],
-            call=each.call,
-        )
-        for each in golden.operations
-        if isinstance(each, MemoryOperation)
-    ]
-    return run("torch", operations)
+    return run("torch", [replace(each, name=names[each.name]) for each in golden.operations])
 
 
 @settings(max_examples=60, deadline=None)
@@ -83,7 +73,7 @@ def test_random_trees_of_modules(
     check_round_trip([(golden, mine, matches)], path)
 
 
-def _layers(count: int, width: int = 6) -> list[MemoryOperation]:
+def _layers(count: int, width: int = 6) -> list[Operation]:
     parts = ("norm", "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.o_proj", "mlp")
     names = [f"root.model.layers.{n}.{part}" for n in range(count) for part in parts]
     values = {"input_0": np.zeros((2, width))}, {"output": np.zeros((2, width))}

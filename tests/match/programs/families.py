@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ait_llm import DumpConfig, open_dump, register_hook
+from ait_llm.dumps import AtbDump
 from ait_llm.program.passes import passes_of
 from ait_llm.program.run import Run
 from ait_llm.topology import read_topology
@@ -143,7 +144,7 @@ def read_atb(folder: Path) -> Run:
     dump = open_dump(folder)
     operations = list(dump.operations(step=0))
     graphs = {file.name: read_topology(file.path) for file in dump.layers}
-    return Run("atb", 0, operations[0].pid, 0, operations, graphs=graphs)
+    return Run("atb", 0, operations[0].pid, 0, operations, graphs=graphs, traits=AtbDump.traits)
 
 
 def capture(family: Family, folder: Path, **options: Any) -> Runs:

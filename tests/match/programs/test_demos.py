@@ -19,6 +19,7 @@ import torch
 
 import ait_llm
 from ait_llm import DumpConfig, open_dump, register_hook
+from ait_llm.dumps import AtbDump, TorchDump
 from ait_llm.hostatb.models.bert_torch import bert_twin, encode_padded
 from ait_llm.hostatb.models.config import BERT_PRESETS, LLAMA_PRESETS
 from ait_llm.hostatb.models.generate import follow, generate, make_llama, random_prompts
@@ -131,12 +132,14 @@ def _atb_run(folder: Path, model: str, step: int) -> Run:
     tops = {node.op_id.parts[0] for node in graph.root.children if node.op_id is not None}
     operations = [o for o in dump.operations(step=step) if o.op_id.parts[0] in tops]
     graphs = {file.name: read_topology(file.path) for file in dump.layers}
-    return Run("atb", 0, operations[0].pid, step, operations, 0, graphs, graph)
+    return Run(
+        "atb", 0, operations[0].pid, step, operations, 0, graphs, graph, traits=AtbDump.traits
+    )
 
 
 def _torch_run(folder: Path, step: int) -> Run:
     operations = list(open_dump(folder).operations(step=step))
-    return Run("torch", -1, operations[0].pid, step, operations)
+    return Run("torch", -1, operations[0].pid, step, operations, traits=TorchDump.traits)
 
 
 @pytest.fixture(scope="module")

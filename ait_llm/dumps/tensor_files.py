@@ -8,22 +8,18 @@ of tensors is asked for. Values are read tensor by tensor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ait_llm.core import FORMAT_ND, DType, TensorDesc
-from ait_llm.dumps.model import Phase, Role
-from ait_llm.errors import FormatError
-from ait_llm.formats import LoadedTensor, Statistics, load, measure
+from ait_llm.core import TensorDesc
+from ait_llm.dumps.tensors import Described, Source, Tensor
+from ait_llm.formats import AtbHeader, LoadedTensor, Statistics, load
 from ait_llm.formats.atb_bin import SUFFIX as ATB_SUFFIX
 from ait_llm.formats.atb_bin import read_header
 from ait_llm.formats.atb_header import MAGIC
 from ait_llm.formats.elements import Array
 from ait_llm.formats.ge_file import GeFile, read_ge
 from ait_llm.formats.ge_values import ge_payload
-from ait_llm.formats.layout import to_nd
 from ait_llm.formats.locate import locate
 from ait_llm.formats.npy import SUFFIX as NPY_SUFFIX
 from ait_llm.formats.npy import read_npy_header
@@ -35,15 +31,12 @@ from ait_llm.formats.safetensors_file import SafetensorsEntry, index_safetensors
 from ait_llm.formats.torch_file import SUFFIXES as TORCH_SUFFIXES
 from ait_llm.formats.torch_file import read_torch
 
-if TYPE_CHECKING:
-    import torch
-
 SUFFIXES = (ATB_SUFFIX, NPY_SUFFIX, SAFETENSORS_SUFFIX, *TORCH_SUFFIXES)
 _ZIP = b"PK\x03\x04"
 
 
-class TensorFile:
-    """A file that holds one or several tensors.
+class TensorFile(Source):
+    """A file that holds one or several tensors, which it reads itself.
 
     Args:
         path: the file.
@@ -98,9 +91,37 @@ class TensorFile:
             return tuple(tensor.name for tensor in self._operator.tensors)
         return tuple(self._loaded if self._places is None else self._places)
 
-    def tensor(self, key: str, index: int = 0) -> FileTensor:
-        """One of :attr:`keys`."""
-        return FileTensor(self, key, index)
+    def tensor(self, key: str, index: int = 0) -> Tensor:
+        """One of :attr:`keys`, which is its name; taken as a result that is judged."""
+        return Tensor("out", index, str(self.path), "", self, own_name=key)
+
+    def header(self, tensor: Tensor) -> Described:
+        """Type, shape and format."""
+        return Described(self.describe(_key(tensor)))
+
+    def has_data(self, tensor: Tensor) -> bool:
+        """True unless the file is a description only."""
+        if self.is_ge:
+            return self.holds(_key(tensor))
+        header = self._atb_header
+        return header is None or header.has_data or header.alias is not None
+
+    def recorded_statistics(self, tensor: Tensor) -> Statistics | None:
+        """Those in the header of an ATB file."""
+        header = self._atb_header
+        return None if header is None else header.statistics
+
+    def values(self, tensor: Tensor, *, mmap: bool | None = None) -> Array:
+        """The values as stored."""
+        return self.read(_key(tensor), mmap=mmap is not False).array
+
+    def loaded(self, tensor: Tensor) -> LoadedTensor:
+        """The values with their type."""
+        return self.read(_key(tensor))
+
+    def payload(self, tensor: Tensor) -> Payload | None:
+        """Where its bytes lie, so that they can be read in blocks; None if they must be loaded."""
+        return self.locate(_key(tensor))
 
     def describe(self, key: str) -> TensorDesc:
         """Type, shape and format of a tensor.
@@ -158,6 +179,13 @@ class TensorFile:
             return None if self._places is None else self._places.get(key)
         return (locate(self.place) or {}).get(key)
 
+    @property
+    def _atb_header(self) -> AtbHeader | None:
+        """The header of an ATB file, None for other types."""
+        if self.is_container or self.path.suffix.lower() == NPY_SUFFIX:
+            return None
+        return read_header(self.place)
+
     @cached_property
     def _index(self) -> Mapping[str, SafetensorsEntry]:
         return index_safetensors(self.place)
@@ -188,110 +216,5 @@ class TensorFile:
             return file.read(len(magic)) == magic
 
 
-@dataclass(frozen=True, slots=True)
-class FileTensor:
-    """A tensor of a file; see :class:`ait_llm.dumps.model.Tensor`.
-
-    Attributes:
-        file: where it lies.
-        key: its name in the file, empty for a sole one.
-    """
-
-    file: TensorFile = field(compare=False)
-    key: str
-    index: int = 0
-
-    @property
-    def name(self) -> str:
-        """Its name in the file."""
-        return self.key
-
-    @property
-    def role(self) -> Role:
-        """Taken as an output: it is a result that is judged."""
-        return "out"
-
-    @property
-    def ir_name(self) -> str | None:
-        """None: no operator names it."""
-        return None
-
-    @property
-    def phase(self) -> Phase:
-        """Taken as captured after the operation."""
-        return "after"
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self.file.path
-
-    @property
-    def dtype(self) -> DType:
-        """Logical element type."""
-        return self.file.describe(self.key).dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Dims as recorded."""
-        return self.file.describe(self.key).shape
-
-    @property
-    def format(self) -> int:
-        """ATB format code."""
-        return self.file.describe(self.key).format
-
-    @property
-    def has_data(self) -> bool:
-        """True unless the file is a description only."""
-        if self.file.is_ge:
-            return self.file.holds(self.key)
-        if self.file.is_container or self.path.suffix.lower() == NPY_SUFFIX:
-            return True
-        header = read_header(self.file.place)
-        return header.has_data or header.alias is not None
-
-    @property
-    def statistics(self) -> Statistics | None:
-        """Recorded statistics, else computed from the values; None for complex values."""
-        if not self.file.is_container and self.path.suffix.lower() != NPY_SUFFIX:
-            recorded = read_header(self.file.place).statistics
-            if recorded is not None or not self.has_data:
-                return recorded
-        array = self.numpy()
-        return None if array.dtype.kind == "c" else measure(array)
-
-    def payload(self) -> Payload | None:
-        """Where its bytes lie, so that they can be read in blocks; None if they must be loaded.
-
-        Raises:
-            FormatError: the file is damaged or holds no values.
-        """
-        return self.file.locate(self.key)
-
-    def numpy(self, *, mmap: bool | None = None) -> Array:
-        """The values as stored.
-
-        Raises:
-            FormatError: the file is damaged or holds no values.
-        """
-        return self.file.read(self.key, mmap=mmap is not False).array
-
-    def nd(self) -> Array:
-        """The values in row-major order, private device formats converted.
-
-        Raises:
-            FormatError: as :meth:`numpy`, or a format that is not converted.
-        """
-        array = self.numpy()
-        desc = self.file.describe(self.key)
-        if desc.format == FORMAT_ND:
-            return array
-        try:
-            return to_nd(array, desc.shape, desc.format, desc.dtype)
-        except ValueError as error:
-            raise FormatError(self.path, str(error)) from None
-
-    def torch(self) -> torch.Tensor:
-        """The values as a CPU tensor of the same element type."""
-        return self.file.read(self.key).torch()
+def _key(tensor: Tensor) -> str:
+    return tensor.own_name or ""
