@@ -37,6 +37,10 @@ class ApiLedger:
     ledger: Ledger
     folders: Mapping[str, Mapping[str, LedgerEntry]]
 
+    def entry(self, place: ApiPlace, record: str) -> LedgerEntry | None:
+        """What it says of a record; None if it does not have it."""
+        return self.folders.get(_folder(place) or "", {}).get(record)
+
     def finished(self, place: ApiPlace) -> bool:
         """True if nothing of a folder can be missing without the ledger saying so."""
         last = self.ledger.last

@@ -11,6 +11,7 @@ from typing import Any
 
 from ait_llm.core import OpId
 from ait_llm.dumps.api_json import Member, UnfinishedError, read_members, read_value
+from ait_llm.dumps.api_ledger import ApiLedger, find_ledger
 from ait_llm.dumps.api_names import ApiName
 from ait_llm.dumps.api_order import ApiPositions, read_construct, read_stacks
 from ait_llm.dumps.api_place import ApiPlace
@@ -18,7 +19,8 @@ from ait_llm.dumps.api_stream import read_records
 from ait_llm.dumps.api_values import ApiValue, tensor_of
 from ait_llm.dumps.api_walk import values_of
 from ait_llm.dumps.operations import Facts, Lazy, LazyMapping, Operation
-from ait_llm.dumps.tensors import Tensor
+from ait_llm.dumps.tensors import Identity, Tensor
+from ait_llm.dumps.torch_tables import read_identities
 
 # JSON text whose decoded form is kept for calls that are looked at again soon. Decoded it takes
 # about ten times as much.
@@ -103,8 +105,17 @@ class ApiFile:
         values = self.values(name, offset, length)
         record = self._kept[offset]
         if record.tensors is None:
-            record.tensors = tensors_of(values, self.root)
+            record.tensors = tensors_of(values, self.root, partial(_tensor, self._identities(name)))
         return record.tensors
+
+    def _identities(self, name: str) -> Mapping[str, Identity]:
+        """Which values the tensors of a record are, by their labels; from our own captures."""
+        entry = None if self._account is None else self._account.entry(self.place, name)
+        return {} if entry is None else read_identities(entry.line)
+
+    @cached_property
+    def _account(self) -> ApiLedger | None:
+        return find_ledger(self.place)
 
     def _keep(self, offset: int, record: _Record) -> None:
         replaced = self._kept.pop(offset, None)
@@ -112,6 +123,10 @@ class ApiFile:
         self._kept_bytes += record.length - (replaced.length if replaced is not None else 0)
         while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
             self._kept_bytes -= self._kept.popitem(last=False)[1].length
+
+
+def _tensor(identities: Mapping[str, Identity], value: ApiValue, index: int, root: Path) -> Tensor:
+    return tensor_of(value, index, root, identity=identities.get(value.label))
 
 
 def tensors_of(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.dumps.tensors import Described, Role, Source, Tensor
+from ait_llm.dumps.tensors import Described, Identity, Role, Source, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.formats import LoadedTensor, Statistics, load
 from ait_llm.formats.elements import Array
@@ -204,7 +204,13 @@ class ApiSource(Source):
         return self._described.file
 
 
-def tensor_of(value: ApiValue, index: int, root: Path, source: ApiSource | None = None) -> Tensor:
+def tensor_of(
+    value: ApiValue,
+    index: int,
+    root: Path,
+    source: ApiSource | None = None,
+    identity: Identity | None = None,
+) -> Tensor:
     """The tensor that a value is; inputs are captured before the call, outputs after it.
 
     Args:
@@ -212,6 +218,7 @@ def tensor_of(value: ApiValue, index: int, root: Path, source: ApiSource | None 
         index: position among the inputs or outputs.
         root: folder of the dump.
         source: reads it, if not as a file of its own.
+        identity: which value it is, where the capture says so.
     """
     return Tensor(
         value.role,
@@ -221,6 +228,7 @@ def tensor_of(value: ApiValue, index: int, root: Path, source: ApiSource | None 
         source or ApiSource(value, root),
         "before" if value.role == "in" else "after",
         ir_name=value.label,
+        identity=identity,
     )
 
 

@@ -19,7 +19,8 @@ from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Dump, Loss, Process, Traits
 from ait_llm.dumps.operations import GraphRun, Lazy, Operation
-from ait_llm.dumps.tensors import Tensor
+from ait_llm.dumps.tensors import Identity, Tensor
+from ait_llm.dumps.torch_tables import read_identities
 from ait_llm.errors import FormatError
 
 
@@ -83,8 +84,15 @@ class FxDump(Dump):
                 for unit in sorted(units, key=self._begin):
                     yield from self._nodes(unit, owner[1])
 
+    @cached_property
+    def _identities(self) -> Mapping[str, Mapping[str, Identity]]:
+        """Which values the tensors are, by the start of their files' names and then by stem."""
+        entries = (entry for ledger in self._ledgers for entry in ledger.entries())
+        return {entry.path: found for entry in entries if (found := read_identities(entry.line))}
+
     def forget(self) -> None:
         """Let go of what was remembered of the folders."""
+        self.__dict__.pop("_identities", None)
         self._begins.clear()
         self._types.clear()
         self._kernels.clear()
@@ -107,9 +115,11 @@ class FxDump(Dump):
 
     def _owner(self, unit: FxUnit) -> tuple[int, int]:
         """Rank and process id."""
-        folder = unit.folder.parent
-        place = folder.relative_to(self.root).as_posix() if folder != self.root.parent else ""
-        return unit.rank, self._pids.get(place, 0)
+        return unit.rank, self._pids.get(self._below_root(unit.folder.parent), 0)
+
+    def _below_root(self, folder: Path) -> str:
+        """The folder of a graph as the ledger has it; empty for files that lie in no tree."""
+        return folder.relative_to(self.root).as_posix() if folder != self.root.parent else ""
 
     def _of(self, rank: int, pid: int) -> list[FxUnit]:
         return [each for each in self._place.units if self._owner(each) == (rank, pid)]
@@ -162,9 +172,11 @@ class FxDump(Dump):
             file = role == "OUTPUT", int(argument), -1 if element is None else int(element), path
             found.setdefault((time, node, target), []).append(file)
         calls: Counter[str] = Counter()
+        place_of_unit = f"{self._below_root(unit.folder.parent)}/{unit.step_directory}"
         run = GraphRun(str(unit.folder), "", unit.graph, unit.step, unit.step_directory - unit.step)
         for place, (time, node, target) in enumerate(sorted(found)):
-            values = self._values(sorted(found[time, node, target]), node, types)
+            known = self._identities.get(f"{place_of_unit}/{node}-{target}", {})
+            values = self._values(sorted(found[time, node, target]), node, types, known)
             launch = launches.get(node)
             yield Operation(
                 node,
@@ -185,7 +197,13 @@ class FxDump(Dump):
             )
             calls[node] += 1
 
-    def _values(self, files: Sequence[_File], node: str, types: Places) -> tuple[Tensor, ...]:
+    def _values(
+        self,
+        files: Sequence[_File],
+        node: str,
+        types: Places,
+        identities: Mapping[str, Identity],
+    ) -> tuple[Tensor, ...]:
         values = []
         before = Counter[bool]()  # elements of lists beyond the first
         for is_result, argument, element, path in files:
@@ -206,6 +224,7 @@ class FxDump(Dump):
                     argument=argument,
                     element=None if element < 0 else element,
                     own_name=None if place == str(index) else f"{role}tensor{place}",
+                    identity=identities.get(stem),
                 )
             )
         return tuple(values)

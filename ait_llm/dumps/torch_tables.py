@@ -63,6 +63,15 @@ def _walk(path: Path, node: Any, ids: tuple[int, ...]) -> Iterator[tuple[str, Tr
         yield from _walk(path, child, (*ids, number))
 
 
+def read_identities(line: Mapping[str, Any]) -> dict[str, Identity]:
+    """Identities in a line of a ledger, by the name of the tensor."""
+    entries = line.get("identity")
+    if not isinstance(entries, dict):
+        return {}
+    found = {name: read_identity(entry) for name, entry in entries.items()}
+    return {name: identity for name, identity in found.items() if identity is not None}
+
+
 def read_identity(entry: Any) -> Identity | None:
     """What a ledger says of the storage of a tensor; None for what is no such record.
 
