@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import ait_llm
 from ait_llm.dumps import Dump, open_dump
-from ait_llm.dumps.operations import Operation as TorchCall
+from ait_llm.dumps.operations import Operation
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -59,8 +59,8 @@ class Run:
         return [line for line in self.done.stdout.splitlines()[:-1] if line]
 
     @cached_property
-    def calls(self) -> list[TorchCall]:
-        return [call for call in self.dump.operations() if isinstance(call, TorchCall)]
+    def calls(self) -> list[Operation]:
+        return [call for call in self.dump.operations() if isinstance(call, Operation)]
 
     def value(self, name: str, stem: str, *, step: int = 0, pid: int | None = None) -> Tensor:
         """The saved tensor of the only call of that module."""

@@ -12,7 +12,7 @@ from torch import nn
 
 from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.dumps import TorchDump
-from ait_llm.dumps.operations import Operation as TorchCall
+from ait_llm.dumps.operations import Operation
 
 
 class Returns(nn.Module):
@@ -63,7 +63,7 @@ def opened(out: Path) -> TorchDump:
     return dump
 
 
-def calls(dump: TorchDump, step: int | None = None) -> dict[str, TorchCall]:
+def calls(dump: TorchDump, step: int | None = None) -> dict[str, Operation]:
     """Calls by path; ``path@n`` for later calls of a step, ``step:path`` if step is None."""
     found = {}
     for call in dump.operations(step=step):
@@ -72,7 +72,7 @@ def calls(dump: TorchDump, step: int | None = None) -> dict[str, TorchCall]:
     return found
 
 
-def values(call: TorchCall) -> dict[str, torch.Tensor]:
+def values(call: Operation) -> dict[str, torch.Tensor]:
     """Saved tensors by file stem."""
     return {tensor.stem: tensor.torch() for tensor in call.tensors}
 

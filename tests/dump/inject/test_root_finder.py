@@ -25,7 +25,7 @@ from ait_llm.dump.inject.models import (
 from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.pytorch.session import sessions
 from ait_llm.dumps import open_dump
-from ait_llm.dumps.operations import Operation as TorchCall
+from ait_llm.dumps.operations import Operation
 
 ALL = StepRange(((0, 1 << 40),))
 
@@ -70,16 +70,16 @@ def finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[root_fin
     torch_hooks._global_forward_hooks_always_called.update(called)
 
 
-def calls(folder: Path) -> dict[tuple[str, int], TorchCall]:
+def calls(folder: Path) -> dict[tuple[str, int], Operation]:
     sessions.close_all()
     return {
         (call.name, call.step): call
         for call in open_dump(folder).operations()
-        if isinstance(call, TorchCall)
+        if isinstance(call, Operation)
     }
 
 
-def saved(call: TorchCall, stem: str) -> torch.Tensor:
+def saved(call: Operation, stem: str) -> torch.Tensor:
     (tensor,) = [tensor for tensor in call.tensors if tensor.stem == stem]
     return torch.load(tensor.file)
 
