@@ -7,6 +7,7 @@ from ait_llm.dumps.fx import FxDump
 from ait_llm.dumps.ge import GeDump
 from ait_llm.dumps.io_table import IoRow, IoTable, IoTensor, read_io_table
 from ait_llm.dumps.kinds import kinds, open_dump
+from ait_llm.dumps.lazy import Lazy, LazyMapping
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.model import (
     Dump,
@@ -19,7 +20,6 @@ from ait_llm.dumps.model import (
     TopologyFile,
     Traits,
 )
-from ait_llm.dumps.operations import Lazy, LazyMapping
 from ait_llm.dumps.ptdbg import PtdbgDump
 from ait_llm.dumps.tensor_files import TensorFile
 from ait_llm.dumps.tensors import Described, Source

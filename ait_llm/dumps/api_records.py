@@ -18,7 +18,8 @@ from ait_llm.dumps.api_place import ApiPlace
 from ait_llm.dumps.api_stream import read_records
 from ait_llm.dumps.api_values import ApiValue, tensor_of
 from ait_llm.dumps.api_walk import values_of
-from ait_llm.dumps.operations import Facts, Lazy, LazyMapping, Operation
+from ait_llm.dumps.lazy import Lazy, LazyMapping
+from ait_llm.dumps.operations import Facts, Operation
 from ait_llm.dumps.tensors import Identity, Tensor
 from ait_llm.dumps.torch_tables import read_identities
 

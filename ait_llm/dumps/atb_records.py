@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ait_llm.dumps.atb_tree import PARAMS_FILE, PHASES, TENSOR_FILE
-from ait_llm.dumps.operations import Deferred, DeferredMapping
+from ait_llm.dumps.lazy import Deferred, DeferredMapping
 from ait_llm.dumps.tensors import Phase, Role, Source, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.formats import AtbHeader, Statistics, read_header, resolve_data

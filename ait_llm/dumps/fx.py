@@ -15,10 +15,11 @@ from ait_llm.dumps.fx_place import FILE_NAME, FxPlace, FxUnit, find_fx_place
 from ait_llm.dumps.fx_records import FxFiles, others_among, tensors_among
 from ait_llm.dumps.fx_types import Places, read_logical_types
 from ait_llm.dumps.kinds import kinds
+from ait_llm.dumps.lazy import Lazy
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Dump, Loss, Process, Traits
-from ait_llm.dumps.operations import GraphRun, Lazy, Operation
+from ait_llm.dumps.operations import GraphRun, Operation
 from ait_llm.dumps.tensors import Identity, Tensor
 from ait_llm.dumps.torch_tables import read_identities
 from ait_llm.errors import FormatError

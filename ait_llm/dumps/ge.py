@@ -20,8 +20,9 @@ from ait_llm.dumps.ge_place import (
 )
 from ait_llm.dumps.ge_records import GeRecord
 from ait_llm.dumps.kinds import explanations, kinds
+from ait_llm.dumps.lazy import Lazy, LazyMapping
 from ait_llm.dumps.model import Dump, Loss, Process, Traits
-from ait_llm.dumps.operations import GraphRun, Lazy, LazyMapping, Operation
+from ait_llm.dumps.operations import GraphRun, Operation
 from ait_llm.errors import FormatError
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ait_llm.dumps.ge_tables import Recorded, read_statistics
 from ait_llm.dumps.ge_tensors import GeStored, original_op
-from ait_llm.dumps.operations import NOTHING, Facts
+from ait_llm.dumps.lazy import NOTHING
+from ait_llm.dumps.operations import Facts
 from ait_llm.dumps.tensors import Phase, Role, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.formats.ge_file import GeFile, read_ge

@@ -11,7 +11,8 @@ from typing import Any
 from ait_llm.core import DType, OpId
 from ait_llm.dumps.api_records import tensors_of
 from ait_llm.dumps.api_values import ApiSource, ApiValue, Section, tensor_of
-from ait_llm.dumps.operations import Facts, Lazy, LazyMapping, Operation
+from ait_llm.dumps.lazy import Lazy, LazyMapping
+from ait_llm.dumps.operations import Facts, Operation
 from ait_llm.dumps.ptdbg_lines import PtdbgLine, PtdbgName, parse_line
 from ait_llm.dumps.ptdbg_place import PtdbgPlace
 from ait_llm.dumps.tensors import Tensor

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ait_llm.core import OpId
+from ait_llm.dumps.lazy import NOTHING
 from ait_llm.dumps.ledger import LedgerEntry
-from ait_llm.dumps.operations import NOTHING
 from ait_llm.dumps.torch_tables import TreeModule
 
 _NATURAL = re.compile(r"([0-9]+)")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ait_llm.core import DType, OpId
-from ait_llm.dumps.operations import NOTHING
+from ait_llm.dumps.lazy import NOTHING
 from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import FormatError
 from ait_llm.formats import Statistics
