@@ -10,6 +10,7 @@ import numpy as np
 
 from ait_llm.core import FORMAT_ND, DType
 from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.formats.layout import NZ_ROWS, nz_c0
@@ -63,6 +64,12 @@ def params_of(operation: Operation) -> Mapping[str, Any]:
 def definition_of(operation: Operation) -> Mapping[str, Any]:
     """What decides the operation, as its capture recorded it; empty where it did not."""
     return operation.definition
+
+
+def identity_of(tensor: Tensor) -> Identity | None:
+    """Where a capture of torch saw the tensor; None if it could not tell."""
+    found: Identity | None = getattr(tensor, "identity", None)
+    return found
 
 
 def is_float(tensor: Tensor) -> bool:

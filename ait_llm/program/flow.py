@@ -1,8 +1,9 @@
 """Which tensors of a run are one and the same value: what an operation writes, later ones read.
 
-A run that reported its topology says so by tensor names. Otherwise equal numbers say it: the output
-of one operation is found again as the input of the next, whatever its shape by then. Only tensors
-of the same dump are ever compared here, so a wrong value upsets nothing.
+A run that reported its topology says so by tensor names, a capture of torch by the storage that it
+saw. Otherwise equal numbers say it: the output of one operation is found again as the input of the
+next, whatever its shape by then. Only tensors of the same dump are ever compared here, so a wrong
+value upsets nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from dataclasses import dataclass, field
 
 from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.errors import AitError
+from ait_llm.program.describe import identity_of
 from ait_llm.program.digests import digest, recorded_digest
+from ait_llm.program.operators import computes
 from ait_llm.program.run import Run
+from ait_llm.program.storages import Storages
 from ait_llm.topology import Node
 
 
@@ -35,6 +39,20 @@ class Use:
         return self.tensor.role
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Columns of a value that are a value themselves.
+
+    Attributes:
+        value: the columns.
+        start, width: where they are.
+    """
+
+    value: Value
+    start: int
+    width: int
+
+
 @dataclass(slots=True)
 class Value:
     """A tensor from the moment it is written until nobody reads it any more.
@@ -42,10 +60,12 @@ class Value:
     Attributes:
         number: position in ``Flow.values``.
         uses: in execution order; a graph reads before its members do and writes after them.
+        pieces: values that are some of its columns, where storages show it.
     """
 
     number: int
     uses: list[Use] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
 
     @property
     def writes(self) -> list[Use]:
@@ -122,7 +142,14 @@ class _Tracer:
         self._values: list[Value] = []
         self._at: dict[tuple[int, Role, int], Value] = {}
         self._named: dict[str, Value] = {}
+        self._placed = Storages()
         self._printed: dict[bytes, Value] = {}
+        # Where some tensors have no place, equal numbers lead from one to a placed one.
+        self._all_placed = all(
+            identity_of(tensor) is not None
+            for operation in run.operations
+            for tensor in operation.tensors
+        )
         # Of tensors with values, by their statistics, for those of which nothing else is there.
         self._recorded: dict[bytes, Value] = {}
 
@@ -146,7 +173,10 @@ class _Tracer:
             name = self._name(op, tensor)
             value = self._named.get(name) if name else None
             mark = None
-            if value is None:
+            identity = identity_of(tensor)
+            if value is None and identity is not None:
+                value = self._placed.find(tensor, identity)
+            elif value is None:
                 mark = digest(tensor)
                 value = self._known(tensor, mark)
             if value is None:
@@ -158,14 +188,20 @@ class _Tracer:
         for tensor in operation.outputs:
             name = self._name(op, tensor)
             value = self._named.get(name) if name and is_graph else None
-            mark = digest(tensor) if not name or self._is_boundary(op) else None
-            if value is None and mark:
+            mark, identity = None, identity_of(tensor)
+            if identity is not None:
+                value = self._placed.find(tensor, identity)
+                if not self._all_placed:
+                    mark = digest(tensor)
+            elif not name or self._is_boundary(op):
+                mark = digest(tensor)
+            if value is None and mark and identity is None and not computes(operation):
                 value = self._known(tensor, mark)
                 # A leaf that returns what it received passes a value on, as dropout does; whatever
                 # else has the same numbers was computed a second time.
                 if value is not None and not is_graph and not self._passes_on(op, value):
                     value = None
-            if value is None and is_graph and mark is None:
+            if value is None and is_graph and mark is None and identity is None:
                 value = self._of_last_member(op, tensor)
             if value is None:
                 value = self._new()
@@ -205,6 +241,9 @@ class _Tracer:
     def _record(self, value: Value, op: int, tensor: Tensor, name: str, mark: bytes | None) -> None:
         value.uses.append(Use(op, tensor))
         self._at[op, tensor.role, tensor.index] = value
+        identity = identity_of(tensor)
+        if identity is not None:
+            self._placed.add(tensor, identity, value)
         if name:
             self._named[name] = value
         if mark:

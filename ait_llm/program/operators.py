@@ -20,6 +20,8 @@ _SAME = {
     "_safe_softmax": "_softmax",
     "copy": "copy_",
 }
+# They write all of their first argument and do not read it.
+_OVERWRITING = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_"})
 # They change where elements lie or what they are called, never their values.
 _MOVING = frozenset(
     {
@@ -51,9 +53,19 @@ def kind_of(operation: Operation) -> str:
     return _SAME.get(name, name)
 
 
+def writes_all(operation: Operation) -> bool:
+    """True for an operator that overwrites its first argument, whatever that held."""
+    return kind_of(operation) in _OVERWRITING
+
+
 def is_uninitialised(operation: Operation) -> bool:
     """True for an operator that hands out memory without writing it."""
     return kind_of(operation) in _UNINITIALISED
+
+
+def computes(operation: Operation) -> bool:
+    """True for an operator whose result is a value of its own, even if its numbers are not new."""
+    return operation.type.count(".") >= 2 and kind_of(operation) not in _MOVING
 
 
 def is_moving(operation: Operation) -> bool:

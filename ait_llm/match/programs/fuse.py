@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ait_llm.program.describe import params_of, shape_of
+from ait_llm.program.describe import params_of, shape_of, width_of
 from ait_llm.program.flow import Value
 from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role
@@ -172,6 +172,11 @@ def columns_of(side: Program, unit: Unit) -> list[Column]:
 
 def _pieces(side: Program, value: Value) -> list[tuple[Value, int]]:
     """What a split along the last axis makes of a value."""
+    columns = sorted(value.pieces, key=lambda piece: piece.start)
+    ends = [piece.start + piece.width for piece in columns]
+    without_gaps = columns and [0, *ends[:-1]] == [piece.start for piece in columns]
+    if without_gaps and ends[-1] == width_of(value.uses[0].tensor):
+        return [(piece.value, piece.width) for piece in columns]
     for use in value.reads:
         operation = side.operations[use.op]
         if side.roles[use.op] is not Role.SPLIT:

@@ -24,7 +24,7 @@ from ait_llm.match.programs.layout import Layouts
 from ait_llm.match.programs.links import SURE, Link, Links
 from ait_llm.match.programs.namesakes import Namesakes, Port
 from ait_llm.match.programs.plan import Place, plan, same_ids
-from ait_llm.match.programs.reasons import UNINITIALISED, WEIGHT, is_unwritten, reason_for
+from ait_llm.match.programs.reasons import UNINITIALISED, WEIGHT, reason_for
 from ait_llm.match.programs.rotary import RotaryLinks
 from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
@@ -34,6 +34,7 @@ from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use
 from ait_llm.program.program import Parameter, Program
 from ait_llm.program.run import Run
+from ait_llm.program.unwritten import Unwritten
 
 RULE = "programs"
 # Both shapes, the columns of each side, and the rows that a tensor was gathered from.
@@ -66,6 +67,7 @@ class _Matching:
         self._left = left
         self._right = right
         self._left_is_golden = left_is_golden
+        self._unwritten = Unwritten(left), Unwritten(right)
         self._tokens: Tokens | None = find_tokens(left, right)
         self._layouts = Layouts(left, right, self._tokens)
         self._links = Links(left, right, self._layouts)
@@ -118,6 +120,9 @@ class _Matching:
             yield self._weight_match(self._parameter_record(self._left, link.left), link)
 
     def _matches_of_left(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
+        if self._unwritten[0].holds(op, tensor):
+            yield self._unmatched(self._left, op, tensor, UNINITIALISED)
+            return
         value = self._left.value(op, tensor)
         port = self._namesakes.ports.get((op, tensor.role, tensor.index))
         if port is not None:
@@ -125,9 +130,6 @@ class _Matching:
             return
         links = self._links.of_left.get(value.number, []) if value is not None else []
         found = False
-        if value is not None and is_unwritten(self._left, value):
-            yield self._unmatched(self._left, op, tensor, UNINITIALISED)
-            return
         for link in links if not self._is_stale(op, tensor) else ():
             use = self._counterparts.right_use(op, tensor, link.right)
             match = self._match(Use(op, tensor), use, link)
@@ -143,10 +145,11 @@ class _Matching:
     def _matches_of_right(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
         if ("right", op, tensor.role, tensor.index) in self._mentioned:
             return
+        if self._unwritten[1].holds(op, tensor):
+            yield self._unmatched(self._right, op, tensor, UNINITIALISED)
+            return
         value = self._right.value(op, tensor)
         links = self._links.of_right.get(value.number, []) if value is not None else []
-        if value is not None and is_unwritten(self._right, value):
-            links = []
         whole = [link for link in links if link.right_columns is None]
         found = False
         for link in whole[:1] or links:
@@ -191,7 +194,7 @@ class _Matching:
 
     def _match(self, left: Use, right: Use, link: Link) -> Match | None:
         views = self._views(left.tensor, right.tensor, link)
-        if views is None:
+        if views is None or self._unwritten[1].holds(right.op, right.tensor):
             return None
         self._mentioned.add(("right", right.op, right.role, right.tensor.index))
         ours = Source(self._record(self._left, left), left.tensor, views.left)

@@ -6,7 +6,6 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.match.programs.weights import is_weight
 from ait_llm.program.describe import is_float, shape_of
 from ait_llm.program.flow import Value
-from ait_llm.program.operators import is_uninitialised
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
@@ -29,12 +28,6 @@ def reason_for(side: Program, op: int, tensor: Tensor, other: str) -> str:
     if side.has_modules:
         return _of_modules(side, op, tensor, other)
     return _of_operations(side, tensor, side.value(op, tensor), other)
-
-
-def is_unwritten(side: Program, value: Value) -> bool:
-    """True for memory that an operator handed out and nobody has written."""
-    writes = value.writes
-    return bool(writes) and is_uninitialised(side.operations[writes[0].op])
 
 
 def _of_operations(side: Program, tensor: Tensor, value: Value | None, other: str) -> str:
@@ -68,9 +61,6 @@ def _of_operations(side: Program, tensor: Tensor, value: Value | None, other: st
 
 def _of_modules(side: Program, op: int, tensor: Tensor, other: str) -> str:
     role = side.roles[op]
-    value = side.value(op, tensor)
-    if value is not None and is_unwritten(side, value):
-        return UNINITIALISED
     if role is Role.OPERATOR:
         return f"{other} has no operation for a single torch operator"
     if role is Role.ACTIVATION:
