@@ -20,8 +20,6 @@ _SAME = {
     "_safe_softmax": "_softmax",
     "copy": "copy_",
 }
-# They write all of their first argument and do not read it.
-_OVERWRITING = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_"})
 # They change where elements lie or what they are called, never their values.
 _MOVING = frozenset(
     {
@@ -53,9 +51,9 @@ def kind_of(operation: Operation) -> str:
     return _SAME.get(name, name)
 
 
-def writes_all(operation: Operation) -> bool:
-    """True for an operator that overwrites its first argument, whatever that held."""
-    return kind_of(operation) in _OVERWRITING
+def is_in_place(operation: Operation) -> bool:
+    """True for an operator that writes into its first argument: ``aten.copy_.default``."""
+    return operation.type.partition(".")[2].partition(".")[0].endswith("_")
 
 
 def is_uninitialised(operation: Operation) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.program.describe import identity_of
-from ait_llm.program.operators import is_moving, is_uninitialised, writes_all
+from ait_llm.program.operators import is_in_place, is_moving, is_uninitialised
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
@@ -47,7 +47,7 @@ class Unwritten:
         if is_uninitialised(operation):
             return tensor.role == "out"
         if is_moving(operation) or (
-            writes_all(operation) and tensor.role == "in" and tensor.index == 0
+            is_in_place(operation) and tensor.role == "in" and tensor.index == 0
         ):
             return self._is_known(op, tensor)
         return False

@@ -25,6 +25,7 @@ from ait_llm.program.flow import Value
 from ait_llm.program.layers import Block
 from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role
+from ait_llm.program.tables import rotary_tables
 
 SURE = 0.95
 LIKELY = 0.9
@@ -128,6 +129,8 @@ class Links:
                 reason += "; only its order tells it from its twins"
             elif item.evidence:
                 limit = min(limit, LIKELY)
+        if a.role is Role.EMBEDDING and _scales(self._left, a) != _scales(self._right, t):
+            return  # only one of them multiplies the rows by a number
         self.add(
             a.result,
             t.result,
@@ -190,6 +193,20 @@ class Links:
         reason = f"layer {right.number}"
         self.add(ours[1], theirs[1], limit, f"output of {reason}")
         self.add(ours[0], theirs[0], limit, f"input of {reason}")
+
+    def add_tables(self, left: Block, right: Block) -> None:
+        """Link the cosines and sines that two layers are handed."""
+        if left.layer is None or right.layer is None:
+            return
+        ours, theirs = (
+            rotary_tables(self._left, left.layer),
+            rotary_tables(self._right, right.layer),
+        )
+        if ours is None or theirs is None:
+            return
+        for mine, other, what in zip(ours, theirs, ("cosine", "sine"), strict=True):
+            if width_of(mine.uses[0].tensor) == width_of(other.uses[0].tensor):
+                self.add(mine, other, LIKELY, f"{what} of the rotary positions")
 
     def add_splits(self) -> None:
         """Link the pieces of split values."""
@@ -302,3 +319,8 @@ def _hidden(side: Program, op: int) -> tuple[Value | None, Value | None]:
         None if source is None else side.value(op, source),
         side.value(op, result),
     )
+
+
+def _scales(side: Program, unit: Unit) -> bool:
+    """True for an embedding that multiplies its rows, as its class says."""
+    return "scaled" in side.operations[unit.op].type.lower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import prod
 
 from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.model import Tensor
@@ -21,7 +22,8 @@ from ait_llm.match.programs.align import Aligner, Pair
 from ait_llm.match.programs.congruence import Congruence
 from ait_llm.match.programs.counterparts import Counterparts
 from ait_llm.match.programs.layout import Layouts
-from ait_llm.match.programs.links import SURE, Link, Links
+from ait_llm.match.programs.links import LIKELY, SURE, Link, Links
+from ait_llm.match.programs.movement import Movements, Way, inverse
 from ait_llm.match.programs.namesakes import Namesakes, Port
 from ait_llm.match.programs.plan import Place, plan, same_ids
 from ait_llm.match.programs.reasons import UNINITIALISED, WEIGHT, reason_for
@@ -29,6 +31,8 @@ from ait_llm.match.programs.rotary import RotaryLinks
 from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.match.programs.weights import WeightLink, WeightLinks
+from ait_llm.match.views import Rows, View
+from ait_llm.program.adapt import program_of
 from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use
@@ -37,6 +41,7 @@ from ait_llm.program.run import Run
 from ait_llm.program.unwritten import Unwritten
 
 RULE = "programs"
+_MOVED = "the same elements in another order or shape"
 # Both shapes, the columns of each side, and the rows that a tensor was gathered from.
 _Sought = tuple[Shape, Shape, Columns | None, Columns | None, tuple[int, ...] | None]
 
@@ -84,6 +89,7 @@ class _Matching:
             places.setdefault(op, other)
         Congruence(left, right, self._tokens, self._links, places).run()
         self._counterparts = Counterparts(left, right, self._links.units)
+        self._movements = Movements(left), Movements(right)
         self._mentioned: set[tuple[str, int, str, int]] = set()
         self._known_views: dict[_Sought, Views | None] = {}
 
@@ -104,6 +110,7 @@ class _Matching:
             self._links.add_choices(pairs, place.where)
         for place, _ in aligned:
             self._links.add_layer(place.left, place.right, place.certainty)
+            self._links.add_tables(place.left, place.right)
         self._links.add_splits()
         rotary = RotaryLinks(self._left, self._right, self._links)
         rotary.add_tables()
@@ -139,7 +146,10 @@ class _Matching:
         for weight in self._weights.of_value.get(value.number, ()) if value is not None else ():
             found = True
             yield self._weight_match(self._record(self._left, Use(op, tensor)), weight)
-        if not found:
+        moved = None if found or links else self._moved_left(op, tensor)
+        if moved is not None:
+            yield moved
+        elif not found:
             yield self._unmatched_left(op, tensor, links)
 
     def _matches_of_right(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
@@ -158,7 +168,10 @@ class _Matching:
             if match is not None:
                 found = True
                 yield match
-        if not found:
+        moved = None if found or links else self._moved_right(op, tensor)
+        if moved is not None:
+            yield moved
+        elif not found:
             known = self._namesakes.right_reasons.get((op, tensor.role, tensor.index))
             reason = known or reason_for(self._right, op, tensor, self._name(self._left))
             yield self._unmatched(self._right, op, tensor, reason)
@@ -205,6 +218,62 @@ class _Matching:
             reason += f"; tokens {self._tokens.evidence}"
         others = (self._right.operations[other].name for other in link.alternatives)
         return self._turned(ours, theirs, confidence, reason, tuple(others))
+
+    def _moved_left(self, op: int, tensor: Tensor) -> Match | None:
+        """The match of a value that only movement parts from one that is linked."""
+        value = self._left.value(op, tensor)
+        way = (
+            None
+            if value is None
+            else self._movements[0].nearest(value, shape_of(tensor), self._is_linked_left)
+        )
+        if way is None:
+            return None
+        link = next(filter(_is_whole, self._links.of_left[way.number]))
+        use = self._counterparts.right_use(op, tensor, link.right)
+        views = self._moved_views(way, use.tensor)
+        if views is None or self._unwritten[1].holds(use.op, use.tensor):
+            return None
+        ours = Source(self._record(self._left, Use(op, tensor)), tensor, ())
+        theirs = Source(self._record(self._right, use), use.tensor, views)
+        return self._turned(ours, theirs, min(link.confidence, LIKELY), _MOVED, ())
+
+    def _moved_right(self, op: int, tensor: Tensor) -> Match | None:
+        value = self._right.value(op, tensor)
+        way = (
+            None
+            if value is None
+            else self._movements[1].nearest(value, shape_of(tensor), self._is_linked_right)
+        )
+        if way is None:
+            return None
+        link = next(filter(_is_whole, self._links.of_right[way.number]))
+        use = self._counterparts.left_use(op, tensor, link.left)
+        views = self._moved_views(way, use.tensor)
+        if views is None or self._unwritten[0].holds(use.op, use.tensor):
+            return None
+        ours = Source(self._record(self._left, use), use.tensor, views)
+        theirs = Source(self._record(self._right, Use(op, tensor)), tensor, ())
+        return self._turned(ours, theirs, min(link.confidence, LIKELY), _MOVED, ())
+
+    def _is_linked_left(self, number: int) -> bool:
+        return any(map(_is_whole, self._links.of_left.get(number, ())))
+
+    def _is_linked_right(self, number: int) -> bool:
+        return any(map(_is_whole, self._links.of_right.get(number, ())))
+
+    def _moved_views(self, way: Way, tensor: Tensor) -> tuple[View, ...] | None:
+        """What makes the partner of the value at the other end of a way like the one at this."""
+        if self._tokens is not None and not self._tokens.is_same_layout:
+            return None
+        shape = shape_of(tensor)
+        if shape is None or prod(shape) != prod(way.shape):
+            return None
+        views = make_views(shape, way.shape, self._tokens)
+        if views is None or any(isinstance(view, Rows) for view in (*views.left, *views.right)):
+            return None
+        back = inverse(views.right, way.shape)
+        return None if back is None else (*views.left, *back, *way.views)
 
     def _port_match(self, left: Use, port: Port) -> Match:
         """The match of what two modules of one name take or give in one place."""
@@ -266,3 +335,7 @@ class _Matching:
 
     def _name(self, side: Program) -> str:
         return "the golden dump" if self._side_name(side) == "golden" else "my dump"
+
+
+def _is_whole(link: Link) -> bool:
+    return link.left_columns is None and link.right_columns is None

@@ -10,12 +10,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from ait_llm.dumps.model import Role, Tensor
+from ait_llm.errors import AitError
 from ait_llm.match.names import NamePair, pair_names
 from ait_llm.match.programs.links import SURE, Links
 from ait_llm.match.programs.shapes import Views, make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.shapes import align_shapes, batch_ratio
-from ait_llm.program.describe import shape_of
+from ait_llm.program.describe import is_float, shape_of
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role as Meaning
 
@@ -144,6 +145,10 @@ class Namesakes:
         confidence: float,
         reason: str,
     ) -> None:
+        if is_float(tensor) != is_float(other):  # masks that hide by minus infinity, or by False
+            self.left_reasons[op, tensor.role, tensor.index] = _form(other)
+            self.right_reasons[partner, other.role, other.index] = _form(tensor)
+            return
         views = self._views(tensor, other, ratio)
         if views is None:
             shapes = self._in_order(
@@ -186,3 +191,11 @@ def argument(tensor: Tensor) -> str:
     """``input_0``, ``input_attention_mask``, ``output``; the position where nothing names it."""
     word = "input" if tensor.role == "in" else "output"
     return tensor.stem or f"{word}_{tensor.ir_name or tensor.index}"
+
+
+def _form(other: Tensor) -> str:
+    """Why a tensor cannot be compared with one that means the same in another form."""
+    try:
+        return f"the other side has it as {other.dtype.label}"
+    except AitError:
+        return "the other side has it in another type"
