@@ -7,6 +7,7 @@ too. Operators have no names of their own, only numbers, and are never paired by
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ait_llm.dumps.model import Role, Tensor
@@ -79,7 +80,10 @@ class Namesakes:
             {name: self._right.operations[calls[0]].type for name, calls in theirs.items()},
         )
         found: list[tuple[NamePair, int, int]] = []
+        alike = self._alike({pair.golden: pair.mine for pair in names}, ours, theirs)
         for pair in names:
+            if pair.golden not in alike:
+                continue
             first, second = ours[pair.golden], theirs[pair.mine]
             found += [(pair, *each) for each in zip(first, second, strict=False)]
             self._surplus(self._left, first, len(second), self.left_reasons)
@@ -98,6 +102,42 @@ class Namesakes:
             self.places[op] = partner
             self._links.units.setdefault(op, set()).add(partner)
             self._pair_ports(op, partner, pair, ratio)
+
+    def _alike(
+        self,
+        names: Mapping[str, str],
+        ours: Mapping[str, list[int]],
+        theirs: Mapping[str, list[int]],
+    ) -> set[str]:
+        """Names of left modules that are of one class on both sides, and made of such modules.
+
+        Two libraries may call an attention alike, and its class, and mean another one.
+        """
+        leaves = {
+            name: _same_class(self._left, ours[name][0], self._right, theirs[other][0])
+            for name, other in names.items()
+            if not self._parts(self._left, ours[name][0])
+            and not self._parts(self._right, theirs[other][0])
+        }
+        found = {name for name, same in leaves.items() if same}
+        for name, other in names.items():
+            op, partner = ours[name][0], theirs[other][0]
+            if name in leaves or not _same_class(self._left, op, self._right, partner):
+                continue
+            inside = [
+                self._left.operations[member].name
+                for member in self._left.within(op)
+                if self._left.roles[member] is not Meaning.OPERATOR
+                and not self._parts(self._left, member)
+            ]
+            if 2 * sum(leaf in found for leaf in inside) >= len(inside):
+                found.add(name)
+        return found
+
+    @staticmethod
+    def _parts(side: Program, op: int) -> bool:
+        """True if a module runs others."""
+        return any(side.roles[member] is not Meaning.OPERATOR for member in side.members(op))
 
     @staticmethod
     def _surplus(side: Program, calls: list[int], others: int, reasons: dict[PortKey, str]) -> None:
@@ -176,6 +216,10 @@ class Namesakes:
             return views
         aligned = align_shapes(shapes[0], shapes[1], ratio)
         return None if isinstance(aligned, str) else Views(aligned.golden, aligned.mine)
+
+
+def _same_class(left: Program, op: int, right: Program, other: int) -> bool:
+    return left.operations[op].type == right.operations[other].type
 
 
 def _calls(side: Program) -> dict[str, list[int]]:

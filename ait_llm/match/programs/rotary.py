@@ -39,7 +39,7 @@ class RotaryLinks:
         """Link the tables that ATB's rotary operation reads with what torch's module gives."""
         tables = self._right_tables()
         for op, role in enumerate(self._left.roles):
-            if role is not Role.ROTARY or not tables:
+            if role is not Role.ROTARY or not tables or self._left.has_modules:
                 continue
             inputs = self._left.operations[op].inputs
             for index, table in zip((2, 3), tables, strict=True):
