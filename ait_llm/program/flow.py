@@ -117,12 +117,36 @@ def flow(run: Run) -> Flow:
 def _parents(run: Run) -> tuple[int | None, ...]:
     parents: list[int | None] = []
     around: list[int] = []
-    for operation in run.operations:
-        while around and not _is_member(run.operations[around[-1]], operation):
+    ends = _ends(run)
+    for place, operation in enumerate(run.operations):
+        while around and not (
+            _is_member(run.operations[around[-1]], operation) or place < ends[around[-1]]
+        ):
             around.pop()
         parents.append(around[-1] if around else None)
         around.append(len(parents) - 1)
     return tuple(parents)
+
+
+def _ends(run: Run) -> list[int]:
+    """Place of the last operation that a module calls by its own path.
+
+    What runs before it runs within the module, even if it has the path of another one: a rotary
+    module that all layers share has that of the first.
+    """
+    ends = list(range(len(run.operations)))
+    latest: dict[str, int] = {}
+    for place, operation in enumerate(run.operations):
+        name = operation.name
+        # a path that was called before may belong to another module, too, and proves nothing
+        dot = name.rfind(".") if name not in latest else 0
+        while dot > 0:
+            outer = latest.get(name[:dot])
+            if outer is not None:
+                ends[outer] = place
+            dot = name.rfind(".", 0, dot)
+        latest[name] = place
+    return ends
 
 
 def _is_member(outer: Operation, inner: Operation) -> bool:

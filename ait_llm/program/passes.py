@@ -61,9 +61,9 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
     """Passes of a dump whose steps are forward passes already."""
     groups: dict[int, list[Operation]] = {}
     first: dict[int, int] = {}
-    for order, operation in enumerate(operations):
-        groups.setdefault(operation.step, []).append(operation)
-        first.setdefault(operation.step, order)
+    for order, (step, operation) in enumerate(_with_steps(operations)):
+        groups.setdefault(step, []).append(operation)
+        first.setdefault(step, order)
     saved = dump.weights(device=process.device, pid=process.pid)
     weights = {tensor.stem: tensor for tensor in saved}
     return [
@@ -79,6 +79,22 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
         )
         for step in sorted(groups)
     ]
+
+
+def _with_steps(operations: Sequence[Operation]) -> Iterator[tuple[int, Operation]]:
+    """Operations with the step of the pass that they belong to.
+
+    Engines compute logits after the forward call of the model, when the capture counts the next
+    step already: what runs before a step's own forward call ends the pass before it.
+    """
+    forward: set[int] = set()
+    roots = {operation.step for operation in operations if "." not in operation.name}
+    for operation in operations:
+        step = operation.step
+        if "." not in operation.name:
+            forward.add(step)
+        late = step not in forward and step - 1 in roots and operation.name.startswith("root.")
+        yield (step - 1 if late and "aten." not in operation.name else step), operation
 
 
 def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Run]:

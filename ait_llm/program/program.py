@@ -15,6 +15,7 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.program.describe import definition_of, is_float, params_of, shape_of, size_of, width_of
 from ait_llm.program.experts import find_experts
 from ait_llm.program.flow import Flow, Use, Value, flow
+from ait_llm.program.pieces import find_pieces
 from ait_llm.program.roles import Role, atb_role, torch_role
 from ait_llm.program.run import Run
 
@@ -95,6 +96,8 @@ class Program:
             if parent is not None:
                 self._members[parent].append(op)
         self.roles = tuple(self._role(op) for op in range(len(run.operations)))
+        if self.has_modules:
+            find_pieces(self)
 
     @cached_property
     def fusing(self) -> int:

@@ -157,6 +157,8 @@ def torch_role(operation: Operation, *, has_modules: bool) -> Role:
         return role
     if has_modules:
         return Role.CONTAINER
+    if role is None and "attention" in operation.type.lower() and _reads_three(operation):
+        return Role.CORE
     return role or _by_shape(operation)
 
 
@@ -195,3 +197,8 @@ def _by_shape(operation: Operation) -> Role:
 def _number(params: Mapping[str, Any], key: str) -> int:
     value = params.get(key)
     return value if isinstance(value, int) else -1
+
+
+def _reads_three(operation: Operation) -> bool:
+    """True for a module without parts that is handed query, key and value."""
+    return sum(map(is_float, operation.inputs)) == 3

@@ -132,8 +132,8 @@ class Links:
         if a.role is Role.EMBEDDING and _scales(self._left, a) != _scales(self._right, t):
             return  # only one of them multiplies the rows by a number
         self.add(
-            a.result,
-            t.result,
+            _logits(self._left, a, self._right, t),
+            _logits(self._right, t, self._left, a),
             limit,
             reason,
             left_columns=left_columns,
@@ -210,6 +210,10 @@ class Links:
 
     def add_splits(self) -> None:
         """Link the pieces of split values."""
+        for value in self._left.flow.values:
+            total = width_of(value.uses[0].tensor)
+            for columns in value.pieces:
+                self._link_piece(value, columns.value, columns.start, columns.width, total)
         for op, role in enumerate(self._left.roles):
             if role is not Role.SPLIT:
                 continue
@@ -324,3 +328,15 @@ def _hidden(side: Program, op: int) -> tuple[Value | None, Value | None]:
 def _scales(side: Program, unit: Unit) -> bool:
     """True for an embedding that multiplies its rows, as its class says."""
     return "scaled" in side.operations[unit.op].type.lower()
+
+
+def _logits(side: Program, unit: Unit, other: Program, partner: Unit) -> Value | None:
+    """What a unit gives; of a head whose counterpart also caps the logits, those of the model."""
+    if unit.result is None or "logits" not in other.operations[partner.op].type.lower():
+        return unit.result
+    shape = shape_of(unit.result.uses[0].tensor)
+    for around in side.flow.ancestors(unit.op):
+        for tensor in side.operations[around].outputs:
+            if is_float(tensor) and shape_of(tensor) == shape:
+                return side.value(around, tensor)
+    return unit.result
