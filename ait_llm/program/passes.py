@@ -94,7 +94,7 @@ def _with_steps(operations: Sequence[Operation]) -> Iterator[tuple[int, Operatio
         if "." not in operation.name:
             forward.add(step)
         late = step not in forward and step - 1 in roots and operation.name.startswith("root.")
-        yield (step - 1 if late and "aten." not in operation.name else step), operation
+        yield (step - 1 if late and not operation.name.startswith("root.aten.") else step), operation
 
 
 def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Run]:
