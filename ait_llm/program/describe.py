@@ -66,6 +66,18 @@ def definition_of(operation: Operation) -> Mapping[str, Any]:
     return operation.definition
 
 
+def stem_of(tensor: Tensor) -> str:
+    """What the capture calls the tensor: ``input_0``; empty where nothing names it."""
+    stem: str = getattr(tensor, "stem", "")
+    return stem
+
+
+def weights_of(operation: Operation) -> Mapping[str, Any]:
+    """Inputs that are parameters of the model, by the name of the argument."""
+    weights: Mapping[str, Any] = getattr(operation, "weights", {})
+    return weights
+
+
 def identity_of(tensor: Tensor) -> Identity | None:
     """Where a capture of torch saw the tensor; None if it could not tell."""
     found: Identity | None = getattr(tensor, "identity", None)

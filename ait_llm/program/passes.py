@@ -87,14 +87,19 @@ def _with_steps(operations: Sequence[Operation]) -> Iterator[tuple[int, Operatio
     Engines compute logits after the forward call of the model, when the capture counts the next
     step already: what runs before a step's own forward call ends the pass before it.
     """
-    forward: set[int] = set()
-    roots = {operation.step for operation in operations if "." not in operation.name}
+    lead = _top(operations[0].name) if operations else ""
+    begun: set[int] = set()
     for operation in operations:
         step = operation.step
-        if "." not in operation.name:
-            forward.add(step)
-        late = step not in forward and step - 1 in roots and operation.name.startswith("root.")
-        yield (step - 1 if late and not operation.name.startswith("root.aten.") else step), operation
+        if _top(operation.name) == lead:
+            begun.add(step)
+        late = operation.name.startswith("root.") and not operation.name.startswith("root.aten.")
+        yield (step - 1 if late and step not in begun and step - 1 in begun else step), operation
+
+
+def _top(name: str) -> str:
+    """The model itself, or the part of it in which an operation runs: ``root.model``."""
+    return ".".join(name.split(".")[:2])
 
 
 def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Run]:

@@ -116,6 +116,11 @@ class Program:
         """The operations directly within a graph or module."""
         return self._members[op]
 
+    @property
+    def tops(self) -> list[int]:
+        """The operations that run within no other."""
+        return [op for op, parent in enumerate(self.flow.parents) if parent is None]
+
     def within(self, op: int) -> list[int]:
         """All operations below one, in execution order."""
         found: list[int] = []

@@ -7,12 +7,18 @@ from collections.abc import Callable, Mapping
 from ait_llm.match.by_fusion.as_program import program_of_graph
 from ait_llm.program.adapt_api import program_of_calls
 from ait_llm.program.adapt_fx import program_of_nodes
+from ait_llm.program.adapt_operators import has_operators_alone, program_of_operators
 from ait_llm.program.program import Program
 from ait_llm.program.run import Run
 
+
+def _program_of_torch(run: Run) -> Program:
+    return program_of_operators(run) if has_operators_alone(run) else Program(run)
+
+
 _ADAPTERS: Mapping[str, Callable[[Run], Program | None]] = {
     "atb": Program,
-    "torch": Program,
+    "torch": _program_of_torch,
     "fx": program_of_nodes,
     "ge": program_of_graph,
     "api": program_of_calls,

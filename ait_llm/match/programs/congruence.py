@@ -67,6 +67,7 @@ class Congruence:
             return
         for place, other in self._places.items():
             self._pair_sequences(place, other)
+        self._pair_sequences(None, None)
         self._pair_made()
         for _ in range(_ROUNDS):
             found = sum(self._pair_forward(op) for op in _operators(self._left))
@@ -74,8 +75,8 @@ class Congruence:
             if not found:
                 return
 
-    def _pair_sequences(self, place: int, other: int) -> None:
-        """Operators directly within two modules that run the same operators in the same order."""
+    def _pair_sequences(self, place: int | None, other: int | None) -> None:
+        """Operators directly within two modules, or at the top, that run the same ones in order."""
         ours = self._members(self._left, place)
         theirs = self._members(self._right, other)
         if [kind for _, kind in ours] != [kind for _, kind in theirs]:
@@ -85,13 +86,13 @@ class Congruence:
             for (op, _), (partner, _) in zip(ours, theirs, strict=True)
             if self._left.roles[op] is Role.OPERATOR
         ]
-        if all(self._fits(op, partner) for op, partner in pairs):
+        if pairs and all(self._fits(op, partner) for op, partner in pairs):
             for op, partner in pairs:
                 self._pair(op, partner, _SEQUENCE)
                 self._link_inputs(op, partner)
 
     @staticmethod
-    def _members(program: Program, place: int) -> list[tuple[int, str]]:
+    def _members(program: Program, place: int | None) -> list[tuple[int, str]]:
         """What runs directly within a module: operators by kind, modules by their last name."""
         return [
             (
@@ -100,7 +101,7 @@ class Congruence:
                 if program.roles[op] is Role.OPERATOR
                 else program.operations[op].name.rpartition(".")[2],
             )
-            for op in program.members(place)
+            for op in (program.tops if place is None else program.members(place))
             if not is_uninitialised(program.operations[op])
         ]
 

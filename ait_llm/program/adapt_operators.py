@@ -1,0 +1,80 @@
+"""Operators of a torch capture that has no modules, as a program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ait_llm.dumps.model import Operation
+from ait_llm.program.calls import Call, CallGraph
+from ait_llm.program.describe import params_of, shape_of, stem_of, weights_of
+from ait_llm.program.flow import Flow
+from ait_llm.program.operator_program import OperatorProgram
+from ait_llm.program.roles import is_operator
+from ait_llm.program.roles_fx import kind_of
+from ait_llm.program.run import Run
+
+_PLACE = re.compile(r"(?:input|output)_?([0-9]*)")
+
+
+def has_operators_alone(run: Run) -> bool:
+    """True for a capture of operators without the modules that ran them."""
+    return bool(run.operations) and all(map(is_operator, run.operations))
+
+
+def program_of_operators(run: Run) -> OperatorProgram:
+    """A pass of kind ``torch`` that holds operators alone."""
+    return OperatorProgram(run, _calls)
+
+
+def _calls(run: Run, found: Flow) -> tuple[CallGraph, Sequence[int]]:
+    calls: list[Call] = []
+    shapes: dict[int, tuple[int, ...]] = {}
+    weights: dict[str, int] = {}
+    for op, operation in enumerate(run.operations):
+        calls.append(_call(found, op, operation, weights, shapes))
+        for tensor in operation.tensors:
+            value, shape = found.at(op, tensor.role, tensor.index), shape_of(tensor)
+            if value is not None and shape is not None:
+                shapes.setdefault(value.number, shape)
+    return CallGraph(calls, shapes), range(len(calls))
+
+
+def _call(
+    found: Flow,
+    op: int,
+    operation: Operation,
+    weights: dict[str, int],
+    shapes: dict[int, tuple[int, ...]],
+) -> Call:
+    """One operator; parameters of the model, of which no tensor was saved, get ids of their own."""
+    inputs: dict[int, int] = {}
+    outputs: dict[int, int] = {}
+    for tensor in operation.tensors:
+        value = found.at(op, tensor.role, tensor.index)
+        if value is not None:
+            (inputs if tensor.role == "in" else outputs)[_place(stem_of(tensor))] = value.number
+    for stem, weight in weights_of(operation).items():
+        shape = tuple(weight.get("shape", ())) if isinstance(weight, Mapping) else ()
+        name = f"{weight.get('name')} {shape}" if isinstance(weight, Mapping) else str(weight)
+        number = weights.setdefault(name, len(found.values) + len(weights))
+        shapes.setdefault(number, shape)
+        (inputs if stem.startswith("input") else outputs)[_place(stem)] = number
+    return Call(
+        # what writes into an argument and returns nothing has no result to be known by
+        kind_of(operation.type) if outputs else "",
+        tuple(inputs[place] for place in sorted(inputs)),
+        tuple(outputs[place] for place in sorted(outputs)),
+        tuple(_numbers(params_of(operation))),
+    )
+
+
+def _place(stem: str) -> int:
+    """Position of ``input_1`` or ``output``; lists count as one place."""
+    match = _PLACE.match(stem)
+    return int(match[1]) if match is not None and match[1] else 0
+
+
+def _numbers(params: Mapping[str, Any]) -> list[float]:
+    return [float(value) for value in params.values() if type(value) in (int, float)]
