@@ -62,7 +62,7 @@ def _of_operations(side: Program, tensor: Tensor, value: Value | None, other: st
 def _of_modules(side: Program, op: int, tensor: Tensor, other: str) -> str:
     role = side.roles[op]
     if role is Role.OPERATOR:
-        return f"{other} has no operation for a single torch operator"
+        return f"no operator of {other} answers this one"
     if role is Role.ACTIVATION:
         return f"{other} computes the activation within a larger operation"
     if not is_float(tensor):
