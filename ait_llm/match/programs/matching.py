@@ -32,7 +32,6 @@ from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.match.programs.weights import WeightLink, WeightLinks
 from ait_llm.match.views import Rows, View
-from ait_llm.program.adapt import program_of
 from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use
