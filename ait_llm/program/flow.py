@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ait_llm.dumps.model import Operation, Role, Tensor
+from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import AitError
 from ait_llm.program.describe import identity_of
 from ait_llm.program.digests import digest, recorded_digest
@@ -168,8 +169,9 @@ class _Tracer:
         self._named: dict[str, Value] = {}
         self._placed = Storages()
         self._printed: dict[bytes, Value] = {}
-        # Where some tensors have no place, equal numbers lead from one to a placed one.
-        self._all_placed = all(
+        # Where operators are seen and all tensors have a place, that says all; between modules
+        # plain code may cast or copy a value, and equal numbers lead on.
+        self._sees_all = any(op.type.count(".") >= 2 for op in run.operations) and all(
             identity_of(tensor) is not None
             for operation in run.operations
             for tensor in operation.tensors
@@ -197,10 +199,10 @@ class _Tracer:
             name = self._name(op, tensor)
             value = self._named.get(name) if name else None
             mark = None
-            identity = identity_of(tensor)
+            identity = _identity(tensor)
             if value is None and identity is not None:
                 value = self._placed.find(tensor, identity)
-            elif value is None:
+            if value is None and not (identity is not None and self._sees_all):
                 mark = digest(tensor)
                 value = self._known(tensor, mark)
             if value is None:
@@ -212,10 +214,10 @@ class _Tracer:
         for tensor in operation.outputs:
             name = self._name(op, tensor)
             value = self._named.get(name) if name and is_graph else None
-            mark, identity = None, identity_of(tensor)
+            mark, identity = None, _identity(tensor)
             if identity is not None:
                 value = self._placed.find(tensor, identity)
-                if not self._all_placed:
+                if not self._sees_all:
                     mark = digest(tensor)
             elif not name or self._is_boundary(op):
                 mark = digest(tensor)
@@ -265,7 +267,7 @@ class _Tracer:
     def _record(self, value: Value, op: int, tensor: Tensor, name: str, mark: bytes | None) -> None:
         value.uses.append(Use(op, tensor))
         self._at[op, tensor.role, tensor.index] = value
-        identity = identity_of(tensor)
+        identity = _identity(tensor)
         if identity is not None:
             self._placed.add(tensor, identity, value)
         if name:
@@ -293,6 +295,11 @@ class _Tracer:
         scope, node = found
         names = node.inputs if tensor.role == "in" else node.outputs
         return f"{scope} {names[tensor.index]}" if tensor.index < len(names) else ""
+
+
+def _identity(tensor: Tensor) -> Identity | None:
+    """Where the capture saw a tensor; None if it could not tell, or the file is damaged."""
+    return None if _shape(tensor) is None else identity_of(tensor)
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...] | None:

@@ -125,9 +125,9 @@ def movement(operation: Operation, before: Shape, after: Shape) -> tuple[View, .
         return ()
     if kind in ("transpose", "t"):
         axes = list(range(len(before)))
-        one, other = (numbers[:2] or [0, 1]) if kind == "transpose" else (0, 1)
-        if len(before) < 2 or len(numbers) not in (0, 2):
+        if len(before) < 2 or (kind == "transpose" and len(numbers) != 2):
             return None
+        one, other = numbers if kind == "transpose" else (0, 1)
         axes[one], axes[other] = axes[other], axes[one]
         return (Reorder(tuple(axes)),)
     if kind == "permute" and len(numbers) == len(before):
