@@ -8,7 +8,7 @@ from typing import Any
 
 from ait_llm.dumps.model import Operation
 from ait_llm.program.calls import Call, CallGraph
-from ait_llm.program.describe import params_of, shape_of, stem_of, weights_of
+from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Flow
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles import is_operator
@@ -54,8 +54,8 @@ def _call(
     for tensor in operation.tensors:
         value = found.at(op, tensor.role, tensor.index)
         if value is not None:
-            (inputs if tensor.role == "in" else outputs)[_place(stem_of(tensor))] = value.number
-    for stem, weight in weights_of(operation).items():
+            (inputs if tensor.role == "in" else outputs)[_place(tensor.stem)] = value.number
+    for stem, weight in operation.weights.items():
         shape = tuple(weight.get("shape", ())) if isinstance(weight, Mapping) else ()
         name = f"{weight.get('name')} {shape}" if isinstance(weight, Mapping) else str(weight)
         number = weights.setdefault(name, len(found.values) + len(weights))

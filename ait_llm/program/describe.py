@@ -10,7 +10,6 @@ import numpy as np
 
 from ait_llm.core import FORMAT_ND, DType
 from ait_llm.dumps.model import Operation, Tensor
-from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.formats.layout import NZ_ROWS, nz_c0
@@ -64,24 +63,6 @@ def params_of(operation: Operation) -> Mapping[str, Any]:
 def definition_of(operation: Operation) -> Mapping[str, Any]:
     """What decides the operation, as its capture recorded it; empty where it did not."""
     return operation.definition
-
-
-def stem_of(tensor: Tensor) -> str:
-    """What the capture calls the tensor: ``input_0``; empty where nothing names it."""
-    stem: str = getattr(tensor, "stem", "")
-    return stem
-
-
-def weights_of(operation: Operation) -> Mapping[str, Any]:
-    """Inputs that are parameters of the model, by the name of the argument."""
-    weights: Mapping[str, Any] = getattr(operation, "weights", {})
-    return weights
-
-
-def identity_of(tensor: Tensor) -> Identity | None:
-    """Where a capture of torch saw the tensor; None if it could not tell."""
-    found: Identity | None = getattr(tensor, "identity", None)
-    return found
 
 
 def is_float(tensor: Tensor) -> bool:

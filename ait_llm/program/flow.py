@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import AitError
-from ait_llm.program.describe import identity_of
 from ait_llm.program.digests import digest, recorded_digest
 from ait_llm.program.operators import computes
 from ait_llm.program.run import Run
@@ -172,7 +171,7 @@ class _Tracer:
         # Where operators are seen and all tensors have a place, that says all; between modules
         # plain code may cast or copy a value, and equal numbers lead on.
         self._sees_all = any(op.type.count(".") >= 2 for op in run.operations) and all(
-            identity_of(tensor) is not None
+            tensor.identity is not None
             for operation in run.operations
             for tensor in operation.tensors
         )
@@ -299,7 +298,7 @@ class _Tracer:
 
 def _identity(tensor: Tensor) -> Identity | None:
     """Where the capture saw a tensor; None if it could not tell, or the file is damaged."""
-    return None if _shape(tensor) is None else identity_of(tensor)
+    return None if _shape(tensor) is None else tensor.identity
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ait_llm.dumps.model import Tensor
-from ait_llm.program.describe import identity_of
 from ait_llm.program.operators import is_in_place, is_moving, is_uninitialised
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
@@ -26,7 +25,7 @@ class Unwritten:
             operation = program.operations[op]
             if is_uninitialised(operation):
                 for tensor in operation.outputs:
-                    identity = identity_of(tensor)
+                    identity = tensor.identity
                     if identity is not None:
                         self._storages.add(identity.storage)
                     self._add(op, tensor)
@@ -53,7 +52,7 @@ class Unwritten:
         return False
 
     def _is_known(self, op: int, tensor: Tensor) -> bool:
-        identity = identity_of(tensor)
+        identity = tensor.identity
         if identity is not None and identity.storage in self._storages:
             return True
         value = self._program.value(op, tensor)
