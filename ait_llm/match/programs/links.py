@@ -25,7 +25,6 @@ from ait_llm.program.flow import Value
 from ait_llm.program.layers import Block
 from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role
-from ait_llm.program.tables import rotary_tables
 
 SURE = 0.95
 LIKELY = 0.9
@@ -193,20 +192,6 @@ class Links:
         reason = f"layer {right.number}"
         self.add(ours[1], theirs[1], limit, f"output of {reason}")
         self.add(ours[0], theirs[0], limit, f"input of {reason}")
-
-    def add_tables(self, left: Block, right: Block) -> None:
-        """Link the cosines and sines that two layers are handed."""
-        if left.layer is None or right.layer is None:
-            return
-        ours, theirs = (
-            rotary_tables(self._left, left.layer),
-            rotary_tables(self._right, right.layer),
-        )
-        if ours is None or theirs is None:
-            return
-        for mine, other, what in zip(ours, theirs, ("cosine", "sine"), strict=True):
-            if width_of(mine.uses[0].tensor) == width_of(other.uses[0].tensor):
-                self.add(mine, other, LIKELY, f"{what} of the rotary positions")
 
     def add_splits(self) -> None:
         """Link the pieces of split values."""

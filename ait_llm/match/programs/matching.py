@@ -109,10 +109,11 @@ class _Matching:
             self._links.add_choices(pairs, place.where)
         for place, _ in aligned:
             self._links.add_layer(place.left, place.right, place.certainty)
-            self._links.add_tables(place.left, place.right)
         self._links.add_splits()
         rotary = RotaryLinks(self._left, self._right, self._links)
         rotary.add_tables()
+        for place, _ in aligned:
+            rotary.add_handed(place.left, place.right)
         rotary.add_rotated()
 
     def matches(self) -> Iterator[Match | Unmatched]:

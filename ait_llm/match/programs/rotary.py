@@ -16,8 +16,10 @@ from ait_llm.match.programs.shapes import Columns
 from ait_llm.match.programs.turned import turned
 from ait_llm.program.describe import is_float, params_of, size_of, width_of
 from ait_llm.program.flow import Value
+from ait_llm.program.layers import Block
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
+from ait_llm.program.tables import rotary_tables
 
 _HALVES = 2  # coefficient of ATB's rotary operation for angles in both halves
 
@@ -60,6 +62,27 @@ class RotaryLinks:
                         right_columns=columns[1],
                     )
                     self._add_positions(value)
+
+    def add_handed(self, left: Block, right: Block) -> None:
+        """Link the cosines and sines that two layers of modules are handed."""
+        if left.layer is None or right.layer is None or not self._left.has_modules:
+            return
+        ours = rotary_tables(self._left, left.layer)
+        theirs = rotary_tables(self._right, right.layer)
+        if ours is None or theirs is None or not self._right.has_modules:
+            return
+        for mine, other, what in zip(ours, theirs, ("cosine", "sine"), strict=True):
+            tensors = mine.uses[0].tensor, other.uses[0].tensor
+            columns = table_columns(*tensors, _HALVES)
+            if columns is not None:
+                self._links.add(
+                    mine,
+                    other,
+                    LIKELY,
+                    f"{what} of the rotary positions",
+                    left_columns=columns[0],
+                    right_columns=columns[1],
+                )
 
     def add_rotated(self) -> None:
         """Link what ATB's rotary operation gives with what torch's operators compute."""
