@@ -23,6 +23,8 @@ from ait_llm.program.roles import Role as Meaning
 
 PortKey = tuple[int, Role, int]  # operation, input or output, index
 _LOOSE = 0.8
+# Of the parts of a module on one side; engines that join some of them share about half.
+_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,30 +111,40 @@ class Namesakes:
         ours: Mapping[str, list[int]],
         theirs: Mapping[str, list[int]],
     ) -> set[str]:
-        """Names of left modules that are of one class on both sides, and made of such modules.
+        """Names of left modules that are of one class on both sides, and made of the same parts.
 
         Two libraries may call an attention alike, and its class, and mean another one.
         """
-        leaves = {
-            name: _same_class(self._left, ours[name][0], self._right, theirs[other][0])
-            for name, other in names.items()
-            if not self._parts(self._left, ours[name][0])
-            and not self._parts(self._right, theirs[other][0])
-        }
-        found = {name for name, same in leaves.items() if same}
+        back = {other: name for name, other in names.items()}
+        known: dict[str, bool] = {}  # of left names: whether they have the role of their namesake
+        found = set()
         for name, other in names.items():
             op, partner = ours[name][0], theirs[other][0]
-            if name in leaves or not _same_class(self._left, op, self._right, partner):
+            known[name] = self._left.roles[op] is self._right.roles[partner]
+            whole = not self._parts(self._left, op) and not self._parts(self._right, partner)
+            if whole and _same_class(self._left, op, self._right, partner):
+                found.add(name)
+        for name, other in names.items():
+            op, partner = ours[name][0], theirs[other][0]
+            if not self._parts(self._left, op) and not self._parts(self._right, partner):
                 continue
-            inside = [
-                self._left.operations[member].name
-                for member in self._left.within(op)
-                if self._left.roles[member] is not Meaning.OPERATOR
-                and not self._parts(self._left, member)
+            if not _same_class(self._left, op, self._right, partner):
+                continue
+            first = [known.get(leaf, False) for leaf in self._leaves(self._left, op)]
+            second = [
+                known.get(back.get(leaf, ""), False) for leaf in self._leaves(self._right, partner)
             ]
-            if 2 * sum(leaf in found for leaf in inside) >= len(inside):
+            if any(leaves and sum(leaves) >= _SHARE * len(leaves) for leaves in (first, second)):
                 found.add(name)
         return found
+
+    def _leaves(self, side: Program, op: int) -> list[str]:
+        """Paths of the modules without parts that ran within one."""
+        return [
+            side.operations[member].name
+            for member in side.within(op)
+            if side.roles[member] is not Meaning.OPERATOR and not self._parts(side, member)
+        ]
 
     @staticmethod
     def _parts(side: Program, op: int) -> bool:
