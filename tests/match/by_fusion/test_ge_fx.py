@@ -374,8 +374,13 @@ def test_a_saved_mapping_serves_again(
     assert _links(first).keys() == _links(second).keys()
     assert second.counts[Verdict.PASS] == first.counts[Verdict.PASS]
     assert {item.rule for item in second.with_verdict(Verdict.PASS)} == {"saved_mapping"}
-    pairs = json.loads(saved.read_text())["pairs"]
-    assert {tuple(pair["models"]) for pair in pairs} == {("", "graph_1")}
+    lines = saved.read_text().splitlines()
+    assert "mul_5 -> MulCast_1" in lines
+    assert not [line for line in lines if line.startswith("when")]  # there is one graph
+    for graph, rules in (("graph_1", {"saved_mapping"}), ("graph_2", {"by_fusion"})):
+        saved.write_text("\n".join([f"when models - -> {graph}", *lines]))
+        again = compare(golden.root, mine.root, mapping=saved)
+        assert {item.rule for item in again.with_verdict(Verdict.PASS)} == rules
 
 
 def test_roles_may_be_swapped(golden: CompiledRun, mine: CompiledRun) -> None:
