@@ -24,7 +24,7 @@ from ait_llm.plan.torch_survey import (
 # Averages over captures of a transformers Llama; see docs/plan.md.
 _NUMBERS_BYTES = 80.0
 # Fields of a ledger's line that speak of single values.
-_BY_VALUE = ("values", "weights", "not_captured", "notes")
+_BY_VALUE = ("identity", "values", "weights", "not_captured", "notes")
 _NO_NUMBERS = len("N/A,N/A,N/A,N/A,N/A,N/A")
 _STATISTICS_HEAD = len("module,type,call,tensor,dtype,shape,max,min,mean,l2norm,nan,inf\r\n")
 

@@ -278,6 +278,8 @@ class Recorder:
         """
         if self.survey is not None:
             self.survey.tensor(unit.order, name, tensor, original=original is not None)
+            if original is not None:  # no element is looked at: as if each were what it was
+                self._identify(unit, name, original, unchanged=True)
             return
         cells = self._statistics(unit, name, tensor) if self._table is not None else None
         earlier = Found()
