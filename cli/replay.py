@@ -21,7 +21,7 @@ from ait_llm.cli.params import (
 from ait_llm.cli.replay_text import as_dict, summary_lines
 from ait_llm.errors import UsageError
 from ait_llm.naming import shown
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from ait_llm.replay import MODES
 from ait_llm.replay import replay as replay_dump
 
@@ -111,7 +111,7 @@ def replay(
     be computed, or something that the graph starts from was not captured.
     """
 
-    def follow(run: Run) -> None:
+    def follow(run: Pass) -> None:
         say(f"replaying step {run.step} of process {run.pid}")
 
     chosen = next((each for each in MODES if each == mode), None)

@@ -16,7 +16,7 @@ from ait_llm.compare.origin_values import RunValues, operation_key
 from ait_llm.core.comparison import Comparison, Origin, Report, Verdict
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.match.model import Match
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _EXACT = tuple(f"{name}_stat_absolute_error" for name in ("max", "min", "mean", "l2norm"))
 
@@ -56,8 +56,8 @@ class Place:
 
     def __init__(
         self,
-        golden: Run,
-        mine: Run,
+        golden: Pass,
+        mine: Pass,
         matches: Sequence[Match],
         comparisons: Sequence[Comparison],
         indices: Sequence[int],
@@ -238,7 +238,7 @@ def look(golden: Path, mine: Path, stop: threading.Event | None = None) -> Pictu
     Raises:
         AitError: they cannot be compared.
     """
-    found: list[tuple[Run, Run, Sequence[Match]]] = []
+    found: list[tuple[Pass, Pass, Sequence[Match]]] = []
     report = compare(golden, mine, stop=stop, on_matches=found.extend)
     runs = [mine_run for _, mine_run, _ in found]
     by_run = comparisons_by_run(report.comparisons, runs)

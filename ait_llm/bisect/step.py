@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ait_llm.bisect.captures import Selection
 from ait_llm.dumps.model import Operation
 from ait_llm.probe import TensorPart
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 # A ledger, tables and folders that come with every capture.
 OVERHEAD = 4096
@@ -37,7 +37,7 @@ class Capture:
 
 
 def selection_of(
-    run: Run, operations: Sequence[Operation], part: TensorPart, *, before: bool = False
+    run: Pass, operations: Sequence[Operation], part: TensorPart, *, before: bool = False
 ) -> Selection:
     """How a capture is told these operations."""
     names = (str(each.op_id) if run.traits.library else each.name for each in operations)

@@ -7,7 +7,7 @@ from ait_llm.bisect.sizes import operation_bytes
 from ait_llm.bisect.step import OVERHEAD, Capture, selection_of
 from ait_llm.dumps.model import Operation
 from ait_llm.probe import TensorPart
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 
 def token_layout(place: Place, left: int | None) -> Capture | None:
@@ -31,7 +31,7 @@ def token_layout(place: Place, left: int | None) -> Capture | None:
     )
 
 
-def _index_readers(run: Run, left: int | None) -> list[Operation]:
+def _index_readers(run: Pass, left: int | None) -> list[Operation]:
     """Who reads vectors and matrices of whole numbers, of each type the one that reads least."""
     cheapest: dict[tuple[object, ...], Operation] = {}
     for operation in run.operations:

@@ -18,7 +18,7 @@ from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
 from ait_llm.match.model import Match
 from ait_llm.opcheck.cases import golden_of
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 # Without being asked for, at most this much is computed again; two cores take some seconds for it.
 AUTOMATIC_BYTES = 64 << 20
@@ -79,7 +79,7 @@ class LedgerPlan:
         )
 
 
-def plan_ledger(runs: Sequence[Run], matches: Mapping[int, Match]) -> LedgerPlan:
+def plan_ledger(runs: Sequence[Pass], matches: Mapping[int, Match]) -> LedgerPlan:
     """Find the operators of my runs that can be computed again from their own inputs.
 
     Only headers of tensor files are read.

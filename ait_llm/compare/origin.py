@@ -23,7 +23,7 @@ from ait_llm.core.comparison import Comparison, Origin, Verdict
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
 from ait_llm.match.model import Match
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _REASONS = 3  # told per step
 _DIAGNOSED = 8  # origins whose kind of bug is looked for; more repeat one of them
@@ -64,7 +64,7 @@ class Findings:
 
 def find_origins(
     comparisons: Sequence[Comparison],
-    runs: Sequence[Run],
+    runs: Sequence[Pass],
     matches: Mapping[int, Match] | None = None,
     *,
     deep: bool = False,
@@ -180,7 +180,7 @@ def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> lis
 
 
 def comparisons_by_run(
-    comparisons: Sequence[Comparison], runs: Sequence[Run]
+    comparisons: Sequence[Comparison], runs: Sequence[Pass]
 ) -> dict[int, list[int]]:
     """Indices of the comparisons of each run of mine, by position of the run."""
     places = {

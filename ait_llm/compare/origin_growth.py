@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ait_llm.compare.origin_values import DISTANCE, RunValues, operation_key, record_key
 from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 # Twice the error of all tensors before, and of one rounding of each side.
 _FACTOR = 2.0
@@ -24,7 +24,7 @@ _FLOOR = 2.0**-13
 
 
 def sudden_growth(
-    run: Run, comparisons: Sequence[Comparison], indices: Sequence[int]
+    run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]
 ) -> Iterator[int]:
     """Comparisons of a run at which the error grows suddenly, in execution order.
 

@@ -10,7 +10,7 @@ from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
 from ait_llm.dumps.model import Operation, Role
 from ait_llm.errors import FormatError
 from ait_llm.program.flow import Flow, Value, flow
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 DISTANCE = "relative_euclidean_distance"
 # Inputs that cache operators write into; a topology says so of any operator.
@@ -76,7 +76,9 @@ class RunValues:
         indices: which of them have a tensor of this run on my side.
     """
 
-    def __init__(self, run: Run, comparisons: Sequence[Comparison], indices: Sequence[int]) -> None:
+    def __init__(
+        self, run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]
+    ) -> None:
         self.run = run
         self._comparisons = comparisons
         self._indices = indices

@@ -39,10 +39,10 @@ from ait_llm.metrics import (
 )
 from ait_llm.metrics import metrics as known_metrics
 from ait_llm.naming import shown
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from ait_llm.storage import address, expect_values, local_path
 
-FoundMatches = Sequence[tuple[Run, Run, Sequence[Match]]]
+FoundMatches = Sequence[tuple[Pass, Pass, Sequence[Match]]]
 
 
 def compare(
@@ -312,7 +312,7 @@ def _match(
     golden_only: list[Item] = []
     our_sources: list[tuple[int, int]] = []
     golden_sources: list[tuple[int, int]] = []
-    found: list[tuple[Run, Run, Sequence[Match]]] = []
+    found: list[tuple[Pass, Pass, Sequence[Match]]] = []
     for number, pair in enumerate(pairing.pairs):
         matches: list[Match] = []
         try:
@@ -334,7 +334,10 @@ def _match(
 
 
 def _origins(
-    comparisons: Sequence[Comparison], runs: Sequence[Run], matches: Mapping[int, Match], deep: bool
+    comparisons: Sequence[Comparison],
+    runs: Sequence[Pass],
+    matches: Mapping[int, Match],
+    deep: bool,
 ) -> Findings:
     try:
         return find_origins(comparisons, runs, matches, deep=deep)

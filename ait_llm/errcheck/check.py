@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ait_llm.dumps import Dump, Operation, Process, open_dump
 from ait_llm.engine import Engine
-from ait_llm.errcheck.events import Event, Pass, Seen, Tally, look_at
+from ait_llm.errcheck.events import Event, Seen, SeenPass, Tally, look_at
 from ait_llm.errcheck.reading import read
 from ait_llm.errcheck.remote import Reader, readers
 from ait_llm.errcheck.result import (
@@ -21,8 +21,8 @@ from ait_llm.errcheck.result import (
     Place,
 )
 from ait_llm.errcheck.spread import Beginning, Key, Spread, spread
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
-from ait_llm.program.run import Run
 from ait_llm.storage import address
 
 _NAMED = 5  # operations that a finding names of those which handed it on
@@ -50,9 +50,9 @@ def check_dump(path: Path | str, *, engine: Engine | None = None) -> ErrcheckRes
 def check(dump: Dump, *, engine: Engine | None = None) -> ErrcheckResult:
     """The same for a dump that is open."""
     tally = Tally()
-    processes: list[list[Pass]] = []
+    processes: list[list[SeenPass]] = []
     for number, runs in enumerate(_runs(dump, engine)):
-        found: list[Pass] = []
+        found: list[SeenPass] = []
         order = 0
         for run, reader in runs:
             found.append(look_at(run, number, order, tally, reader))
@@ -70,7 +70,7 @@ def check(dump: Dump, *, engine: Engine | None = None) -> ErrcheckResult:
     )
 
 
-def _runs(dump: Dump, engine: Engine | None) -> Iterator[Iterator[tuple[Run, Reader]]]:
+def _runs(dump: Dump, engine: Engine | None) -> Iterator[Iterator[tuple[Pass, Reader]]]:
     """The passes of each process, each with what reads its tensors."""
     if engine is None or not engine.remote:
         for process in dump.processes:
@@ -91,7 +91,7 @@ def rank_of(process: Process) -> int:
     return max(process.device, 0)
 
 
-def _checked(dump: Dump, processes: Sequence[Sequence[Pass]], tally: Tally) -> Checked:
+def _checked(dump: Dump, processes: Sequence[Sequence[SeenPass]], tally: Tally) -> Checked:
     sources = {one.tokens.source for passes in processes for one in passes if one.tokens}
     return Checked(
         len(dump.processes),
@@ -116,7 +116,9 @@ def _problems(processes: Iterable[Process], tally: Tally) -> Iterable[str]:
         yield "the dump has no tensors; there was nothing to check"
 
 
-def _operators(processes: Sequence[Sequence[Pass]], *, harmful: bool) -> dict[int, tuple[str, ...]]:
+def _operators(
+    processes: Sequence[Sequence[SeenPass]], *, harmful: bool
+) -> dict[int, tuple[str, ...]]:
     """Operations with odd outputs by process id; if ``harmful`` not those with odd padding."""
     found: dict[int, dict[str, None]] = {}
     for passes in processes:
@@ -132,7 +134,7 @@ class _Report:
     """Findings from beginnings."""
 
     def __init__(
-        self, processes: Sequence[Sequence[Pass]], ranks: Sequence[int], traced: Spread
+        self, processes: Sequence[Sequence[SeenPass]], ranks: Sequence[int], traced: Spread
     ) -> None:
         self._ranks = ranks
         self._traced = traced

@@ -19,7 +19,7 @@ from ait_llm.errcheck.tree import (
     tree_of,
     weighs,
 )
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from ait_llm.storage import is_staging, prefetch
 
 _AHEAD = 8  # operations whose files are fetched while earlier ones are looked at
@@ -65,7 +65,7 @@ class Event:
 
     process: int
     order: int
-    run: Run
+    run: Pass
     op: int
     kind: Kind
     odd_in: tuple[Seen, ...]
@@ -114,7 +114,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Pass:
+class SeenPass:
     """A forward pass with what was found in it.
 
     Attributes:
@@ -129,12 +129,12 @@ class Pass:
 
 
 def look_at(
-    run: Run,
+    run: Pass,
     process: int,
     first_order: int,
     tally: Tally,
     read: Callable[[Tensor], Reading] = read,
-) -> Pass:
+) -> SeenPass:
     """Read all tensors of a pass and classify its operations.
 
     Args:
@@ -145,7 +145,7 @@ def look_at(
         read: looks at a tensor; asked for each in an order that only its answers decide.
     """
     tree = tree_of(run)
-    found = Pass(tree, tokens_of(run))
+    found = SeenPass(tree, tokens_of(run))
     designed: set[Mark] = set()
     tally.passes += 1
     ahead = _AHEAD if is_staging() else 0
@@ -204,7 +204,7 @@ def _look(
     return Event(0, 0, tree.run, op, kind, tuple(odd_in), tuple(odd_out), known, masks)
 
 
-def _parameters(run: Run, operation: Operation, read: Callable[[Tensor], Reading]) -> list[Seen]:
+def _parameters(run: Pass, operation: Operation, read: Callable[[Tensor], Reading]) -> list[Seen]:
     """Odd parameters and buffers of a module, or of that of an operator, if they were saved."""
     owner = operation.name.partition(".aten.")[0]
     found = []

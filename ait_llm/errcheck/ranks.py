@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ait_llm.dumps.model import Operation
-from ait_llm.errcheck.events import Event, Pass
+from ait_llm.errcheck.events import Event, SeenPass
 from ait_llm.errcheck.tree import function_name, is_collective, is_message
 
 _Place = tuple[int, str, int]
@@ -18,7 +18,7 @@ class Meetings:
         processes: the passes of each process.
     """
 
-    def __init__(self, processes: Sequence[Sequence[Pass]]) -> None:
+    def __init__(self, processes: Sequence[Sequence[SeenPass]]) -> None:
         self._several = len(processes) > 1
         self._events: dict[_Place, list[Event]] = {}
         self._calls: dict[_Place, set[int]] = {}

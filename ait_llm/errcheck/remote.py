@@ -20,8 +20,8 @@ from ait_llm.errcheck.events import Tally, look_at
 from ait_llm.errcheck.reading import Reading, read
 from ait_llm.errors import FormatError
 from ait_llm.naming import shown
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
-from ait_llm.program.run import Run
 from ait_llm.storage import address, local_path
 
 Reader = Callable[[Tensor], Reading]
@@ -59,7 +59,7 @@ def read_pass(request: Request, place: tuple[int, int]) -> Readings:
     return found
 
 
-def readers(engine: Engine, dump: Dump, runs: Sequence[Sequence[Run]]) -> list[list[Reader]]:
+def readers(engine: Engine, dump: Dump, runs: Sequence[Sequence[Pass]]) -> list[list[Reader]]:
     """For each pass of each process what gives its readings, found by an engine."""
     request = Request(uuid.uuid4().hex, address(dump.root))
     places = [(process, number) for process, each in enumerate(runs) for number in range(len(each))]
@@ -96,9 +96,9 @@ class _Opened:
         self.token = request.token
         self._dump = open_dump(local_path(request.root))
         self._process = -1
-        self._runs: list[Run] = []
+        self._runs: list[Pass] = []
 
-    def run(self, process: int, number: int) -> Run | None:
+    def run(self, process: int, number: int) -> Pass | None:
         """A pass, None where there is none; those of the last process are remembered."""
         processes = self._dump.processes
         if process >= len(processes):

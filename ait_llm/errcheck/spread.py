@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ait_llm.errcheck.events import Event, Mark, Pass
+from ait_llm.errcheck.events import Event, Mark, SeenPass
 from ait_llm.errcheck.ranks import Meetings
 
 Origin = Literal["born", "leak", "own code", "entered", "received", "padding", "unread"]
@@ -58,7 +58,7 @@ class Spread:
     copies: Mapping[Key, frozenset[int]]
 
 
-def spread(processes: Sequence[Sequence[Pass]]) -> Spread:
+def spread(processes: Sequence[Sequence[SeenPass]]) -> Spread:
     """Trace what is odd in all processes of a dump back to where it began."""
     meetings = Meetings(processes)
     taints: dict[tuple[int, int], Taint] = {}
@@ -83,7 +83,7 @@ class _Walk:
     """One process."""
 
     def __init__(
-        self, passes: Sequence[Pass], meetings: Meetings, known: Mapping[tuple[int, int], Taint]
+        self, passes: Sequence[SeenPass], meetings: Meetings, known: Mapping[tuple[int, int], Taint]
     ) -> None:
         self._passes = passes
         self._meetings = meetings
@@ -106,7 +106,7 @@ class _Walk:
                 if event.kind not in ("padding", "stopped", "held"):
                     self._so_far |= taint
 
-    def _leaf(self, one: Pass, at: Mapping[int, Event], event: Event) -> Taint:
+    def _leaf(self, one: SeenPass, at: Mapping[int, Event], event: Event) -> Taint:
         from_peers = self._from_peers(event)
         if event.kind == "born":
             return from_peers if from_peers else self._begin(self._arrival(event), event)
@@ -146,7 +146,7 @@ class _Walk:
     def _arrival(self, event: Event) -> Origin:
         return "received" if self._meetings.lacks_peers(event) else "born"
 
-    def _module(self, one: Pass, event: Event) -> Taint:
+    def _module(self, one: SeenPass, event: Event) -> Taint:
         """A module with captured parts is to blame only for what none of them did."""
         within = set(one.tree.members[event.op])
         inside: Taint = _NONE
@@ -170,7 +170,7 @@ class _Walk:
             found |= self._of_mark.get(seen.reading.mark, _NONE)
         return found
 
-    def _from_code(self, one: Pass, at: Mapping[int, Event], event: Event) -> Taint:
+    def _from_code(self, one: SeenPass, at: Mapping[int, Event], event: Event) -> Taint:
         """Nothing captured made it: the code of a module around did, or it came from outside."""
         if any(seen.parameter for seen in event.odd_in):
             return self._begin("entered", event)
@@ -208,6 +208,6 @@ class _Walk:
         return frozenset((beginning.key,))
 
 
-def _end(one: Pass, event: Event) -> tuple[int, int]:
+def _end(one: SeenPass, event: Event) -> tuple[int, int]:
     """When an operation ended: a module after its last part, inner modules before outer ones."""
     return (max(one.tree.members.get(event.op, (event.op,))), -event.op)

@@ -18,7 +18,7 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errcheck.reading import Flags, Reading, flags
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 Where = Literal["tokens", "padding", "unknown"]
 _SLOTS = ("ReshapeAndCacheOperation", "ReshapeAndCacheWithStrideOperation")
@@ -129,7 +129,7 @@ def unread_places(operation: Operation, tensor: Tensor) -> Flags | None:
     )
 
 
-def tokens_of(run: Run) -> Tokens | None:
+def tokens_of(run: Pass) -> Tokens | None:
     """The tokens of a pass; None if nothing that was saved tells them."""
     if run.traits.library:
         return _atb_tokens(run.operations)

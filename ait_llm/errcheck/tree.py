@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ait_llm.dumps.model import Operation, Tensor
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 # What writes -Inf or the lowest value on purpose, to hide places.
 _FILLS = re.compile(
@@ -41,7 +41,7 @@ class Tree:
         members: indices of all captured operations within each module or graph.
     """
 
-    run: Run
+    run: Pass
     parents: tuple[int | None, ...]
     members: dict[int, tuple[int, ...]]
 
@@ -50,7 +50,7 @@ class Tree:
         return op not in self.members
 
 
-def tree_of(run: Run) -> Tree:
+def tree_of(run: Pass) -> Tree:
     """Order the operations of a pass and find out what lies within what."""
     if run.traits.finished:
         # modules are written when they end; ids count in the order in which calls began
@@ -68,7 +68,7 @@ def tree_of(run: Run) -> Tree:
     return Tree(run, tuple(parents), {op: tuple(found) for op, found in members.items()})
 
 
-def _is_member(run: Run, outer: Operation, inner: Operation) -> bool:
+def _is_member(run: Pass, outer: Operation, inner: Operation) -> bool:
     if run.traits.dotted:
         return inner.name.startswith(f"{outer.name}.")
     return outer.is_graph and outer.op_id != inner.op_id and inner.op_id.is_within(outer.op_id)

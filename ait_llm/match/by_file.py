@@ -8,11 +8,11 @@ from pathlib import PurePath
 
 from ait_llm.match.model import Match, MatchOptions, Unmatched, matchers
 from ait_llm.match.operators import Finding, Placed, placed
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 
 @matchers.register("by_file")
-def by_file(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def by_file(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Files of the same relative path, then of the same path without suffix; tensors by name.
 
     Two single files belong together whatever they are called.

@@ -16,19 +16,19 @@ from ait_llm.dumps.fx_kernels import KernelBuffer, KernelLaunch, NodeValue
 from ait_llm.dumps.model import Tensor
 from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched, matchers
 from ait_llm.match.operators import Finding, Placed, placed
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _RULE = "by_kernel"
 _SHOWN = 6  # nodes that a reason names
 
 
-def is_compiled(run: Run) -> bool:
+def is_compiled(run: Pass) -> bool:
     """True for a run of kernels."""
     return any(operation.launch is not None for operation in run.operations)
 
 
 @matchers.register(_RULE)
-def by_kernel(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def by_kernel(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Buffers of kernels and the values they equal; one side, or both, are compiled."""
     if is_compiled(mine):
         yield from _Kernels("mine", mine, golden).matches()
@@ -53,7 +53,7 @@ class _Kernels:
         other: nodes that were run one by one, or the kernels of another compilation.
     """
 
-    def __init__(self, side: SideName, compiled: Run, other: Run) -> None:
+    def __init__(self, side: SideName, compiled: Pass, other: Pass) -> None:
         self._side: SideName = side
         self._other_side: SideName = "golden" if side == "mine" else "mine"
         self._compiled = placed(compiled)

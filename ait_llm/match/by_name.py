@@ -10,11 +10,11 @@ from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched, matche
 from ait_llm.match.names import NamePair, pair_names
 from ait_llm.match.operators import Finding, Placed, output_shapes, placed
 from ait_llm.match.shapes import align, batch_ratio
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 
 @matchers.register("by_name")
-def by_name(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def by_name(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Calls of equal names and numbers, and their tensors of equal arguments."""
     first, second = _by_name(golden), _by_name(mine)
     names = pair_names(
@@ -37,7 +37,7 @@ def by_name(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | U
 Calls = dict[int, Placed]
 
 
-def _by_name(run: Run) -> dict[str, Calls]:
+def _by_name(run: Pass) -> dict[str, Calls]:
     """Calls of each module by their number; by their order where several have one number."""
     found: dict[str, Calls] = defaultdict(dict)
     for each in placed(run):

@@ -12,13 +12,13 @@ from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched, matche
 from ait_llm.match.op_pairs import OpPair, match_tensors
 from ait_llm.match.op_tree import NodePair, TreeAligner, build_tree
 from ait_llm.match.operators import Finding, Placed, placed
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _CERTAIN, _AMBIGUOUS = 0.9, 0.4
 
 
 @matchers.register("by_structure")
-def by_structure(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def by_structure(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Operations of the same work in the same order, graph by graph."""
     first, second = placed(golden), placed(mine)
     nodes = list(TreeAligner(build_tree(first), build_tree(second)).pairs())

@@ -22,7 +22,7 @@ from ait_llm.match.model import Match, MatchOptions, Unmatched, matchers
 from ait_llm.match.operators import Placed, placed
 from ait_llm.match.views import Reorder, Reshape, View, apply
 from ait_llm.program.describe import logical_shape
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _MIN_ELEMENTS, _MAX_ELEMENTS = 32, 1 << 22
 _QUANTILES = np.linspace(0, 1, 33)
@@ -44,7 +44,7 @@ class _Candidate:
 
 
 @matchers.register("by_value")
-def by_value(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def by_value(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Float tensors of equal role and size whose sorted values nearly agree, with a margin."""
     sides = _candidates(golden), _candidates(mine)
     for key, ours in sides[1].items():
@@ -67,7 +67,7 @@ def by_value(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | 
                     )
 
 
-def _candidates(run: Run) -> dict[tuple[str, int], list[_Candidate]]:
+def _candidates(run: Pass) -> dict[tuple[str, int], list[_Candidate]]:
     """Fingerprints by role and number of elements."""
     found: dict[tuple[str, int], list[_Candidate]] = defaultdict(list)
     for each in placed(run):

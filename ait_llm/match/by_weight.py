@@ -14,7 +14,7 @@ from ait_llm.match.names import pair_names
 from ait_llm.match.operators import Finding, Placed, placed
 from ait_llm.match.views import Dequantise, View
 from ait_llm.program.describe import logical_shape
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _QUANTISED = frozenset({DType.INT8, DType.INT4})
 _SCALE, _OFFSET = "_scale", "_offset"
@@ -22,7 +22,7 @@ _MAX_SCALES = 1 << 22
 
 
 @matchers.register("by_weight")
-def by_weight(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def by_weight(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Weights of equal names; wrappers and outer names may differ.
 
     An int8 weight ``X.weight`` becomes ``(X.weight - X.weight_offset) * X.weight_scale`` where the

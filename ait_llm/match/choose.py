@@ -13,7 +13,7 @@ from ait_llm.match.model import Match, Matcher, MatchOptions, SideName, Unmatche
 from ait_llm.match.operators import Key, key_of, placed, remaining
 from ait_llm.match.precision import mark_quantised
 from ait_llm.match.views import View
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 # Module of each matcher; they register themselves when imported.
 _MODULES = {
@@ -48,7 +48,7 @@ def load_matcher(name: str) -> Matcher:
     return matchers.get(name)
 
 
-def matchers_for(golden: Run, mine: Run, options: MatchOptions) -> list[str]:
+def matchers_for(golden: Pass, mine: Pass, options: MatchOptions) -> list[str]:
     """Names of the matchers that apply to two runs, the most trusted first.
 
     Those that others registered are asked about what is left, in alphabetical order.
@@ -95,7 +95,7 @@ def _are_unlike_programs(golden: Traits, mine: Traits) -> bool:
     )
 
 
-def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Unmatched]:
+def match_runs(golden: Pass, mine: Pass, options: MatchOptions) -> list[Match | Unmatched]:
     """Say for every tensor of two runs which one answers it, or why none does.
 
     What a more trusted matcher paired stays as it is. A tensor of mine may answer several golden
@@ -135,7 +135,7 @@ def match_runs(golden: Run, mine: Run, options: MatchOptions) -> list[Match | Un
 
 def _left(
     side: SideName,
-    run: Run,
+    run: Pass,
     answered: set[Key],
     reasons: Mapping[tuple[SideName, Key], Unmatched],
 ) -> Iterator[Unmatched]:
@@ -157,7 +157,7 @@ def _golden_keys(matches: Iterable[Match]) -> set[Key]:
     return {_key(each.golden.record) for each in matches if not each.is_self_check}
 
 
-def _keys(run: Run) -> set[Key]:
+def _keys(run: Pass) -> set[Key]:
     return {key_of(each, tensor) for each in placed(run) for tensor in each.tensors}
 
 

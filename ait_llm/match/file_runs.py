@@ -15,7 +15,7 @@ from ait_llm.dumps.tensor_files import SUFFIXES, TensorFile
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import contained, read_small
 from ait_llm.match.model import SideName
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 MANUAL_FOLDER = "golden_tensor"
 METADATA = "metadata.json"
@@ -51,7 +51,7 @@ def find_files(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: natural(str(path.relative_to(folder))))
 
 
-def run_of_files(path: Path) -> Run:
+def run_of_files(path: Path) -> Pass:
     """A file, or every tensor file below a folder; each file stands for an operation.
 
     Files that cannot be read are kept: their tensors say what is wrong when they are compared.
@@ -68,10 +68,10 @@ def run_of_files(path: Path) -> Run:
         for file in files
     ]
     kind: Literal["files", "file"] = "files" if path.is_dir() else "file"
-    return Run(kind, -1, -1, 0, operations, traits=Traits(holds=kind))
+    return Pass(kind, -1, -1, 0, operations, traits=Traits(holds=kind))
 
 
-def run_of_weights(paths: Iterable[Path]) -> Run:
+def run_of_weights(paths: Iterable[Path]) -> Pass:
     """All tensors of some shards; each weight stands for an operation.
 
     Raises:
@@ -91,13 +91,13 @@ def run_of_weights(paths: Iterable[Path]) -> Run:
     return _weights([found[name] for name in ordered])
 
 
-def run_of_saved_weights(tensors: Iterable[tuple[str, Tensor]], device: int, pid: int) -> Run:
+def run_of_saved_weights(tensors: Iterable[tuple[str, Tensor]], device: int, pid: int) -> Pass:
     """Weights that a capture of torch modules saved."""
     operations = [_weight(name, tensor, device, pid) for name, tensor in tensors]
     return _weights(operations, device, pid)
 
 
-def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Run, Run]], list[Problem]]:
+def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Pass, Pass]], list[Problem]]:
     """The pairs that a program wrote down with ``dump_data``, one pair of runs for each token.
 
     ``golden_tensor/metadata.json`` maps data ids to tokens to two files. A golden file lies below
@@ -132,8 +132,8 @@ def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Run, Run]], l
     for token, (golden_operations, my_operations) in sorted(tokens.items()):
         pairs.append(
             (
-                Run("manual", -1, -1, token, golden_operations, traits=Traits(holds="files")),
-                Run("manual", -1, -1, token, my_operations, traits=Traits(holds="files")),
+                Pass("manual", -1, -1, token, golden_operations, traits=Traits(holds="files")),
+                Pass("manual", -1, -1, token, my_operations, traits=Traits(holds="files")),
             )
         )
     return pairs, problems
@@ -150,8 +150,8 @@ def _operation(name: str, file: TensorFile, step: int = 0) -> Operation:
     )
 
 
-def _weights(operations: list[Operation], device: int = -1, pid: int = -1) -> Run:
-    return Run("weights", device, pid, 0, operations, traits=Traits(holds="weights"))
+def _weights(operations: list[Operation], device: int = -1, pid: int = -1) -> Pass:
+    return Pass("weights", device, pid, 0, operations, traits=Traits(holds="weights"))
 
 
 def _weight(name: str, tensor: Tensor, device: int = -1, pid: int = -1) -> Operation:

@@ -16,7 +16,7 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.match.views import View, summands
 from ait_llm.naming import shown
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 if TYPE_CHECKING:
     from ait_llm.match.mapping.text import UserMapping
@@ -112,7 +112,7 @@ class MatchOptions:
     by_value: bool = False
 
 
-Matcher = Callable[[Run, Run, MatchOptions], Iterable["Match | Unmatched"]]
+Matcher = Callable[[Pass, Pass, MatchOptions], Iterable["Match | Unmatched"]]
 
 # Golden run first. A matcher yields what it is sure of and leaves the rest; the caller adds an
 # Unmatched for every tensor that nobody mentioned.

@@ -22,8 +22,8 @@ from ait_llm.match.operators import Placed, placed
 from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.program.describe import logical_shape
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.program import Program
-from ait_llm.program.run import Run
 
 FILE_NAME = "op_mapping_file.json"
 MAX_BYTES = 4 << 20
@@ -105,7 +105,7 @@ def _is_name(value: object) -> bool:
 
 
 @matchers.register("op_mapping")
-def op_mapping(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def op_mapping(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Operations and modules of the types in the table, in order.
 
     Equal counts in the whole run, else equal counts within each layer, make pairs; other counts
@@ -133,7 +133,7 @@ def _parse(text: str, suffix: re.Pattern[str]) -> _Wanted:
 
 
 class _Pairing:
-    def __init__(self, atb: Run, torch: Run, atb_side: SideName) -> None:
+    def __init__(self, atb: Pass, torch: Pass, atb_side: SideName) -> None:
         self._atb, self._torch = placed(atb), placed(torch)
         self._side = atb_side
         self._tokens = _tokens(atb, torch)
@@ -257,7 +257,7 @@ class _Pairing:
         yield torch[0].unmatched(ours[1], torch[1], refusal)
 
 
-def _tokens(atb: Run, torch: Run) -> Tokens | None:
+def _tokens(atb: Pass, torch: Pass) -> Tokens | None:
     try:
         return find_tokens(Program(atb), Program(torch))
     except AitError:

@@ -13,7 +13,7 @@ from ait_llm.match.operators import Finding, Placed, key_of, output_shapes, plac
 from ait_llm.match.quantised import Quantised, mixed
 from ait_llm.match.shapes import Aligned, batch_ratio
 from ait_llm.match.wiring import Links, Wiring
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class OpPair:
     rivals: tuple[str, ...] = ()
 
 
-def match_tensors(golden: Run, mine: Run, pairs: Sequence[OpPair]) -> Iterator[Match | Unmatched]:
+def match_tensors(golden: Pass, mine: Pass, pairs: Sequence[OpPair]) -> Iterator[Match | Unmatched]:
     """Tensors of all pairs, with batches repeated, caches put in order and integers made real."""
     operations = [(pair.golden, pair.mine) for pair in pairs]
     ratio = batch_ratio(output_shapes(operations))

@@ -10,7 +10,7 @@ from ait_llm.errors import FormatError
 from ait_llm.match.model import Match, SideName, Source, Unmatched, record_of, tensor_name
 from ait_llm.match.shapes import Aligned, align
 from ait_llm.match.views import View
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 Key = tuple[int, str]  # rank of the operation, name of the tensor
 
@@ -37,7 +37,7 @@ class Placed:
         yield from self.operation.outputs
 
 
-def placed(run: Run) -> list[Placed]:
+def placed(run: Pass) -> list[Placed]:
     """The operations of a run with their ranks."""
     return [
         Placed(operation, run.first_order + place) for place, operation in enumerate(run.operations)
@@ -124,7 +124,7 @@ def key_of(placed: Placed, tensor: Tensor) -> Key:
     return placed.order, tensor_name(placed.operation, tensor)
 
 
-def remaining(run: Run, answered: Set[Key]) -> Run:
+def remaining(run: Pass, answered: Set[Key]) -> Pass:
     """The run without the tensors that are in a match already; operations keep their places."""
     operations = [
         replace(

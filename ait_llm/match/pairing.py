@@ -18,8 +18,8 @@ from ait_llm.match.file_runs import (
 from ait_llm.match.model import SideName
 from ait_llm.match.scenario import Input, Scenario
 from ait_llm.match.tokens import find_offset
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
-from ait_llm.program.run import Run
 
 _RANK_NAMES = ("RANK", "LOCAL_RANK")
 
@@ -33,8 +33,8 @@ class RunPair:
         reason: why, in a few words.
     """
 
-    golden: Run
-    mine: Run
+    golden: Pass
+    mine: Pass
     reason: str
 
 
@@ -110,14 +110,14 @@ def pair_runs(scenario: Scenario, steps: Mapping[int, int] | None = None) -> Pai
     return Pairing(tuple(pairs), tuple(problems))
 
 
-def _passes(side: SideName, dump: Dump, process: Process) -> tuple[list[Run], list[Problem]]:
+def _passes(side: SideName, dump: Dump, process: Process) -> tuple[list[Pass], list[Problem]]:
     """The passes of a process, and what is wrong with them."""
     if dump.traits.compiled:
         return compiled_passes(side, dump, process)
     return passes_of(dump, process), []
 
 
-def _weights(side: Input) -> Run:
+def _weights(side: Input) -> Pass:
     if side.dump is None:
         return run_of_weights(side.shards)
     processes = side.dump.processes
@@ -191,8 +191,8 @@ def _device(process: Process) -> int | None:
 
 
 def _pair_passes(
-    golden: Sequence[Run],
-    mine: Sequence[Run],
+    golden: Sequence[Pass],
+    mine: Sequence[Pass],
     given: tuple[int | None, int | None],
     steps: Mapping[int, int] | None,
 ) -> tuple[list[RunPair], list[Problem]]:
@@ -214,7 +214,7 @@ def _pair_passes(
 
 
 def _as_told(
-    golden: Sequence[Run], mine: Mapping[int, Run], steps: Mapping[int, int]
+    golden: Sequence[Pass], mine: Mapping[int, Pass], steps: Mapping[int, int]
 ) -> tuple[list[RunPair], list[Problem]]:
     by_step = {run.step: run for run in golden}
     pairs, problems = [], []
@@ -231,15 +231,15 @@ def _as_told(
 
 
 def _unpaired(
-    golden: Sequence[Run],
-    mine: Sequence[Run],
+    golden: Sequence[Pass],
+    mine: Sequence[Pass],
     pairs: Sequence[RunPair],
     offset: int,
     why: str,
     explicit: bool,
 ) -> list[Problem]:
     paired = {id(run) for pair in pairs for run in (pair.golden, pair.mine)}
-    sides: tuple[tuple[SideName, Sequence[Run], int], ...] = (
+    sides: tuple[tuple[SideName, Sequence[Pass], int], ...] = (
         ("golden", golden, -offset),
         ("mine", mine, offset),
     )
@@ -276,11 +276,11 @@ def _step_reason(golden: int, mine: int, why: str) -> str:
     return f"golden step {golden} and my step {mine}: {why}"
 
 
-def _executed(run: Run) -> int:
+def _executed(run: Pass) -> int:
     return run.operations[0].step
 
 
-def _place(run: Run) -> str:
+def _place(run: Pass) -> str:
     count = len(run.operations)
     first = run.operations[0]
     return f"{count} operations from {first.name}" if count > 1 else first.name

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from ait_llm.match.model import Match, MatchOptions, Unmatched, matchers
 from ait_llm.match.op_pairs import OpPair, match_tensors
 from ait_llm.match.operators import Finding, Placed, placed
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 Ids = tuple[int, ...]
 
 
 @matchers.register("same_topology")
-def same_topology(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def same_topology(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Operations of equal place and type; places count from the first operation of the model.
 
     Nothing is said where any place has two types, or a graph has other members: that is another
@@ -30,7 +30,7 @@ def same_topology(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Mat
     yield from match_tensors(golden, mine, [OpPair(*pair, finding) for pair in pairs])
 
 
-def base_of(run: Run) -> int:
+def base_of(run: Pass) -> int:
     """Id of the first operation of the run's model; 0 if the run did not report it."""
     if run.model is None:
         return 0
@@ -64,7 +64,7 @@ def pair_by_place(
     return pairs or None
 
 
-def same_members(golden: Run, mine: Run, pairs: Sequence[tuple[Placed, Placed]]) -> bool:
+def same_members(golden: Pass, mine: Pass, pairs: Sequence[tuple[Placed, Placed]]) -> bool:
     """True if no operation shows that one side has other operations than the other.
 
     Capture filters leave operations out; they do so at the end of a branch or for whole branches,

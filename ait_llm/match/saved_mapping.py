@@ -14,7 +14,7 @@ from ait_llm.match.mapping.text import UserMapping, read_text
 from ait_llm.match.mapping.write import write_mapping
 from ait_llm.match.model import Match, MatchOptions, Unmatched, matchers
 from ait_llm.match.op_mapping import MAX_BYTES, find_mapping_file, read_json, read_op_mapping
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 __all__ = [
     "check_mapping",
@@ -60,7 +60,7 @@ def _is_json(path: Path) -> bool:
     return content[:1] in (b"{", b"[") and b" -> " not in content.partition(b"\n")[0]
 
 
-def check_mapping(mapping: UserMapping, passes: Iterable[tuple[Run, Run]]) -> None:
+def check_mapping(mapping: UserMapping, passes: Iterable[tuple[Pass, Pass]]) -> None:
     """Refuse a mapping with a line that names nothing on one side of the passes it speaks of.
 
     Raises:
@@ -71,7 +71,7 @@ def check_mapping(mapping: UserMapping, passes: Iterable[tuple[Run, Run]]) -> No
 
 
 @matchers.register("saved_mapping")
-def saved_mapping(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def saved_mapping(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """The pairs that the user's mapping names in these two runs."""
     if options.mapping is not None:
         yield from pairs_of(options.mapping, Names(golden), Names(mine))

@@ -8,14 +8,14 @@ from fractions import Fraction
 from math import prod
 
 from ait_llm.errors import FormatError
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _LOOKED_AT = 24  # operations; headers cost a file each
 _MAX_WARM_UPS = 8
 _LOOKS_UP = "aten.embedding"  # where hidden states begin in a pass of operators
 
 
-def token_count(run: Run) -> int | None:
+def token_count(run: Pass) -> int | None:
     """Tokens of a pass: rows of most hidden states at the top of the run; None if unknown.
 
     ``[tokens, hidden]`` and ``[batch, sequence, hidden]`` count alike; padding counts too.
@@ -34,7 +34,7 @@ def token_count(run: Run) -> int | None:
     return counts.most_common(1)[0][0] if counts else None
 
 
-def find_offset(golden: Sequence[Run], mine: Sequence[Run]) -> tuple[int, str]:
+def find_offset(golden: Sequence[Pass], mine: Sequence[Pass]) -> tuple[int, str]:
     """By how much the numbers of my passes are ahead of the golden ones.
 
     A warm-up pass shows in its number of tokens: without it the passes of both sides stand in one

@@ -9,7 +9,7 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
 from ait_llm.match.model import Match, Source
 from ait_llm.match.operators import Finding, Placed
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from ait_llm.topology import Graph, Node
 
 Wire = tuple[int, str]  # top-level operation, name of the tensor in its topology
@@ -18,7 +18,7 @@ Wire = tuple[int, str]  # top-level operation, name of the tensor in its topolog
 class Wiring:
     """Names of tensors in the reported topology of a run; empty where it reported none."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Pass) -> None:
         self._nodes: dict[OpId, Node] = {}
         for graph in _graphs(run):
             for node, _ in graph.root.walk():
@@ -34,7 +34,7 @@ class Wiring:
         return (op_id.parts[0], names[tensor.index]) if tensor.index < len(names) else None
 
 
-def _graphs(run: Run) -> Iterator[Graph]:
+def _graphs(run: Pass) -> Iterator[Graph]:
     if run.model is not None:
         yield run.model
         return

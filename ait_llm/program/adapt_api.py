@@ -8,17 +8,17 @@ from ait_llm.dumps.model import Operation
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Flow
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles_api import api_kind
-from ait_llm.program.run import Run
 
 
-def program_of_calls(run: Run) -> OperatorProgram:
+def program_of_calls(run: Pass) -> OperatorProgram:
     """A pass of kind ``api``: its forward calls."""
     return OperatorProgram(run, _calls)
 
 
-def _calls(run: Run, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
+def _calls(run: Pass, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
     calls: list[Call] = []
     places: list[int | None] = []
     shapes: dict[int, tuple[int, ...]] = {}

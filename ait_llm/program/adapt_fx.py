@@ -10,17 +10,17 @@ from ait_llm.errors import AitError
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Flow
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles_fx import kind_of
-from ait_llm.program.run import Run
 
 
-def program_of_nodes(run: Run) -> OperatorProgram:
+def program_of_nodes(run: Pass) -> OperatorProgram:
     """A pass of kind ``fx``."""
     return OperatorProgram(run, _calls)
 
 
-def _calls(run: Run, found: Flow) -> tuple[CallGraph, Sequence[int]]:
+def _calls(run: Pass, found: Flow) -> tuple[CallGraph, Sequence[int]]:
     calls: list[Call] = []
     shapes: dict[int, tuple[int, ...]] = {}
     for op, operation in enumerate(run.operations):

@@ -10,25 +10,25 @@ from ait_llm.dumps.model import Operation
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Flow
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles import is_operator
 from ait_llm.program.roles_fx import kind_of
-from ait_llm.program.run import Run
 
 _PLACE = re.compile(r"(?:input|output)_?([0-9]*)")
 
 
-def has_operators_alone(run: Run) -> bool:
+def has_operators_alone(run: Pass) -> bool:
     """True for a capture of operators without the modules that ran them."""
     return bool(run.operations) and all(map(is_operator, run.operations))
 
 
-def program_of_operators(run: Run) -> OperatorProgram:
+def program_of_operators(run: Pass) -> OperatorProgram:
     """A pass of kind ``torch`` that holds operators alone."""
     return OperatorProgram(run, _calls)
 
 
-def _calls(run: Run, found: Flow) -> tuple[CallGraph, Sequence[int]]:
+def _calls(run: Pass, found: Flow) -> tuple[CallGraph, Sequence[int]]:
     calls: list[Call] = []
     shapes: dict[int, tuple[int, ...]] = {}
     weights: dict[str, int] = {}

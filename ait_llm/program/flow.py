@@ -15,8 +15,8 @@ from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import AitError
 from ait_llm.program.digests import digest, recorded_digest
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import computes
-from ait_llm.program.run import Run
 from ait_llm.program.storages import Storages
 from ait_llm.topology import Node
 
@@ -88,7 +88,7 @@ class Flow:
         parents: for each operation the index of the graph or module around it, None at the top.
     """
 
-    run: Run
+    run: Pass
     values: tuple[Value, ...]
     parents: tuple[int | None, ...]
     _at: Mapping[tuple[int, Role, int], Value] = field(repr=False)
@@ -105,7 +105,7 @@ class Flow:
             parent = self.parents[parent]
 
 
-def flow(run: Run) -> Flow:
+def flow(run: Pass) -> Flow:
     """Find the values of a run.
 
     Reads tensors whose names no topology gives.
@@ -114,7 +114,7 @@ def flow(run: Run) -> Flow:
     return _Tracer(run, parents).trace()
 
 
-def _parents(run: Run) -> tuple[int | None, ...]:
+def _parents(run: Pass) -> tuple[int | None, ...]:
     parents: list[int | None] = []
     around: list[int] = []
     ends = _ends(run)
@@ -128,7 +128,7 @@ def _parents(run: Run) -> tuple[int | None, ...]:
     return tuple(parents)
 
 
-def _ends(run: Run) -> list[int]:
+def _ends(run: Pass) -> list[int]:
     """Place of the last operation that a module calls by its own path.
 
     What runs before it runs within the module, even if it has the path of another one: a rotary
@@ -158,7 +158,7 @@ def _is_member(outer: Operation, inner: Operation) -> bool:
 
 
 class _Tracer:
-    def __init__(self, run: Run, parents: tuple[int | None, ...]) -> None:
+    def __init__(self, run: Pass, parents: tuple[int | None, ...]) -> None:
         self._run = run
         self._parents = parents
         self._last_member = {parent: op for op, parent in enumerate(parents) if parent is not None}
@@ -308,7 +308,7 @@ def _shape(tensor: Tensor) -> tuple[int, ...] | None:
         return None
 
 
-def _nodes(run: Run) -> dict[str, tuple[str, Node]]:
+def _nodes(run: Pass) -> dict[str, tuple[str, Node]]:
     """Nodes by operation name, with the scope in which their tensor names are unique."""
     found: dict[str, tuple[str, Node]] = {}
     for name, graph in run.graphs.items():

@@ -15,9 +15,9 @@ from ait_llm.program.calls import CallGraph
 from ait_llm.program.composites import Composite, find_composites
 from ait_llm.program.describe import size_of, width_of
 from ait_llm.program.flow import Flow, Value
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.program import UNIT_ROLES, Parameter, Program, Unit
 from ait_llm.program.roles import Role
-from ait_llm.program.run import Run
 
 _USES = {Role.CORE: ("query", "key", "value"), Role.ACTIVATION: ("gate",), Role.GATED: ("", "up")}
 _CACHING = frozenset({"cat", "index_put", "index_copy", "slice_scatter", "scatter", "copy"})
@@ -34,7 +34,7 @@ class OperatorProgram(Program):
     """
 
     def __init__(
-        self, run: Run, calls_of: Callable[[Run, Flow], tuple[CallGraph, Sequence[int | None]]]
+        self, run: Pass, calls_of: Callable[[Pass, Flow], tuple[CallGraph, Sequence[int | None]]]
     ) -> None:
         super().__init__(run)
         self.has_modules = False

@@ -15,8 +15,8 @@ from ait_llm.errors import FormatError
 from ait_llm.program.executions import Execution, executions_of
 from ait_llm.program.grouping import group
 from ait_llm.program.numbering import number
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.ordering import in_order_of_values
-from ait_llm.program.run import Run
 from ait_llm.topology import Graph, read_topology
 
 # Settings of the probe that leave operations out, by id and by type.
@@ -43,7 +43,7 @@ class Graphs(Mapping[str, Graph]):
         return len(self._files)
 
 
-def passes_of(dump: Dump, process: Process) -> list[Run]:
+def passes_of(dump: Dump, process: Process) -> list[Pass]:
     """The forward passes of one process, in the order in which they ran.
 
     Raises:
@@ -57,7 +57,7 @@ def passes_of(dump: Dump, process: Process) -> list[Run]:
     return _by_step(dump, process, operations)
 
 
-def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Run]:
+def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Pass]:
     """Passes of a dump whose steps are forward passes already."""
     groups: dict[int, list[Operation]] = {}
     first: dict[int, int] = {}
@@ -67,7 +67,7 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
     saved = dump.weights(device=process.device, pid=process.pid)
     weights = {tensor.stem: tensor for tensor in saved}
     return [
-        Run(
+        Pass(
             dump.kind,
             process.device,
             process.pid,
@@ -102,7 +102,7 @@ def _top(name: str) -> str:
     return ".".join(name.split(".")[:2])
 
 
-def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Run]:
+def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Pass]:
     order = process.ledger.order if process.ledger is not None else {}
     executions = executions_of(operations, order)
     models = _models(dump.models, process.pid)
@@ -122,7 +122,9 @@ def _atb_passes(dump: Dump, process: Process, operations: Sequence[Operation]) -
             continue
         model = _model_of(one, models)
         place = process.device, process.pid
-        runs.append(Run(dump.kind, *place, step, members, first, graphs, model, traits=dump.traits))
+        runs.append(
+            Pass(dump.kind, *place, step, members, first, graphs, model, traits=dump.traits)
+        )
         first += len(members)
     return runs
 

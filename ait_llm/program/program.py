@@ -15,9 +15,9 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.program.describe import definition_of, is_float, params_of, shape_of, size_of, width_of
 from ait_llm.program.experts import find_experts
 from ait_llm.program.flow import Flow, Use, Value, flow
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.pieces import find_pieces
 from ait_llm.program.roles import Role, atb_role, torch_role
-from ait_llm.program.run import Run
 
 # How attention says its number of key-value heads, else of all heads, the surest first.
 _HEADS = (
@@ -85,7 +85,7 @@ class Parameter:
 class Program:
     """A forward pass as a dataflow graph: values, roles and units."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Pass) -> None:
         self.run = run
         self.flow: Flow = flow(run)
         self.is_packed = run.traits.library  # its tensors show it everywhere else

@@ -12,8 +12,8 @@ from ait_llm.core.optional import import_optional
 from ait_llm.dumps import Dump, IoRow, open_dump
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.naming import shown
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
-from ait_llm.program.run import Run
 from ait_llm.replay.collectives import run_together
 from ait_llm.replay.execution import Execution, Steps
 from ait_llm.replay.files import Files
@@ -30,7 +30,7 @@ def replay(
     mode: Mode | None = None,
     until: str | None = None,
     steps: Iterable[int] | None = None,
-    on_pass: Callable[[Run], None] | None = None,
+    on_pass: Callable[[Pass], None] | None = None,
 ) -> Outcome:
     """Compute a captured graph again with golden operators, and write what they make as a dump.
 
@@ -117,11 +117,11 @@ def _options(mode: Mode | None, until: str | None) -> tuple[Mode, OpId | None]:
 
 
 def _process(
-    runs: Sequence[Run],
+    runs: Sequence[Pass],
     writer: ProcessWriter,
     execution: Execution,
     outcome: Outcome,
-    on_pass: Callable[[Run], None] | None,
+    on_pass: Callable[[Pass], None] | None,
 ) -> Steps:
     for run in runs:
         if on_pass is not None:

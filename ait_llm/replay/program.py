@@ -18,7 +18,7 @@ from ait_llm.core import OpId
 from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.program.flow import Flow, flow
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from ait_llm.topology import Graph, Node
 
 Key = tuple[str, int]
@@ -100,7 +100,7 @@ class Program:
         problems: what of the topology could not be used.
     """
 
-    run: Run
+    run: Pass
     units: list[Unit] = field(default_factory=list)
     captured: dict[Key, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
     kinds: dict[Key, Kind] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Program:
         return [key for key, kind in self.kinds.items() if key in written or kind == "cache"]
 
 
-def program_of(run: Run) -> Program:
+def program_of(run: Pass) -> Program:
     """The program of a forward pass.
 
     Raises:
@@ -133,7 +133,7 @@ def program_of(run: Run) -> Program:
 
 
 class _Builder:
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Pass) -> None:
         self._run = run
         self._program = Program(run)
         self._operations = {operation.op_id: operation for operation in run.operations}

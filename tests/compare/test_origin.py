@@ -19,7 +19,7 @@ from ait_llm.dumps import AtbDump
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import FormatError, MissingDependencyError
 from ait_llm.match.model import Match, Source, record_of
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from ait_llm.topology import Graph, Node
 
 Array = NDArray[Any]
@@ -50,7 +50,7 @@ class Chain:
         right: outputs without fault, by place.
     """
 
-    run: Run
+    run: Pass
     right: list[Array]
 
     def compare(
@@ -100,7 +100,7 @@ def _chain(
         )
         right.append(golden)
         mine = out
-    return Chain(Run("atb", 0, 1, step, operations, traits=AtbDump.traits), right)
+    return Chain(Pass("atb", 0, 1, step, operations, traits=AtbDump.traits), right)
 
 
 def _find(chain: Chain, comparisons: Sequence[Comparison], **more: Any) -> Findings:
@@ -330,7 +330,7 @@ def test_inherited_and_introduced_error_are_told_for_a_matched_output() -> None:
     assert share.inherited < 1e-3
 
 
-def _with_cache(fault: float) -> tuple[Run, list[Comparison]]:
+def _with_cache(fault: float) -> tuple[Pass, list[Comparison]]:
     """A cache write that was only saved after it ran, compared with a cache that is right."""
     draw = np.random.default_rng(0)
     key, value = (draw.normal(size=(3, 2, 8)).astype(np.float16) for _ in range(2))
@@ -341,7 +341,7 @@ def _with_cache(fault: float) -> tuple[Run, list[Comparison]]:
     made = operation("ReshapeAndCacheOperation", (0,), [key, value, *caches, slots], caches)
     names = ("key", "value", "k_cache", "v_cache", "slots")
     node = Node(made.name, made.type, OpId((0,)), {}, names, ("k_cache", "v_cache"))
-    run = Run(
+    run = Pass(
         "atb", 0, 1, 0, [made], graphs={made.name: Graph("layer", node)}, traits=AtbDump.traits
     )
     comparisons = [
@@ -410,7 +410,7 @@ def test_comparisons_of_nothing_of_mine_are_left_out() -> None:
     assert _find(chain, [extra, alone, *chain.compare(range(LENGTH))]) == Findings()
 
 
-def _decode(fault: float, *, named: bool) -> tuple[list[Run], list[Comparison]]:
+def _decode(fault: float, *, named: bool) -> tuple[list[Pass], list[Comparison]]:
     """A step that writes a cache, wrongly scaled, and one that writes to it again and reads it."""
     draw = np.random.default_rng(0)
     caches = [np.zeros((2, 16, 2, 8), np.float16) for _ in range(2)]
@@ -433,7 +433,7 @@ def _decode(fault: float, *, named: bool) -> tuple[list[Run], list[Comparison]]:
         )
         node = Node(write.name, write.type, OpId((step, 0)), {}, names, names[2:4])
         graphs = {write.name: Graph("layer", node)} if named else {}
-        runs.append(Run("atb", 0, 1, step, [write, read], graphs=graphs, traits=AtbDump.traits))
+        runs.append(Pass("atb", 0, 1, step, [write, read], graphs=graphs, traits=AtbDump.traits))
     made = runs[1].operations[1]
     return runs, [_comparison(made, "out", 0, 0.3)]
 
@@ -449,7 +449,7 @@ def test_what_an_earlier_step_left_in_a_cache_is_found_there(named: bool) -> Non
 def test_an_earlier_origin_that_a_later_step_shows_comes_first() -> None:
     runs, comparisons = _decode(1.5, named=True)
     late, _ = _decode(1.5, named=True)
-    third = Run(
+    third = Pass(
         "atb",
         0,
         1,
@@ -487,6 +487,6 @@ def test_a_cache_of_steps_that_were_not_captured_may_have_been_wrong_before(name
     assert "or a cache was wrong before this step" in origin.evidence
 
 
-def _of_first(runs: Sequence[Run]) -> list[Comparison]:
+def _of_first(runs: Sequence[Pass]) -> list[Comparison]:
     """A comparison that passes in the first step, so that the step belongs to the report."""
     return [_comparison(runs[0].operations[0], "in", 0, 0.0)]

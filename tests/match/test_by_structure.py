@@ -19,12 +19,12 @@ from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import pair_runs
 from ait_llm.match.scenario import find_scenario
 from ait_llm.match.views import apply
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 OPTIONS = MatchOptions()
 
 
-def _found(golden: Run, mine: Run) -> list[Match | Unmatched]:
+def _found(golden: Pass, mine: Pass) -> list[Match | Unmatched]:
     return match_runs(golden, mine, OPTIONS)
 
 

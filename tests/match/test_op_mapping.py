@@ -16,7 +16,7 @@ from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.op_mapping import read_op_mapping
 from ait_llm.match.saved_mapping import read_either
 from ait_llm.match.views import apply
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 
 def _file(tmp_path: Path, content: object) -> Path:
@@ -57,7 +57,7 @@ def test_a_folder_without_the_file_is_refused(tmp_path: Path) -> None:
         read_op_mapping(tmp_path)
 
 
-def _runs() -> tuple[Run, Run]:
+def _runs() -> tuple[Pass, Pass]:
     """Two layers, each with a norm and a projection; ATB packs ``[batch, seq]`` to tokens."""
     modules: list[Operation] = []
     operations: list[Operation] = []
@@ -77,7 +77,7 @@ def _runs() -> tuple[Run, Run]:
     return run("torch", modules), run("atb", operations)
 
 
-def _found(table: dict[str, tuple[str, ...]], *runs: Run) -> list[Match | Unmatched]:
+def _found(table: dict[str, tuple[str, ...]], *runs: Pass) -> list[Match | Unmatched]:
     return list(load_matcher("op_mapping")(*runs, MatchOptions(op_mapping=table)))
 
 

@@ -14,19 +14,19 @@ from ait_llm.dumps import open_dump
 from ait_llm.errors import UsageError
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
 from ait_llm.match.scenario import find_scenario
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
-from ait_llm.program.run import Run
 
 PREFILL = ["0_WordEmbedding", "1_Prefill_layer", "2_Prefill_layer", "3_LmHead"]
 DECODE = ["4_WordEmbedding", "5_Decoder_layer", "6_Decoder_layer", "7_LmHead"]
 
 
-def _passes(root: Path) -> list[Run]:
+def _passes(root: Path) -> list[Pass]:
     dump = open_dump(root)
     return [run for process in dump.processes for run in passes_of(dump, process)]
 
 
-def _shape(runs: list[Run]) -> list[tuple[int, list[str]]]:
+def _shape(runs: list[Pass]) -> list[tuple[int, list[str]]]:
     return [(run.step, [op.name for op in run.operations]) for run in runs]
 
 

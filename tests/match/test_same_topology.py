@@ -15,7 +15,7 @@ from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs
 from ait_llm.match.scenario import find_scenario
 from ait_llm.match.views import apply
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 OPTIONS = MatchOptions()
 
@@ -137,7 +137,7 @@ def test_a_weight_of_another_size_is_not_repeated() -> None:
 def test_a_tensor_that_one_side_did_not_save_is_named(side: str) -> None:
     x = ones(2, 4)
     full, part = operation("Add", (0,), [x, x], [x]), operation("Add", (0,), [x], [x])
-    runs: list[Run] = [run("atb", [full]), run("atb", [part])]
+    runs: list[Pass] = [run("atb", [full]), run("atb", [part])]
     found = match_runs(*(runs if side == "golden" else runs[::-1]), OPTIONS)
     alone = [each for each in found if isinstance(each, Unmatched)]
     assert [(each.side, each.record.name) for each in alone] == [(side, "intensor1")]

@@ -12,7 +12,7 @@ import ait_llm.hostatb as torch_atb
 from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.dumps import TorchDump
 from ait_llm.program.flow import Flow, Value, flow
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from tests.match.programs.atb_program import AtbProgram
 from tests.match.programs.families import read_atb
 
@@ -117,7 +117,7 @@ def _torch(folder: Path) -> Flow:
     with register_hook(model, DumpConfig(str(folder))), torch.no_grad():
         model(torch.randn(3, 8, generator=torch.Generator().manual_seed(1)))
     operations = list(open_dump(folder).operations(step=0))
-    return flow(Run("torch", -1, operations[0].pid, 0, operations, traits=TorchDump.traits))
+    return flow(Pass("torch", -1, operations[0].pid, 0, operations, traits=TorchDump.traits))
 
 
 def test_a_module_that_returns_what_it_received_passes_the_value_on(tmp_path: Path) -> None:
@@ -152,5 +152,5 @@ def test_a_damaged_file_is_a_value_of_its_own(tmp_path: Path) -> None:
     path.unlink()
     path.write_bytes(b"no tensor")
     operations = list(open_dump(tmp_path).operations(step=0))
-    found = flow(Run("torch", -1, operations[0].pid, 0, operations, traits=TorchDump.traits))
+    found = flow(Pass("torch", -1, operations[0].pid, 0, operations, traits=TorchDump.traits))
     assert _uses(found, _value(found, "root.second", "in")) == ["root.second intensor0"]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ait_llm.dumps import open_dump
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
-from ait_llm.program.run import Run
 
 pytestmark = pytest.mark.native
 PROGRAM = Path(__file__).parents[1] / "e2e" / "programs" / "shared_decoder.py"
@@ -70,7 +70,7 @@ def _execution(text: str) -> Execution:
     return int(top), int(count)
 
 
-def _passes(folder: Path) -> list[Run]:
+def _passes(folder: Path) -> list[Pass]:
     dump = open_dump(folder)
     return [run for process in dump.processes for run in passes_of(dump, process)]
 

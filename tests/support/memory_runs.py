@@ -13,7 +13,7 @@ from ait_llm.dumps import ApiDump, AtbDump, FxDump, GeDump, TorchDump
 from ait_llm.dumps.model import Operation, Phase, Role, Tensor
 from ait_llm.dumps.tensors import Described, Source
 from ait_llm.formats import Statistics, dtype_of
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 TRAITS = {each.kind: each.traits for each in (AtbDump, TorchDump, FxDump, GeDump, ApiDump)}
 """Of the dumps that are read from disk."""
@@ -112,9 +112,9 @@ def call(
     return memory_operation(type, (place,), *sides, given_name=name, **more)
 
 
-def run(kind: str, operations: Sequence[Any], step: int = 0) -> Run:
+def run(kind: str, operations: Sequence[Any], step: int = 0) -> Pass:
     """A pass."""
-    return Run(kind, 0, 1, step, operations, traits=TRAITS[kind])
+    return Pass(kind, 0, 1, step, operations, traits=TRAITS[kind])
 
 
 def ones(*shape: int) -> NDArray[np.float16]:

@@ -16,18 +16,18 @@ from ait_llm.match.by_fusion.graph import CONSTANTS, TensorId
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Flow
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles_ge import kind_of, numbers_of
-from ait_llm.program.run import Run
 from ait_llm.topology.ge_graph import GeOp
 
 
-def program_of_graph(run: Run) -> OperatorProgram | None:
+def program_of_graph(run: Pass) -> OperatorProgram | None:
     """A pass of kind ``ge``; None if no graph file tells what its operators are."""
     return None if run.fusion is None else OperatorProgram(run, _calls)
 
 
-def _calls(run: Run, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
+def _calls(run: Pass, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
     assert run.fusion is not None
     values = _Values(run, flow, run.fusion)
     calls, places, shapes = [], [], dict(values.shapes)
@@ -42,7 +42,7 @@ def _calls(run: Run, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
 class _Values:
     """Numbers of the tensors of the graph: those of the flow where they were dumped."""
 
-    def __init__(self, run: Run, flow: Flow, fusion: Fusion) -> None:
+    def __init__(self, run: Pass, flow: Flow, fusion: Fusion) -> None:
         self._graph = fusion.graph
         self._numbers: dict[TensorId, int] = {}
         self._constants: dict[TensorId, float] = {}

@@ -12,7 +12,7 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError, FormatError
 from ait_llm.match.operators import Key, Placed, key_of, placed
 from ait_llm.program.digests import digest
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _MOST_AXES = 16
 _SMALL = 1 << 14  # elements of a tensor that is read to see whether they are all alike
@@ -114,7 +114,7 @@ class FxTensors:
         run: of kind ``fx``.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Pass) -> None:
         self.placed: Sequence[Placed] = placed(run)
 
     @cached_property

@@ -28,7 +28,7 @@ from ait_llm.match.by_fusion.rounding import coarsest, roundings
 from ait_llm.match.model import SELF_CHECK, Match, SideName, Source, Unmatched
 from ait_llm.match.operators import Key, Placed, key_of, placed
 from ait_llm.match.views import Reorder, Reshape
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 RULE = "by_fusion"
 _CONSTANT = 0.9  # of a constant: an operator and its node may have other numbers besides
@@ -45,7 +45,7 @@ class GeFxMatching:
         ge_side: which of them the graph engine's is.
     """
 
-    def __init__(self, ge: Run, fx: Run, ge_side: SideName) -> None:
+    def __init__(self, ge: Pass, fx: Pass, ge_side: SideName) -> None:
         self._fusion = ge.fusion
         self._operations = placed(ge)
         self._fx = FxTensors(fx)

@@ -17,7 +17,7 @@ from ait_llm.match.by_fusion.topology import source_of
 from ait_llm.match.model import Match, Unmatched
 from ait_llm.match.operators import Key, Placed, key_of, placed
 from ait_llm.match.views import Reshape
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 RULE = "by_fusion"
 _CERTAIN, _BY_PRODUCER, _BY_CAST = 1.0, 0.95, 0.9
@@ -30,7 +30,7 @@ class GeGeMatching:
         golden, mine: the two runs.
     """
 
-    def __init__(self, golden: Run, mine: Run) -> None:
+    def __init__(self, golden: Pass, mine: Pass) -> None:
         self._sides = placed(golden), placed(mine)
         self._golden_fusion, self._my_fusion = golden.fusion, mine.fusion
         self._covered: set[Key] = set()

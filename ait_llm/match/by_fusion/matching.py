@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from ait_llm.match.by_fusion.ge_fx import GeFxMatching
 from ait_llm.match.by_fusion.ge_ge import GeGeMatching
 from ait_llm.match.model import Match, MatchOptions, Unmatched, matchers
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 
 @matchers.register("by_fusion")
-def by_fusion(golden: Run, mine: Run, options: MatchOptions) -> Iterator[Match | Unmatched]:
+def by_fusion(golden: Pass, mine: Pass, options: MatchOptions) -> Iterator[Match | Unmatched]:
     """Tensors that are one tensor of the graph before fusion, whoever computed them."""
     if golden.traits.fused and mine.traits.fused:
         yield from GeGeMatching(golden, mine).matches()

@@ -10,12 +10,12 @@ from ait_llm.match.by_fusion.graph import UnfusedGraph, chains_of, graphs_of
 from ait_llm.match.by_fusion.process import CompiledProcess, CompiledSide
 from ait_llm.match.by_fusion.steps import pair_executions
 from ait_llm.match.model import SideName
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _NO_GRAPH = "no dynamo_original_graph file lies above its dump files"
 _UNKNOWN = "so nothing tells what its operators were fused from"
 
-PairedRuns = tuple[Run, Run, str]
+PairedRuns = tuple[Pass, Pass, str]
 
 
 def pair_compiled(
@@ -47,7 +47,7 @@ def pair_compiled(
 
 def compiled_passes(
     side: SideName, dump: Dump, process: Process
-) -> tuple[list[Run], list[Problem]]:
+) -> tuple[list[Pass], list[Problem]]:
     """The executions of all graphs of a process as passes, in the order in which they began.
 
     Args:

@@ -15,7 +15,7 @@ from ait_llm.match.by_fusion.fx_tensors import is_view
 from ait_llm.match.by_fusion.graph import UnfusedGraph
 from ait_llm.match.by_fusion.topology import topology_of
 from ait_llm.match.model import SideName
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 ENOUGH = 0.8
 """Share of names that two runs of one model have in common at least."""
@@ -141,7 +141,7 @@ class CompiledProcess:
             each.name for each in operations if is_view(each.type) or each.type.startswith(_SIZES)
         )
 
-    def run(self, execution: Execution, token: int) -> Run:
+    def run(self, execution: Execution, token: int) -> Pass:
         """An execution as a run.
 
         Args:
@@ -157,7 +157,7 @@ class CompiledProcess:
         fusion = Fusion(graph, decoded) if graph is not None else None
         chains = [each.parts if each.is_fused else () for each in decoded]
         operations = placed_in_program(execution, token, chains or [()] * len(execution.operations))
-        return Run(
+        return Pass(
             self.side.dump.kind,
             self.process.device,
             self.process.pid,

@@ -12,7 +12,7 @@ from ait_llm.core import Problem
 from ait_llm.match.by_fusion.executions import Execution
 from ait_llm.match.by_fusion.process import ENOUGH, LITTLE, CompiledProcess
 from ait_llm.match.model import SideName
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _SHOWN = 8  # executions without a partner that are listed one by one
 
@@ -21,7 +21,7 @@ Pair = tuple[Execution, Execution, str]
 
 def pair_executions(
     golden: CompiledProcess, mine: CompiledProcess, steps: Mapping[int, int] | None = None
-) -> tuple[list[tuple[Run, Run, str]], list[Problem]]:
+) -> tuple[list[tuple[Pass, Pass, str]], list[Problem]]:
     """Pair the executions of two processes.
 
     Args:

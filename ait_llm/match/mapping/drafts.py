@@ -76,7 +76,7 @@ class Proven:
     covers: frozenset[Instance]
 
 
-class Pass:
+class PassPair:
     """A pair of passes and what was found in it.
 
     Attributes:
@@ -113,7 +113,7 @@ class Proofs:
         passes: with their pairs.
     """
 
-    def __init__(self, passes: Sequence[Pass]) -> None:
+    def __init__(self, passes: Sequence[PassPair]) -> None:
         self.passes = passes
         self._covered: set[Instance] = set()
         self._known: dict[tuple[Draft, When], Proven | None] = {}

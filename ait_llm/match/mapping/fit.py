@@ -11,7 +11,7 @@ from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.match.shapes import align, align_shapes
 from ait_llm.match.views import View
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 Shape = tuple[int, ...]
 BothViews = tuple[tuple[View, ...], tuple[View, ...]]
@@ -20,7 +20,7 @@ BothViews = tuple[tuple[View, ...], tuple[View, ...]]
 class Fit:
     """Views that give tensors of two runs one shape."""
 
-    def __init__(self, golden: Run, mine: Run) -> None:
+    def __init__(self, golden: Pass, mine: Pass) -> None:
         self._runs = golden, mine
 
     def views(

@@ -19,7 +19,7 @@ from ait_llm.match.model import Source
 from ait_llm.match.operators import Placed, placed
 from ait_llm.match.same_topology import base_of
 from ait_llm.match.views import View
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _ROOT = "root."
 _NEAREST = 3
@@ -71,7 +71,7 @@ class Op:
 class Names:
     """The operations of a run by name."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Pass) -> None:
         self.run = run
         self.model = "" if run.model is None else run.model.name
         tops = (each.op_id.parts[0] for each in run.operations if each.op_id.parts)

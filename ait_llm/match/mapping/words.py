@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ait_llm.errors import AitError
-from ait_llm.match.mapping.drafts import DraftSide, Pass, same_effect
+from ait_llm.match.mapping.drafts import DraftSide, PassPair, same_effect
 from ait_llm.match.mapping.names import Entry, Names, Op
 from ait_llm.match.mapping.patterns import escaped
 from ait_llm.match.mapping.relations import Shape, read_word, views_of
@@ -24,7 +24,7 @@ class Speller:
     def __init__(self) -> None:
         self._known: dict[object, tuple[str, str] | None] = {}
 
-    def sides(self, each: Pass, match: Match) -> tuple[DraftSide, DraftSide] | None:
+    def sides(self, each: PassPair, match: Match) -> tuple[DraftSide, DraftSide] | None:
         """Both sides of the line for a match alone; None where a file cannot say it."""
         try:
             one = each.golden.by_key[match.golden.record.order, match.golden.record.name]
@@ -44,7 +44,7 @@ class Speller:
         return _side(*one, words[0], rests[0]), _side(*other, words[1], rests[1])
 
     def _words(
-        self, each: Pass, match: Match, entries: tuple[Entry, Entry]
+        self, each: PassPair, match: Match, entries: tuple[Entry, Entry]
     ) -> tuple[str, str] | None:
         shapes = shape_of(entries[0]), shape_of(entries[1])
         views = match.golden.views, match.mine.views
@@ -86,7 +86,7 @@ def _columns(views: tuple[View, ...], shape: Shape) -> str:
 
 
 def _is_right(
-    each: Pass,
+    each: PassPair,
     match: Match,
     entries: tuple[Entry, Entry],
     shapes: tuple[Shape, Shape],

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ait_llm.errors import FormatError
-from ait_llm.match.mapping.drafts import Draft, Instance, Pass, Proofs, Proven
+from ait_llm.match.mapping.drafts import Draft, Instance, PassPair, Proofs, Proven
 from ait_llm.match.mapping.fold import folded
 from ait_llm.match.mapping.generalise import generalised
 from ait_llm.match.mapping.names import Names
@@ -19,7 +19,7 @@ from ait_llm.match.mapping.patterns import escaped
 from ait_llm.match.mapping.text import ALLOW_MISSING, When
 from ait_llm.match.mapping.words import Speller
 from ait_llm.match.model import Match
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 _HEAD = """\
 # Which tensor of golden (left) answers which of mine (right); edit it and give it to -mf.
@@ -30,7 +30,7 @@ _HEAD = """\
 """
 
 
-def write_mapping(path: Path, found: Iterable[tuple[Run, Run, Iterable[Match]]]) -> None:
+def write_mapping(path: Path, found: Iterable[tuple[Pass, Pass, Iterable[Match]]]) -> None:
     """Write matches as a file for ``--op-mapping-file``.
 
     What holds for all layers is one line. Reading the file gives the same pairs; pairs that no
@@ -43,12 +43,14 @@ def write_mapping(path: Path, found: Iterable[tuple[Run, Run, Iterable[Match]]])
     Raises:
         FormatError: it cannot be written.
     """
-    passes = [Pass(Names(golden), Names(mine), list(matches)) for golden, mine, matches in found]
+    passes = [
+        PassPair(Names(golden), Names(mine), list(matches)) for golden, mine, matches in found
+    ]
     text = f"{_HEAD}{ALLOW_MISSING}\n" + "".join(f"{line}\n" for line in _lines(passes))
     _write(path, text)
 
 
-def _lines(passes: Sequence[Pass]) -> Iterator[str]:
+def _lines(passes: Sequence[PassPair]) -> Iterator[str]:
     speller = Speller()
     drafts: dict[Instance, Draft] = {}
     for number, each in enumerate(passes):
@@ -84,7 +86,7 @@ def _lines(passes: Sequence[Pass]) -> Iterator[str]:
 Stage = tuple[When, Callable[[Draft], Draft], Sequence[Instance]]
 
 
-def _stages(passes: Sequence[Pass], left: Mapping[Instance, Draft]) -> Iterator[Stage]:
+def _stages(passes: Sequence[PassPair], left: Mapping[Instance, Draft]) -> Iterator[Stage]:
     """Where to say which of the pairs that are left: for all passes, for some, for one.
 
     Args:
@@ -115,7 +117,7 @@ def _steps_of(
     return dict.fromkeys(frozenset(each) for each in steps.values())
 
 
-def _moment(each: Pass) -> tuple[tuple[str, str], int]:
+def _moment(each: PassPair) -> tuple[tuple[str, str], int]:
     return (each.golden.model, each.mine.model), each.golden.run.step
 
 
@@ -138,7 +140,7 @@ def _heading(when: When) -> str:
     return f"when steps {','.join(map(str, sorted(when.steps or ())))}"
 
 
-def _with_remarks(lines: Sequence[Proven], passes: Sequence[Pass]) -> Iterator[str]:
+def _with_remarks(lines: Sequence[Proven], passes: Sequence[PassPair]) -> Iterator[str]:
     """Each line, with what made its pairs where that is not what made those before."""
     before = ""
     for line in lines:

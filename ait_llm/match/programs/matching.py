@@ -35,8 +35,8 @@ from ait_llm.match.views import Rows, View
 from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.program import Parameter, Program
-from ait_llm.program.run import Run
 from ait_llm.program.unwritten import Unwritten
 
 RULE = "programs"
@@ -46,7 +46,7 @@ _Sought = tuple[Shape, Shape, Columns | None, Columns | None, tuple[int, ...] | 
 
 
 @matchers.register(RULE)
-def match_programs(golden: Run, mine: Run, options: MatchOptions) -> Iterable[Match | Unmatched]:
+def match_programs(golden: Pass, mine: Pass, options: MatchOptions) -> Iterable[Match | Unmatched]:
     """Match two passes as programs, by what they compute.
 
     Args:

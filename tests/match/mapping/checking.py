@@ -13,9 +13,9 @@ from ait_llm.match.model import Match, MatchOptions
 from ait_llm.match.pairing import pair_runs
 from ait_llm.match.saved_mapping import read_mapping, write_mapping
 from ait_llm.match.scenario import find_scenario
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
-Found = Sequence[tuple[Run, Run, list[Match]]]
+Found = Sequence[tuple[Pass, Pass, list[Match]]]
 
 
 def lines_of(path: Path) -> list[str]:
@@ -63,7 +63,7 @@ def compared(golden: Path, mine: Path) -> Found:
     ]
 
 
-def matched(golden: Run, mine: Run) -> tuple[Run, Run, list[Match]]:
+def matched(golden: Pass, mine: Pass) -> tuple[Pass, Pass, list[Match]]:
     """What is found between two runs."""
     found = match_runs(golden, mine, MatchOptions())
     return golden, mine, [each for each in found if isinstance(each, Match)]

@@ -16,7 +16,7 @@ from ait_llm.match.mapping.text import read_text
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.saved_mapping import check_mapping
 from ait_llm.match.views import apply
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 FILE = Path("mapping.txt")
 RANDOM = np.random.default_rng(0)
@@ -32,7 +32,7 @@ def _module(name: str, place: int, *outputs: np.ndarray, **more: Any) -> Operati
     return call(name, "Module", place, more.pop("inputs", None), values, **more)
 
 
-def _matches(golden: Run, mine: Run, text: str) -> list[Match]:
+def _matches(golden: Pass, mine: Pass, text: str) -> list[Match]:
     mapping = read_text(FILE, text)
     check_mapping(mapping, [(golden, mine)])
     found = match_runs(golden, mine, MatchOptions(mapping=mapping))
@@ -49,7 +49,7 @@ def _titles(matches: list[Match]) -> list[tuple[str, str]]:
     return sorted((m.golden.record.title, m.mine.record.title) for m in matches)
 
 
-def _qkv(layers: int, order: str = "qkv") -> tuple[Run, Run]:
+def _qkv(layers: int, order: str = "qkv") -> tuple[Pass, Pass]:
     golden, mine = [], []
     for layer in range(layers):
         parts = {"q": _values(1, 5, 8), "k": _values(1, 5, 4), "v": _values(1, 5, 4)}

@@ -16,12 +16,12 @@ from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions
 from ait_llm.match.operators import placed
 from ait_llm.match.views import Part, Plus, Reshape, View
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from tests.match.mapping.checking import check_round_trip, compared
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> tuple[Run, dict[str, str]]:
+def trees(draw: st.DrawFn) -> tuple[Pass, dict[str, str]]:
     """A run of modules in layers, and what the other side calls each of them."""
     parts = st.sampled_from(["norm", "q_proj", "k_proj", "up2", "w1", "w10", "a-b", "x:y"])
     inner = draw(st.lists(parts, min_size=1, max_size=5, unique=True))
@@ -44,14 +44,14 @@ def trees(draw: st.DrawFn) -> tuple[Run, dict[str, str]]:
     return run("torch", operations), names
 
 
-def _renamed(golden: Run, names: dict[str, str]) -> Run:
+def _renamed(golden: Pass, names: dict[str, str]) -> Pass:
     return run("torch", [replace(each, name=names[each.name]) for each in golden.operations])
 
 
 @settings(max_examples=60, deadline=None)
 @given(trees(), st.data())
 def test_random_trees_of_modules(
-    tmp_path_factory: pytest.TempPathFactory, tree: tuple[Run, dict[str, str]], data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory, tree: tuple[Pass, dict[str, str]], data: st.DataObject
 ) -> None:
     golden, names = tree
     mine = _renamed(golden, names)

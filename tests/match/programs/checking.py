@@ -9,12 +9,12 @@ import numpy as np
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.programs import match_programs
 from ait_llm.match.views import apply
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 Found = list[Match | Unmatched]
 
 
-def matched(golden: Run, mine: Run) -> Found:
+def matched(golden: Pass, mine: Pass) -> Found:
     """Everything that the matcher says."""
     return list(match_programs(golden, mine, MatchOptions()))
 

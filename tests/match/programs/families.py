@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.dumps import AtbDump
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
-from ait_llm.program.run import Run
 from ait_llm.topology import read_topology
 from tests.match.programs.atb_program import AtbProgram, float16
 from tests.match.programs.decoder import Decoder, Layer, Linear, Shape, rotary_tables
@@ -62,8 +62,8 @@ class Family:
 class Runs:
     """One forward pass of both sides."""
 
-    torch: Run
-    atb: Run
+    torch: Pass
+    atb: Pass
 
 
 def random_weights(model: nn.Module, seed: int = 0) -> nn.Module:
@@ -89,7 +89,7 @@ def capture_torch(
     padding: str = "right",
     operators: bool = False,
     weights: bool = False,
-) -> Run:
+) -> Pass:
     """A forward pass over the padded batch."""
     prompts = sequences()
     longest = max(LENGTHS)
@@ -113,7 +113,7 @@ def capture_atb(
     *,
     topology: bool = True,
     inputs_before: bool = True,
-) -> Run:
+) -> Pass:
     """A prefill of the packed prompts."""
     state = {name: float16(tensor) for name, tensor in model.state_dict().items()}
     program = AtbProgram(folder, topology=topology, inputs_before=inputs_before)
@@ -132,19 +132,19 @@ def capture_atb(
     return read_atb(folder)
 
 
-def read_torch(folder: Path) -> Run:
+def read_torch(folder: Path) -> Pass:
     """The only pass of a dump, with its weights."""
     dump = open_dump(folder)
     (run,) = passes_of(dump, dump.processes[0])
     return run
 
 
-def read_atb(folder: Path) -> Run:
+def read_atb(folder: Path) -> Pass:
     """The only pass of a dump."""
     dump = open_dump(folder)
     operations = list(dump.operations(step=0))
     graphs = {file.name: read_topology(file.path) for file in dump.layers}
-    return Run("atb", 0, operations[0].pid, 0, operations, graphs=graphs, traits=AtbDump.traits)
+    return Pass("atb", 0, operations[0].pid, 0, operations, graphs=graphs, traits=AtbDump.traits)
 
 
 def capture(family: Family, folder: Path, **options: Any) -> Runs:

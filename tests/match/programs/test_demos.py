@@ -26,7 +26,7 @@ from ait_llm.hostatb.models.generate import follow, generate, make_llama, random
 from ait_llm.hostatb.models.llama_torch import llama_twin
 from ait_llm.hostatb.models.weights import bert_weights, llama_weights
 from ait_llm.probe.library import find_packaged
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from ait_llm.topology import read_topology
 from tests.match.programs.checking import (
     Found,
@@ -126,20 +126,20 @@ def _capture_atb(folder: Path, program: str, *options: str) -> Path:
     return folder
 
 
-def _atb_run(folder: Path, model: str, step: int) -> Run:
+def _atb_run(folder: Path, model: str, step: int) -> Pass:
     dump = open_dump(folder)
     (graph,) = (read_topology(file.path) for file in dump.models if file.name == model)
     tops = {node.op_id.parts[0] for node in graph.root.children if node.op_id is not None}
     operations = [o for o in dump.operations(step=step) if o.op_id.parts[0] in tops]
     graphs = {file.name: read_topology(file.path) for file in dump.layers}
-    return Run(
+    return Pass(
         "atb", 0, operations[0].pid, step, operations, 0, graphs, graph, traits=AtbDump.traits
     )
 
 
-def _torch_run(folder: Path, step: int) -> Run:
+def _torch_run(folder: Path, step: int) -> Pass:
     operations = list(open_dump(folder).operations(step=step))
-    return Run("torch", -1, operations[0].pid, step, operations, traits=TorchDump.traits)
+    return Pass("torch", -1, operations[0].pid, step, operations, traits=TorchDump.traits)
 
 
 @pytest.fixture(scope="module")
@@ -159,12 +159,12 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @dataclass(frozen=True)
-class Pass:
+class Labelled:
     """A forward pass, its truth, and what the matcher says."""
 
     truth: Mapping[str, str]
     found: Found
-    torch: Run
+    torch: Pass
 
 
 _PASSES = {
@@ -175,20 +175,20 @@ _PASSES = {
 
 
 @cache
-def _llama_pass(folder: Path, name: str) -> Pass:
+def _llama_pass(folder: Path, name: str) -> Labelled:
     model, execution, token, (first, layer, head) = _PASSES[name]
     golden = _torch_run(folder / "golden", token)
     found = matched(golden, _atb_run(folder / "mine", model, execution))
-    return Pass(_llama_truth(first, layer, head), found, golden)
+    return Labelled(_llama_truth(first, layer, head), found, golden)
 
 
 @pytest.fixture(params=[*_PASSES, "bert"])
-def each(request: pytest.FixtureRequest, llama: Path, bert: Pass) -> Pass:
+def each(request: pytest.FixtureRequest, llama: Path, bert: Labelled) -> Labelled:
     return bert if request.param == "bert" else _llama_pass(llama, request.param)
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Pass:
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Labelled:
     folder = tmp_path_factory.mktemp("bert")
     (folder / "mine").mkdir()
     _capture_atb(folder / "mine", "bert")
@@ -199,16 +199,16 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Pass:
     with register_hook(twin, DumpConfig(str(folder / "golden"))):
         encode_padded(twin, ids)
     golden = _torch_run(folder / "golden", 0)
-    return Pass(
+    return Labelled(
         _bert_truth(), matched(golden, _atb_run(folder / "mine", "BertModel_Encoder", 0)), golden
     )
 
 
-def test_every_module_with_a_counterpart_is_matched(each: Pass) -> None:
+def test_every_module_with_a_counterpart_is_matched(each: Labelled) -> None:
     assert set(each.truth.items()) <= outputs(each.found)
 
 
-def test_no_module_is_matched_with_another_operation(each: Pass) -> None:
+def test_no_module_is_matched_with_another_operation(each: Labelled) -> None:
     kinds = ("LinearOperation", "RmsNormOperation", "LayerNormOperation", "GatherOperation")
     modules = {op: {m for m, o in each.truth.items() if o == op} for op in each.truth.values()}
     leaves = {o.name for o in each.torch.operations if not o.is_graph}
@@ -217,17 +217,17 @@ def test_no_module_is_matched_with_another_operation(each: Pass) -> None:
             assert module in modules[op]
 
 
-def test_every_match_holds_the_same_numbers(each: Pass) -> None:
+def test_every_match_holds_the_same_numbers(each: Labelled) -> None:
     assert len(matches_of(each.found)) > 100
     assert wrong_numbers(each.found) == []
 
 
-def test_every_match_is_certain(each: Pass) -> None:
+def test_every_match_is_certain(each: Labelled) -> None:
     assert all(match.confidence >= 0.8 for match in matches_of(each.found))
     assert not any(match.alternatives for match in matches_of(each.found))
 
 
-def test_what_has_no_counterpart_says_why(each: Pass) -> None:
+def test_what_has_no_counterpart_says_why(each: Labelled) -> None:
     reasons = {item.reason for item in unmatched_of(each.found)}
     assert any(reason.startswith("it is a weight") for reason in reasons)
     assert all(item.reason for item in unmatched_of(each.found))

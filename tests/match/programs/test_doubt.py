@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import ait_llm.hostatb as torch_atb
 from ait_llm import DumpConfig, register_hook
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 from tests.match.programs.atb_program import AtbProgram
 from tests.match.programs.checking import (
     find,
@@ -38,7 +38,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return capture(FAMILIES["qwen2"], tmp_path_factory.mktemp("qwen"))
 
 
-def _without(run: Run, *names: str) -> Run:
+def _without(run: Pass, *names: str) -> Pass:
     """The run without operations whose names contain one of these words."""
     kept = [o for o in run.operations if not any(name in o.name for name in names)]
     return replace(run, operations=kept)
@@ -61,7 +61,7 @@ class _Renamed(nn.Module):
         return z
 
 
-def _renamed(folder: Path) -> tuple[Run, Run]:
+def _renamed(folder: Path) -> tuple[Pass, Pass]:
     model = random_weights(_Renamed())
     x = torch.randn(5, 32, generator=torch.Generator().manual_seed(3)).half()
     with torch.no_grad(), register_hook(model, DumpConfig(str(folder / "golden"))):
@@ -204,7 +204,7 @@ def test_another_order_of_packing_is_seen_by_the_use_of_the_pieces(tmp_path: Pat
     assert wrong_numbers(found) == []
 
 
-def _output(run: Run, name: str, index: int = 0) -> Tensor:
+def _output(run: Pass, name: str, index: int = 0) -> Tensor:
     operation = next(o for o in run.operations if o.name == name)
     return operation.outputs[index].torch().contiguous()
 

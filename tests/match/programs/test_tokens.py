@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ait_llm.match.programs.tokens import Tokens, find_tokens
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.program import Program
-from ait_llm.program.run import Run
 from tests.match.programs.checking import matched, matches_of
 from tests.match.programs.families import FAMILIES, LENGTHS, Runs, capture
 
@@ -24,7 +24,7 @@ def padded(
     return request.param, capture(FAMILIES["qwen2"], folder, padding=request.param)
 
 
-def _without(run: Run, *names: str) -> Run:
+def _without(run: Pass, *names: str) -> Pass:
     return replace(run, operations=[o for o in run.operations if o.name not in names])
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Pass:
     """One forward pass of one process.
 
     Attributes:
