@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ait_llm.core import Problem
 from ait_llm.dumps import Dump, Process
@@ -101,7 +101,13 @@ def pair_runs(scenario: Scenario, steps: Mapping[int, int] | None = None) -> Pai
     for first, second, reason in processes:
         ours, theirs = _passes("golden", golden.dump, first), _passes("mine", mine.dump, second)
         problems += [*ours[1], *theirs[1]]
-        chosen, unpaired = _pair_passes(ours[0], theirs[0], (golden.step, mine.step), steps)
+        counts = len(golden.dump.processes), len(mine.dump.processes)
+        chosen, unpaired = _pair_passes(
+            _with_share(ours[0], first, counts[0] if counts[1] == 1 else 1),
+            _with_share(theirs[0], second, counts[1] if counts[0] == 1 else 1),
+            (golden.step, mine.step),
+            steps,
+        )
         pairs += [
             RunPair(each.golden, each.mine, f"{reason}, {each.reason}" if reason else each.reason)
             for each in chosen
@@ -115,6 +121,14 @@ def _passes(side: SideName, dump: Dump, process: Process) -> tuple[list[Pass], l
     if dump.traits.compiled:
         return compiled_passes(side, dump, process)
     return passes_of(dump, process), []
+
+
+def _with_share(passes: list[Pass], process: Process, ranks: int) -> list[Pass]:
+    """The passes with the share of the model that their process computes."""
+    rank = _rank(process)
+    if ranks == 1 or rank is None:
+        return passes
+    return [replace(each, share=(rank, ranks)) for each in passes]
 
 
 def _weights(side: Input) -> Pass:
@@ -147,6 +161,10 @@ def pair_processes(
     first, second = list(golden.processes), list(mine.processes)
     if len(first) == len(second) == 1:
         return [(first[0], second[0], "")], []
+    if len(first) == 1 and _are_all_ranks(second):
+        return [(first[0], process, f"rank {_rank(process)}") for process in second], []
+    if len(second) == 1 and _are_all_ranks(first):
+        return [(process, second[0], f"rank {_rank(process)}") for process in first], []
     for name, key_of in (("rank", _rank), ("device", _device)):
         keys = [[key_of(process) for process in side] for side in (first, second)]
         if any(None in side or len(set(side)) < len(side) for side in keys):
@@ -174,6 +192,12 @@ def pair_processes(
         if id(process) not in paired
     ]
     return pairs, problems
+
+
+def _are_all_ranks(processes: Sequence[Process]) -> bool:
+    """True for the processes of one job, each rank once."""
+    ranks = [_rank(process) for process in processes]
+    return len(ranks) > 1 and set(ranks) == set(range(len(ranks)))
 
 
 def _rank(process: Process) -> int | None:

@@ -28,6 +28,8 @@ class Pass:
         weights: parameters and buffers by dotted name, where the run saved them.
         fusion: what its operations are of the graph before fusion, where that graph is known.
         traits: what the dump has and others have not; asked instead of the kind.
+        share: rank and number of ranks of a process that computes a share of the model, where the
+            other side computes all of it in one; ``(0, 1)`` otherwise.
     """
 
     kind: str
@@ -41,3 +43,4 @@ class Pass:
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     fusion: Fusion | None = None
     traits: Traits = NO_TRAITS
+    share: tuple[int, int] = (0, 1)

@@ -82,11 +82,12 @@ class _Matching:
         places = dict(self._namesakes.places)
         for op, other in places.items():
             self._weights.add_same(op, other, SURE)
-        self._align()
-        self._counterparts = Counterparts(left, right, self._links.units)
-        for op, other in self._counterparts.pairs():
-            places.setdefault(op, other)
-        Congruence(left, right, self._tokens, self._links, places).run()
+        # what one of several ranks computes is known by its name and its share alone
+        if left.run.share == right.run.share:
+            self._align()
+            for op, other in Counterparts(left, right, self._links.units).pairs():
+                places.setdefault(op, other)
+            Congruence(left, right, self._tokens, self._links, places).run()
         self._counterparts = Counterparts(left, right, self._links.units)
         self._movements = Movements(left), Movements(right)
         self._mentioned: set[tuple[str, int, str, int]] = set()

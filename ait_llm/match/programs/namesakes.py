@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from ait_llm.dumps.model import Role, Tensor
 from ait_llm.errors import AitError
 from ait_llm.match.names import NamePair, pair_names
+from ait_llm.match.programs.layout import is_joined
 from ait_llm.match.programs.links import SURE, Links
-from ait_llm.match.programs.shapes import Views, make_views
+from ait_llm.match.programs.shapes import Views, make_views, shares
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.shapes import align_shapes, batch_ratio
 from ait_llm.program.describe import is_float, shape_of
@@ -68,6 +69,7 @@ class Namesakes:
         self._tokens = tokens
         self._links = links
         self._left_is_golden = left_is_golden
+        self._is_sharded = left.run.share != right.run.share
         self.places: dict[int, int] = {}
         self.ports: dict[PortKey, Port] = {}
         self.left_reasons: dict[PortKey, str] = {}
@@ -122,7 +124,9 @@ class Namesakes:
             op, partner = ours[name][0], theirs[other][0]
             known[name] = self._left.roles[op] is self._right.roles[partner]
             whole = not self._parts(self._left, op) and not self._parts(self._right, partner)
-            if whole and _same_class(self._left, op, self._right, partner):
+            # a module that computes a share of another has a class of its own
+            same = _same_class(self._left, op, self._right, partner)
+            if whole and (same or (self._is_sharded and known[name])):
                 found.add(name)
         for name, other in names.items():
             op, partner = ours[name][0], theirs[other][0]
@@ -202,6 +206,10 @@ class Namesakes:
             self.right_reasons[partner, other.role, other.index] = _form(tensor)
             return
         views = self._views(tensor, other, ratio)
+        if self._is_sharded and views is not None and views != Views((), ()):
+            # each rank holds its share of every part of a joined projection, not a stretch of all
+            name = self._left.operations[op].name
+            views = None if is_joined(name) or "gate_up" in name else views
         if views is None:
             shapes = self._in_order(
                 str(list(shape_of(tensor) or ())), str(list(shape_of(other) or ()))
@@ -212,8 +220,9 @@ class Namesakes:
             return
         key = (op, tensor.role, tensor.index)
         self.ports[key] = Port(partner, other, views, confidence, reason)
-        left, right = self._left.value(op, tensor), self._right.value(partner, other)
-        self._links.add(left, right, min(confidence, SURE), reason)
+        if not self._is_sharded:
+            left, right = self._left.value(op, tensor), self._right.value(partner, other)
+            self._links.add(left, right, min(confidence, SURE), reason)
 
     def _in_order(self, left: str, right: str) -> tuple[str, str]:
         """Golden first, as reasons have it."""
@@ -223,6 +232,8 @@ class Namesakes:
         shapes = shape_of(tensor), shape_of(other)
         if shapes[0] is None or shapes[1] is None:
             return Views((), ())  # whoever reads it says what is wrong with it
+        if self._is_sharded and shapes[0] != shapes[1]:
+            return shares(shapes[0], shapes[1], self._left.run.share, self._right.run.share)
         views = make_views(shapes[0], shapes[1], self._tokens)
         if views is not None or self._tokens is not None:
             return views

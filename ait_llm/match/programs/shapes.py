@@ -91,6 +91,30 @@ def make_views(
     return None
 
 
+def shares(
+    left: Shape, right: Shape, left_share: tuple[int, int], right_share: tuple[int, int]
+) -> Views | None:
+    """Views where one side holds an equal share of the other along one axis, by rank.
+
+    Args:
+        left, right: shapes of tensors that are one in a program that is not cut over ranks.
+        left_share, right_share: rank and number of ranks of each side.
+    """
+    if len(left) != len(right):
+        return None
+    axes = [axis for axis in range(len(left)) if left[axis] != right[axis]]
+    if len(axes) != 1:
+        return None
+    axis = axes[0]
+    if left[axis] > right[axis]:
+        found = shares(right, left, right_share, left_share)
+        return None if found is None else Views(found.right, found.left)
+    rank, ranks = left_share
+    if left[axis] * ranks != right[axis]:
+        return None
+    return Views((), (Part(axis, rank * left[axis], (rank + 1) * left[axis]),))
+
+
 def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
     """True if tensors of this shape on both sides have the same rows, or none."""
     if tokens.is_plain:
