@@ -82,6 +82,16 @@ class Parameter:
     transposed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A stretch of columns of one projection, and what it is for as far as known."""
+
+    unit: Unit
+    start: int
+    width: int
+    purpose: str = ""
+
+
 class Program:
     """A forward pass as a dataflow graph: values, roles and units."""
 
@@ -95,6 +105,7 @@ class Program:
         for op, parent in enumerate(self.flow.parents):
             if parent is not None:
                 self._members[parent].append(op)
+        self.columns: dict[int, list[Column]] = {}
         self.roles = tuple(self._role(op) for op in range(len(run.operations)))
         if self.has_modules:
             find_pieces(self)

@@ -117,7 +117,7 @@ _ATB_WORDS = (
 # The first pattern found in the name of a module's class decides.
 _TORCH_WORDS = (
     (r"rotary|rope(?![a-z])", Role.ROTARY),
-    (r"experts$|fusedmoe", Role.EXPERTS),
+    (r"experts$|fusedmoe|moerunner", Role.EXPERTS),
     (r"topk|router|moegate", Role.LINEAR),
     (r"norm", Role.NORM),
     (r"linear|conv1d|dense$", Role.LINEAR),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ait_llm.program.describe import params_of, shape_of, width_of
 from ait_llm.program.flow import Value
-from ait_llm.program.program import Program, Unit
+from ait_llm.program.program import Column, Program, Unit
 from ait_llm.program.roles import Role
 
 # What projections are for, by the last parts of their names; the same words on both sides.
@@ -48,16 +48,6 @@ class Share:
     purpose: str = ""
     evidence: str = ""
     twins: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A stretch of columns of one projection, and what it is for as far as known."""
-
-    unit: Unit
-    start: int
-    width: int
-    purpose: str = ""
 
 
 def share(
@@ -152,7 +142,16 @@ def columns_of_all(side: Program, units: Sequence[Unit]) -> list[Column]:
 
 
 def columns_of(side: Program, unit: Unit) -> list[Column]:
-    """Columns of a projection as the operations behind it use them, else as its name says."""
+    """Columns of a projection as the operations behind it use them, else as its name says.
+
+    Found once for each unit: alignment asks for every candidate.
+    """
+    if unit.op not in side.columns:
+        side.columns[unit.op] = _columns_of(side, unit)
+    return side.columns[unit.op]
+
+
+def _columns_of(side: Program, unit: Unit) -> list[Column]:
     if unit.result is None:
         return [Column(unit, 0, unit.fan_out)]
     pieces = _pieces(side, unit.result)

@@ -19,12 +19,12 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.programs.align import Pair
-from ait_llm.match.programs.fuse import Column, columns_of_all
+from ait_llm.match.programs.fuse import columns_of_all
 from ait_llm.match.programs.shapes import Columns, make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import apply
 from ait_llm.program.describe import shape_of
-from ait_llm.program.program import Program, Unit
+from ait_llm.program.program import Column, Program, Unit
 from ait_llm.program.roles import Role
 
 _ORDERS = (("query", "key", "value"), ("gate", "up"))

@@ -128,13 +128,11 @@ def same_ids(left: Program, right: Program, tokens: Tokens | None) -> set[tuple[
     found: set[tuple[int, int]] = set()
     if tokens is None:
         return found
-    ours = [(unit, _ids(unit, tokens.left)) for unit in left.units]
-    theirs = [(unit, _ids(unit, tokens.right)) for unit in right.units]
+    ours = [(u, ids) for u in left.units if (ids := _ids(u, tokens.left)) is not None]
+    theirs = [(u, ids) for u in right.units if (ids := _ids(u, tokens.right)) is not None]
     rows = np.asarray(tokens.pairs, dtype=np.int64).reshape(-1, 2)
     for a, mine in ours:
         for t, other in theirs:
-            if mine is None or other is None:
-                continue
             if np.array_equal(mine[rows[:, 0]], other[rows[:, 1]]):
                 found.add((a.op, t.op))
     return found
