@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 # run by others, running others, or with a page of its own
-PARTS = {"opcheck_model", "torch_capture_step", "run_all", "matching"}
+PARTS = {"opcheck_model", "torch_capture_step", "run_all", "matching", "match_programs"}
 
 
 @pytest.fixture
