@@ -26,7 +26,7 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.dumps.tensors import Identity
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions
-from ait_llm.program.run import Run
+from ait_llm.program.one_pass import Pass
 
 WIDTH, INNER, TOKENS = 64, 160, 7
 LIMIT_SECONDS, LIMIT_MB, LIMIT_GROWTH = 30, 400, 2.2
@@ -113,7 +113,7 @@ class Decoder:
         return result
 
 
-def decoder(operations: int, *, fused: bool) -> Run:
+def decoder(operations: int, *, fused: bool) -> Pass:
     """A pass of about so many operations."""
     found = Decoder(fused)
     value = found.value(WIDTH)
@@ -124,7 +124,7 @@ def decoder(operations: int, *, fused: bool) -> Run:
     return run("torch", found.operations)
 
 
-def matched(golden: Run, mine: Run) -> tuple[float, float, int]:
+def matched(golden: Pass, mine: Pass) -> tuple[float, float, int]:
     """Processor seconds, peak MB, and the number of pairs."""
     gc.collect()
     start = time.process_time()
