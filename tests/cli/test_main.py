@@ -182,6 +182,9 @@ def test_our_commands_are_explained_without_torch_or_rich(name: str) -> None:
         (
             "show",
             {
+                "--all",
+                "--program",
+                "--step",
                 "--tensors",
                 "--token",
                 "--onnx",

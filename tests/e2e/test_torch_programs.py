@@ -162,8 +162,8 @@ def test_the_weights_of_a_model_are_saved_once(generated: Run, program: dict[str
 def test_statistics_are_beside_the_data(generated: Run) -> None:
     (call,) = [c for c in generated.calls if (c.name, c.step) == ("root.lm_head", 0)]
     (output,) = [tensor for tensor in call.tensors if tensor.stem == "output"]
-    assert output.recorded is not None
-    assert output.recorded[2].max == torch.load(output.file).max().item()
+    assert output.recorded_statistics is not None
+    assert output.recorded_statistics.max == torch.load(output.file).max().item()
 
 
 def test_the_observer_is_proved_not_to_change_the_outputs(
@@ -349,8 +349,8 @@ def test_descriptions_have_types_and_shapes_and_no_data(described: Run) -> None:
     (call,) = [call for call in described.calls if call.name == "root.down"]
     (output,) = call.tensors
     assert (output.stem, output.dtype.torch_name, output.shape) == ("output", "float32", (3, 4))
-    assert output.recorded is not None
-    assert output.recorded[2].max is None
+    assert output.recorded_statistics is not None
+    assert output.recorded_statistics.max is None
 
 
 def test_a_program_that_ignores_the_environment_is_named_and_3(tmp_path: Path) -> None:
