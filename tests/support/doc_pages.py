@@ -266,6 +266,9 @@ def normal(text: str) -> str:
     text = re.sub(r"\.zip \([\d,]+ bytes\)", ".zip (SIZE)", text)
     # Which of many wrong elements is the example is up to the order of the search.
     text = re.sub(r"\[[\d, ]+\] is \S+ and should\s+be\s+[^\s;]+", "ELEMENT", text)
+    # Instructions of the processor decide how torch rounds float16: AVX2 4.7e-05, AMX 0 or 5e-04.
+    rounding = r"(?:0|0\.000\d+|\d(?:\.\d+)?e-\d\d)(?= inherited from its inputs)"
+    text = re.sub(rf"(?<=relative error: ){rounding}", "ROUNDING", text)
     # Lines are wrapped where a path or a number has another length.
     return re.sub(r"\n {12,}(?=\S)", " ", text)
 
