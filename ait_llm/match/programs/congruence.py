@@ -49,6 +49,7 @@ class Congruence:
         self._tokens = tokens
         self._links = links
         self._places = dict(places)
+        self._places_back = {other: op for op, other in places.items()}
         self._taken: dict[int, int] = {}
         self._pairs: dict[int, int] = {}
         self._readers: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -197,7 +198,7 @@ class Congruence:
 
     def _agrees(self, op: int, other: int, wanted: list[Value | None]) -> bool:
         """True if nothing that the candidate reads answers something else, and the shapes fit."""
-        if not self._fits(op, other):
+        if not self._fits(op, other) or not self._may_share_weights(op, other):
             return False
         theirs = self._sources(self._right, other)
         if len(theirs) != len(wanted):
@@ -212,6 +213,18 @@ class Congruence:
             )
             for order in orders
         )
+
+    def _may_share_weights(self, op: int, other: int) -> bool:
+        """False if two operators read parameters of modules that do not answer each other.
+
+        The base of a layer with LoRA reads what the merged layer reads, and gives something else.
+        """
+        if not self._left.operations[op].weights or not self._right.operations[other].weights:
+            return True
+        parents = self._left.flow.parents[op], self._right.flow.parents[other]
+        place = None if parents[0] is None else self._places.get(parents[0])
+        back = None if parents[1] is None else self._places_back.get(parents[1])
+        return place in (None, parents[1]) and back in (None, parents[0])
 
     def _fits(self, op: int, other: int) -> bool:
         """True if the results have shapes that can be compared."""
