@@ -2,8 +2,10 @@
 
 Forwards: two operators answer each other if they are of one kind, read values that answer each
 other, and lie in modules that do. Backwards: what an operator reads answers what its counterpart
-reads in the same place. Both start from values that modules, weights and ids have linked already,
-so nothing is paired because it came at the same number.
+reads in the same place. Both start from values that modules, weights and ids have linked already.
+Order alone decides only between operators that nothing else can tell apart: within two modules that
+run the same sequence, between equal calls on equal values, and between tensors that are made from
+nothing with the same arguments.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ class Congruence:
         self._links = links
         self._places = dict(places)
         self._places_back = {other: op for op, other in places.items()}
+        self._read: tuple[dict[int, list[Value]], dict[int, list[Value]]] = ({}, {})
         self._taken: dict[int, int] = {}
         self._pairs: dict[int, int] = {}
         self._readers: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -114,7 +117,7 @@ class Congruence:
                 self._link_if_open(mine, partner, _SEQUENCE)
 
     def _pair_made(self) -> None:
-        """Tensors that are made from nothing: equal numbers in one module, in their order."""
+        """Tensors that are made from nothing: the only one of a module, or equal calls in order."""
         made: dict[tuple[int | None, str], list[int]] = defaultdict(list)
         for op in _operators(self._left):
             if op not in self._pairs and not self._sources(self._left, op):
@@ -125,8 +128,11 @@ class Congruence:
             if parent is not None and place is None:
                 continue
             theirs = [o for o in self._made.get((place, kind), ()) if o not in self._taken]
-            if len(ours) == len(theirs):
-                for op, other in zip(ours, theirs, strict=True):
+            if len(ours) != len(theirs):
+                continue
+            pairs = list(zip(ours, theirs, strict=True))
+            if len(pairs) == 1 or all(self._has_same_arguments(*pair) for pair in pairs):
+                for op, other in pairs:
                     if self._fits(op, other) and self._is_made_alike(op, other):
                         self._pair(op, other, _PLACE)
 
@@ -134,6 +140,9 @@ class Congruence:
         """True if sizes are no reason for two tensors from nothing to differ."""
         if self._tokens is None or self._tokens.is_same_layout:
             return True
+        return self._has_same_arguments(op, other)
+
+    def _has_same_arguments(self, op: int, other: int) -> bool:
         ours, theirs = self._left.operations[op], self._right.operations[other]
         return params_of(ours) == params_of(theirs)
 
@@ -296,11 +305,13 @@ class Congruence:
             for link in self._links.of_right.get(value.number, ())
         )
 
-    @staticmethod
-    def _sources(program: Program, op: int) -> list[Value]:
-        """What an operator reads, in order."""
-        values = (program.value(op, tensor) for tensor in program.operations[op].inputs)
-        return [value for value in values if value is not None]
+    def _sources(self, program: Program, op: int) -> list[Value]:
+        """What an operator reads, in order; found once, for every round asks again."""
+        known = self._read[program is self._right]
+        if op not in known:
+            values = (program.value(op, tensor) for tensor in program.operations[op].inputs)
+            known[op] = [value for value in values if value is not None]
+        return known[op]
 
 
 # An operator whose sources are found late in the program needs another round; each round walks
