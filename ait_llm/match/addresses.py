@@ -17,9 +17,9 @@ import numpy as np
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
-from ait_llm.match.operators import Placed
 from ait_llm.match.shapes import Aligned, Shape
-from ait_llm.match.views import FirstUse, Repeat, Reshape, Rows, Shift, View
+from ait_llm.match.value_views import FirstUse, Shift
+from ait_llm.match.views import Repeat, Reshape, Rows, View
 from ait_llm.program.describe import logical_shape
 
 _CACHE_WRITE, _CACHE_READ, _GATHER = (
@@ -56,36 +56,38 @@ class Addresses:
         ratio: of the batches, see ``shapes.batch_ratio``.
     """
 
-    def __init__(self, pairs: Sequence[tuple[Placed, Placed]], ratio: int) -> None:
+    def __init__(self, pairs: Sequence[tuple[Operation, Operation]], ratio: int) -> None:
         self._ratio = ratio
         self._indices: dict[_Content, int] = {}
         self._places: set[_Content] = set()
         self._rows: dict[_Cache, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         for golden, mine in pairs:
             try:
-                self._note(golden.operation, mine.operation)
+                self._note(golden, mine)
             except (AitError, ValueError, IndexError):
                 continue  # comparing the tensors says what is wrong with them
 
-    def align(
-        self, golden: tuple[Placed, Tensor], mine: tuple[Placed, Tensor]
-    ) -> Aligned | str | None:
-        """Views for two tensors, or why they cannot be compared; None if they are no addresses."""
+    def align(self, top: int, golden: Tensor, mine: Tensor) -> Aligned | str | None:
+        """Views for two tensors, or why they cannot be compared; None if they are no addresses.
+
+        Args:
+            top: the top-level operation of mine that they belong to.
+            golden, mine: the tensors.
+        """
         if not (self._indices or self._places or self._rows):
             return None
-        top = mine[0].operation.op_id.parts[0]
         try:
-            shapes = logical_shape(golden[1]), logical_shape(mine[1])
+            shapes = logical_shape(golden), logical_shape(mine)
             rows = self._rows.get(_Cache(top, *shapes))
             if rows is not None:
                 return self._cache(shapes, rows)
-            content = _content(golden[1], mine[1], top)
+            content = _content(golden, mine, top)
         except AitError:
             return None
         if content is None:
             return None
         if content in self._places:
-            return self._first_use(golden[1].numpy(), mine[1].numpy())
+            return self._first_use(golden.numpy(), mine.numpy())
         if content in self._indices:
             repeat = Repeat(0, abs(self._ratio))
             moved = (repeat, Shift(0, abs(self._ratio), self._indices[content]))

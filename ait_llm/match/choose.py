@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
+from itertools import groupby
 
 from ait_llm.core import TensorRecord
 from ait_llm.core.plugins import load_plugins
-from ait_llm.dumps.model import Traits
-from ait_llm.match.by_kernel import is_compiled
-from ait_llm.match.model import Match, Matcher, MatchOptions, SideName, Unmatched, matchers
+from ait_llm.match.checkpoint import with_checkpoints
+from ait_llm.match.left_out import without_requests
+from ait_llm.match.lineages import with_lineages
+from ait_llm.match.model import (
+    Match,
+    Matcher,
+    MatchOptions,
+    SideName,
+    Source,
+    Unmatched,
+    matchers,
+)
 from ait_llm.match.operators import Key, key_of, placed, remaining
-from ait_llm.match.precision import mark_quantised
-from ait_llm.match.views import View
+from ait_llm.program.adapters import programs_kept
 from ait_llm.program.one_pass import Pass
 
 # Module of each matcher; they register themselves when imported.
@@ -21,17 +33,9 @@ _MODULES = {
     "by_weight": "ait_llm.match.by_weight",
     "saved_mapping": "ait_llm.match.saved_mapping",
     "op_mapping": "ait_llm.match.op_mapping",
-    "by_kernel": "ait_llm.match.by_kernel",
-    "by_name": "ait_llm.match.by_name",
-    "same_topology": "ait_llm.match.same_topology",
-    "by_structure": "ait_llm.match.by_structure",
     "programs": "ait_llm.match.programs",
-    "by_fusion": "ait_llm.match.by_fusion.matching",
     "by_value": "ait_llm.match.by_value",
 }
-# A matcher that is asked only where another one has said nothing: two readings of one topology
-# would pair an operation twice.
-_INSTEAD_OF = {"by_structure": "same_topology"}
 # Matchers in other packages register themselves in modules that are entry points of this group.
 PLUGINS = "ait_llm.matchers"
 
@@ -65,36 +69,29 @@ def matchers_for(golden: Pass, mine: Pass, options: MatchOptions) -> list[str]:
     names = []
     if options.mapping is not None:
         names.append("saved_mapping")
-    if any(side.fused for side in sides) and all(side.compiled for side in sides):
-        names.append("by_fusion")
-    elif all(side.compiled for side in sides) and (is_compiled(golden) or is_compiled(mine)):
-        names.append("by_kernel")
-    elif all(side.dotted for side in sides) or _are_unlike_programs(*sides):
-        names.append("programs")
-    elif not any(side.library for side in sides):
-        names.append("by_name")
-    elif all(side.library for side in sides):
-        names += ["same_topology", "by_structure"]
-    else:
-        if options.op_mapping:
-            names.append("op_mapping")
-        names.append("programs")
+    if options.op_mapping and any(s.library for s in sides) and any(s.dotted for s in sides):
+        names.append("op_mapping")
+    names.append("programs")
     names += [name for name in matchers if name not in _MODULES]
     if options.by_value:
         names.append("by_value")
     return names
 
 
-def _are_unlike_programs(golden: Traits, mine: Traits) -> bool:
-    """True for programs of two kinds, of which one is neither modules nor library operations."""
-    sides = golden, mine
-    return (
-        golden != mine
-        and all(side.program for side in sides)
-        and not all(side.dotted or side.library for side in sides)
-    )
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Look for no cycles: of all that is made here, most is handed back, and none of it is one."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
+@_no_collection()
+@programs_kept()
 def match_runs(golden: Pass, mine: Pass, options: MatchOptions) -> list[Match | Unmatched]:
     """Say for every tensor of two runs which one answers it, or why none does.
 
@@ -103,41 +100,61 @@ def match_runs(golden: Pass, mine: Pass, options: MatchOptions) -> list[Match | 
     execution order, golden tensors without a partner last.
 
     Raises:
-        FormatError: a topology or ledger cannot be read.
+        FormatError: a topology or ledger, or a checkpoint of the options, cannot be read.
+        UsageError: a checkpoint has no weight of any module.
     """
-    matches: dict[tuple[Key, tuple[View, ...], Key], Match] = {}
-    reasons: dict[tuple[SideName, Key], Unmatched] = {}
+    golden, mine = with_checkpoints(golden, mine, options.weights_from)
+    matches: list[Match] = []
+    reasons: dict[SideName, dict[Key, Unmatched]] = {"golden": {}, "mine": {}}
     for name in matchers_for(golden, mine, options):
-        earlier = {key for key, _, _ in matches}
+        earlier = {_key(match.mine) for match in matches}
         if earlier and _keys(mine) <= earlier:
             break  # every tensor of mine has its answer
-        if any(match.rule == _INSTEAD_OF.get(name) for match in matches.values()):
-            continue
         sides = golden, mine
         if name == "by_value":  # it knows nothing of places and must not see what is settled
-            answered = _golden_keys(matches.values())
-            sides = remaining(golden, answered), remaining(mine, earlier)
-        for each in load_matcher(name)(*sides, options):
+            sides = remaining(golden, _golden_keys(matches)), remaining(mine, earlier)
+        chosen = replace(options, settled=tuple(matches))
+        for each in load_matcher(name)(*sides, chosen):
             if isinstance(each, Unmatched):
-                reasons.setdefault((each.side, _key(each.record)), each)
-            elif _key(each.mine.record) not in earlier:
-                mine_key, golden_key = _key(each.mine.record), _key(each.golden.record)
-                matches.setdefault((mine_key, each.mine.views, golden_key), each)
-    ordered: list[Match | Unmatched] = [*matches.values()]
-    used = {(side, _key(record)) for match in matches.values() for side, record in match.uses}
-    answered = {key for key, _, _ in matches} | {key for side, key in used if side == "mine"}
-    ordered += _left("mine", mine, answered, reasons)
+                reasons[each.side].setdefault(_key(each.source), each)
+            elif not earlier or _key(each.mine) not in earlier:
+                matches.append(each)
+    matches = list(_told_once(matches))
+    used = {(side, _key_of_record(record)) for match in matches for side, record in match.uses}
+    answered = {_key(match.mine) for match in matches}
+    answered |= {key for side, key in used if side == "mine"}
+    ordered: list[Match | Unmatched] = [*matches, *_left("mine", mine, answered, reasons["mine"])]
     ordered.sort(key=_my_place)
-    answered = _golden_keys(matches.values())
+    answered = _golden_keys(matches)
     answered |= {key for side, key in used if side == "golden"}
-    return mark_quantised([*ordered, *_left("golden", golden, answered, reasons)])
+    ordered += _left("golden", golden, answered, reasons["golden"])
+    if golden.traits.holds != "operations" or mine.traits.holds != "operations":
+        return ordered
+    found = with_lineages(ordered, golden, mine)
+    return list(found if mine.left_out is None else without_requests(found, golden, mine))
+
+
+def _told_once(matches: list[Match]) -> Iterator[Match]:
+    """Matches by my execution order; what was said before of the same tensors is left out."""
+    matches.sort(key=_my_order)
+    for _, of_operation in groupby(matches, key=_my_order):
+        known = set()
+        for match in of_operation:
+            said = match.mine.name, match.mine.views, _key(match.golden)
+            if said not in known:
+                known.add(said)
+                yield match
+
+
+def _my_order(match: Match) -> int:
+    return match.mine.order
 
 
 def _left(
     side: SideName,
     run: Pass,
     answered: set[Key],
-    reasons: Mapping[tuple[SideName, Key], Unmatched],
+    reasons: Mapping[Key, Unmatched],
 ) -> Iterator[Unmatched]:
     """Every tensor of a run that is in no match, with the first reason that a matcher gave."""
     default = (
@@ -149,22 +166,25 @@ def _left(
         for tensor in each.tensors:
             key = key_of(each, tensor)
             if key not in answered:
-                yield reasons.get((side, key)) or each.unmatched(side, tensor, default)
+                yield reasons.get(key) or each.unmatched(side, tensor, default)
 
 
 def _golden_keys(matches: Iterable[Match]) -> set[Key]:
     """Golden tensors that are in a match; in a self-check both are mine."""
-    return {_key(each.golden.record) for each in matches if not each.is_self_check}
+    return {_key(each.golden) for each in matches if not each.is_self_check}
 
 
 def _keys(run: Pass) -> set[Key]:
     return {key_of(each, tensor) for each in placed(run) for tensor in each.tensors}
 
 
-def _key(record: TensorRecord) -> Key:
+def _key(source: Source) -> Key:
+    return source.order, source.name
+
+
+def _key_of_record(record: TensorRecord) -> Key:
     return record.order, record.name
 
 
 def _my_place(each: Match | Unmatched) -> tuple[int, bool, int]:
-    record = each.mine.record if isinstance(each, Match) else each.record
-    return record.order, record.role != "in", record.index
+    return (each.mine if isinstance(each, Match) else each.source).place

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ait_llm.core import DType
-from ait_llm.dumps.model import Tensor
+from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
-from ait_llm.match.operators import Placed
 from ait_llm.match.shapes import Aligned, Shape
-from ait_llm.match.views import Hidden
+from ait_llm.match.value_views import Hidden
 from ait_llm.program.describe import logical_shape
 
 _ATTENTION = "Attention"
 _LOOKED_AT = 1 << 16  # elements
+_ADDED = 2.0**-5  # of the lowest number of float16: what scores may have added to it
 # lowest finite values: (2 - 2**-mantissa bits) * 2**largest exponent
 _LOWEST = {
     DType.FLOAT16: -65504.0,
@@ -36,33 +36,77 @@ class Masks:
         pairs: operations that belong together.
     """
 
-    def __init__(self, pairs: Sequence[tuple[Placed, Placed]]) -> None:
+    def __init__(self, pairs: Sequence[tuple[Operation, Operation]]) -> None:
         # a mask reaches its operation through the graphs around it, in the same shape
         self._shapes: set[tuple[int, Shape]] = set()
         for golden, mine in pairs:
-            if mine.operation.is_graph or _ATTENTION not in mine.operation.type:
+            if mine.is_graph or _ATTENTION not in mine.type:
                 continue
-            for one, other in zip(golden.operation.inputs, mine.operation.inputs, strict=False):
-                if _hidden_values(one, other) is not None:
-                    top = mine.operation.op_id.parts[0]
-                    self._shapes.add((top, logical_shape(other)))
+            for one, other in zip(golden.inputs, mine.inputs, strict=False):
+                if hidden_values(one, other) is not None:
+                    self._shapes.add((mine.op_id.parts[0], logical_shape(other)))
 
-    def align(self, golden: tuple[Placed, Tensor], mine: tuple[Placed, Tensor]) -> Aligned | None:
-        """Views for two masks; None for anything else."""
-        tensor = mine[1]
-        if not self._shapes or tensor.role != "in":
+    def align(self, top: int, golden: Tensor, mine: Tensor) -> Aligned | None:
+        """Views for two masks; None for anything else. Arguments as of ``Addresses.align``."""
+        if not self._shapes or mine.role != "in":
             return None
         try:
-            known = (mine[0].operation.op_id.parts[0], logical_shape(tensor)) in self._shapes
+            known = (top, logical_shape(mine)) in self._shapes
         except AitError:
             return None
-        hidden = _hidden_values(golden[1], tensor) if known else None
+        hidden = hidden_values(golden, mine) if known else None
         if hidden is None:
             return None
         return Aligned((Hidden(hidden[0]),), (Hidden(hidden[1]),), "hidden places of both masks")
 
 
-def _hidden_values(golden: Tensor, mine: Tensor) -> tuple[float, float] | None:
+def hidden_scores(golden: Array, mine: Array) -> tuple[Hidden, Hidden] | None:
+    """Views for two masks, or scores that a mask was added to, which hide the same places.
+
+    A place is hidden by minus infinity, or by the lowest number of a floating type, whatever type
+    the values have by now. What is added to it is lost, but in float16 shows in the last digits.
+    Beside such numbers any error of what is seen looks like nothing.
+
+    Args:
+        golden, mine: values of equal dims, after the views of their match.
+
+    Returns:
+        Views that hide the same places alike; None if the two do not hide the same places.
+    """
+    first, second = _hidden(golden), _hidden(mine)
+    if first is None or second is None or not np.array_equal(first[1], second[1]):
+        return None
+    one, other = (
+        Hidden(float(values[places].max()), below=True)
+        for values, (_, places) in ((golden, first), (mine, second))
+    )
+    return one, other
+
+
+def _hidden(values: Array) -> tuple[float, Array] | None:
+    """With what the lowest values hide, and where; None if they are no mask's."""
+    wide = values.astype(np.float64)
+    places = wide <= _LOWEST[DType.FLOAT16] * (1 - _ADDED)
+    found = wide[places]
+    finite = found[np.isfinite(found)]
+    if not found.size:
+        return None
+    if not finite.size:
+        return -np.inf, places
+    least, most = finite.min(), finite.max()
+    for lowest in _LOWEST.values():
+        nearest = lowest * (1 - _ADDED) if lowest == _LOWEST[DType.FLOAT16] else lowest
+        if lowest <= least and most <= nearest:
+            return lowest, places
+    return None
+
+
+def may_hide(lowest: float) -> bool:
+    """True if the lowest number of a tensor is low enough to hide a place."""
+    return lowest <= _LOWEST[DType.FLOAT16] * (1 - _ADDED)
+
+
+def hidden_values(golden: Tensor, mine: Tensor) -> tuple[float, float] | None:
     """What hides a place on each side; None if the two do not hide the same places."""
     try:
         types = golden.dtype, mine.dtype

@@ -7,7 +7,8 @@ pairing the runs is ``pairing``'s work.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ait_llm.core import DType, Registry
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from ait_llm.match.mapping.text import UserMapping
 
 SideName = Literal["golden", "mine"]
+PROGRAMS = "programs"
+"""The matcher of two passes by what they compute."""
+
+REDUCED = "reduced over ranks"
+"""Relation of what each rank brings to a sum, with the sum."""
 SELF_CHECK = "self-check"
 """Relation of an operator's own input and output: it was inserted and must not change values."""
 
@@ -31,14 +37,44 @@ class Source:
     """One side of a match: a tensor and what to do to it before it is compared.
 
     Attributes:
-        record: how reports call it.
+        operation: what reads, writes or holds it.
         tensor: where its values come from.
+        order: rank of the operation in the execution order of its process.
         views: applied in order to the tensor's row-major values.
+        parameter: name of a parameter of a module, which is neither input nor output; else empty.
     """
 
-    record: TensorRecord
+    operation: Operation
     tensor: Tensor
+    order: int
     views: tuple[View, ...] = ()
+    parameter: str = ""
+    _record: TensorRecord | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def record(self) -> TensorRecord:
+        """How reports call it; made when somebody asks, for matches are many."""
+        found = self._record
+        if found is None:
+            found = record_of(self.operation, self.tensor, self.order)
+            if self.parameter:
+                name = self.parameter
+                found = replace(found, name=name, role="weight", index=0, label=name)
+            object.__setattr__(self, "_record", found)
+        return found
+
+    @property
+    def name(self) -> str:
+        """Name of the tensor within its operation."""
+        return self.parameter or tensor_name(self.operation, self.tensor)
+
+    @property
+    def place(self) -> tuple[int, bool, int]:
+        """Sorts by execution order, inputs first."""
+        is_input = self.operation.stands_for == "operation" and self.tensor.role == "in"
+        if self.parameter:
+            return self.order, True, 0
+        return self.order, not is_input, self.tensor.index
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -58,11 +94,14 @@ class Match:
         alternatives: titles of other golden tensors that fit as well; not empty means ambiguous.
         uses: tensors that the views take their numbers from, such as scales and second summands,
             with their side; they are looked at with this match and need no partner of their own.
-        quantised: one side computed this from int8 products that the other side has not.
+        steps: how far one side was brought off by numbers in few bits that the other side did not
+            compute with, as a relative Euclidean distance; 0 if neither was.
         relation: how the two belong together where the matcher knows several ways: ``exact``,
-            ``fused``, ``via cast``, ``view input``, ``graph input``, or :data:`SELF_CHECK`.
+            ``fused``, ``via cast``, ``view input``, ``graph input``, :data:`REDUCED`, or
+            :data:`SELF_CHECK`.
         rounded_to: the coarsest type that the values they were computed from were rounded to,
             where that is known; it decides the tolerance where it is coarser than both.
+        without: requests whose rows the views leave out, because they read other tokens.
     """
 
     golden: Source
@@ -72,9 +111,10 @@ class Match:
     reason: str
     alternatives: tuple[str, ...] = ()
     uses: tuple[tuple[SideName, TensorRecord], ...] = ()
-    quantised: bool = False
+    steps: float = 0.0
     relation: str = ""
     rounded_to: DType | None = None
+    without: tuple[int, ...] = ()
 
     @property
     def is_self_check(self) -> bool:
@@ -88,13 +128,22 @@ class Unmatched:
 
     Attributes:
         side: whose it is.
-        record: the tensor.
+        source: the tensor.
         reason: why it has no partner, as a clause.
+        lost: it should have one: it was found and does not fit, or was not saved.
+        by_nature: it can have none, whatever the other side saved.
     """
 
     side: SideName
-    record: TensorRecord
+    source: Source
     reason: str
+    lost: bool = False
+    by_nature: bool = False
+
+    @property
+    def record(self) -> TensorRecord:
+        """How reports call the tensor."""
+        return self.source.record
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +154,15 @@ class MatchOptions:
         op_mapping: the user's table, ATB type to torch types; None without one.
         mapping: the user's lines of patterns; None without any.
         by_value: try fingerprints of values for what nothing else matched.
+        weights_from: checkpoints that stand in for weights that a side did not capture.
+        settled: what matchers of more trust have paired, for the next one.
     """
 
     op_mapping: Mapping[str, Sequence[str]] | None = None
     mapping: UserMapping | None = None
     by_value: bool = False
+    weights_from: Mapping[SideName, Path] = field(default_factory=dict)
+    settled: Sequence[Match] = ()
 
 
 Matcher = Callable[[Pass, Pass, MatchOptions], Iterable["Match | Unmatched"]]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 
-from ait_llm.dumps.model import Operation, Role, Tensor
-from ait_llm.errors import FormatError
-from ait_llm.match.model import Match, SideName, Source, Unmatched, record_of, tensor_name
-from ait_llm.match.shapes import Aligned, align
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.match.model import Match, SideName, Source, Unmatched, tensor_name
+from ait_llm.match.shapes import align
 from ait_llm.match.views import View
 from ait_llm.program.one_pass import Pass
 
@@ -24,11 +23,13 @@ class Placed:
 
     def source(self, tensor: Tensor, views: tuple[View, ...] = ()) -> Source:
         """One of its tensors as a side of a match."""
-        return Source(record_of(self.operation, tensor, self.order), tensor, views)
+        return Source(self.operation, tensor, self.order, views)
 
-    def unmatched(self, side: SideName, tensor: Tensor, reason: str) -> Unmatched:
+    def unmatched(
+        self, side: SideName, tensor: Tensor, reason: str, *, lost: bool = False
+    ) -> Unmatched:
         """One of its tensors as one without a partner."""
-        return Unmatched(side, record_of(self.operation, tensor, self.order), reason)
+        return Unmatched(side, self.source(tensor), reason, lost)
 
     @property
     def tensors(self) -> Iterator[Tensor]:
@@ -44,9 +45,6 @@ def placed(run: Pass) -> list[Placed]:
     ]
 
 
-SpecialAlign = Callable[[tuple[Placed, Tensor], tuple[Placed, Tensor]], "Aligned | str | None"]
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What a matcher says about a pair of operations.
@@ -56,14 +54,12 @@ class Finding:
         confidence: in [0, 1].
         reason: why these two.
         ratio: of the batches, see ``shapes.batch_ratio``.
-        special: aligns tensors that shapes alone cannot, such as caches; None leaves it to shapes.
     """
 
     rule: str
     confidence: float = 1.0
     reason: str = ""
     ratio: int = 1
-    special: SpecialAlign | None = None
 
     def match(
         self,
@@ -72,12 +68,10 @@ class Finding:
         alternatives: tuple[str, ...] = (),
     ) -> Iterator[Match | Unmatched]:
         """Two tensors as a match, or both as unmatched where their shapes do not go together."""
-        aligned = self.special(golden, mine) if self.special is not None else None
-        if aligned is None:
-            aligned = align(golden[1], mine[1], self.ratio)
+        aligned = align(golden[1], mine[1], self.ratio)
         if isinstance(aligned, str):
-            yield golden[0].unmatched("golden", golden[1], aligned)
-            yield mine[0].unmatched("mine", mine[1], aligned)
+            yield golden[0].unmatched("golden", golden[1], aligned, lost=True)
+            yield mine[0].unmatched("mine", mine[1], aligned, lost=True)
             return
         reason = f"{self.reason}; {aligned.note}" if aligned.note else self.reason
         yield Match(
@@ -91,32 +85,21 @@ class Finding:
 
 
 def match_by_index(golden: Placed, mine: Placed, finding: Finding) -> Iterator[Match | Unmatched]:
-    """Pair the tensors of two operations of one type by their positions."""
-    yield from match_role("in", golden, mine, finding)
-    yield from match_role("out", golden, mine, finding)
-
-
-def match_role(
-    role: Role, golden: Placed, mine: Placed, finding: Finding
-) -> Iterator[Match | Unmatched]:
-    """Pair the inputs, or the outputs, of two operations by their positions."""
-    golden_at = {tensor.index: tensor for tensor in _of_role(golden.operation, role)}
-    mine_at = {tensor.index: tensor for tensor in _of_role(mine.operation, role)}
-    word = f"{role}put"
-    for index in sorted(golden_at.keys() | mine_at.keys()):
-        one, other = golden_at.get(index), mine_at.get(index)
-        if one is not None and other is not None:
-            yield from finding.match((golden, one), (mine, other))
-        elif one is not None:
-            reason = f"my {mine.operation.name} has no {word} {index}"
-            yield golden.unmatched("golden", one, reason)
-        elif other is not None:
-            reason = f"the golden {golden.operation.name} has no {word} {index}"
-            yield mine.unmatched("mine", other, reason)
-
-
-def _of_role(operation: Operation, role: Role) -> Sequence[Tensor]:
-    return operation.inputs if role == "in" else operation.outputs
+    """Pair the tensors of two operations by their positions, for matchers of one's own."""
+    for role in ("in", "out"):
+        one, other = (
+            {tensor.index: tensor for tensor in each.tensors if tensor.role == role}
+            for each in (golden, mine)
+        )
+        for index in sorted(one.keys() | other.keys()):
+            if index not in other:
+                reason = f"my {mine.operation.name} has no {role}put {index}"
+                yield golden.unmatched("golden", one[index], reason)
+            elif index not in one:
+                reason = f"the golden {golden.operation.name} has no {role}put {index}"
+                yield mine.unmatched("mine", other[index], reason)
+            else:
+                yield from finding.match((golden, one[index]), (mine, other[index]))
 
 
 def key_of(placed: Placed, tensor: Tensor) -> Key:
@@ -134,16 +117,3 @@ def remaining(run: Pass, answered: Set[Key]) -> Pass:
         for each in placed(run)
     ]
     return replace(run, operations=operations)
-
-
-def output_shapes(
-    pairs: Iterable[tuple[Placed, Placed]],
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Shapes of the first outputs of operations that belong together, for ``batch_ratio``."""
-    for golden, mine in pairs:
-        outputs: Sequence[Sequence[Tensor]] = (golden.operation.outputs, mine.operation.outputs)
-        if all(outputs):
-            try:
-                yield outputs[0][0].shape, outputs[1][0].shape
-            except FormatError:
-                continue  # reading the values says what is wrong with the file

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from ait_llm.core import Problem
 from ait_llm.dumps import Dump, Process
+from ait_llm.dumps.runs import newest_run
 from ait_llm.errors import UsageError
-from ait_llm.match.by_fusion.pairing import compiled_passes, pair_compiled
+from ait_llm.match.captures import captures_say
+from ait_llm.match.executions import compiled_passes, pair_executions, unfused_graphs
 from ait_llm.match.file_runs import (
     run_of_files,
     run_of_saved_weights,
@@ -16,10 +18,13 @@ from ait_llm.match.file_runs import (
     runs_of_metadata,
 )
 from ait_llm.match.model import SideName
+from ait_llm.match.partings import Parted, Parting, by_generation, find_partings
 from ait_llm.match.scenario import Input, Scenario
 from ait_llm.match.tokens import find_offset
+from ait_llm.program.compiled import CompiledProcess
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
+from ait_llm.program.readings import readings
 
 _RANK_NAMES = ("RANK", "LOCAL_RANK")
 
@@ -45,10 +50,12 @@ class Pairing:
     Attributes:
         pairs: in the order of my processes and passes.
         problems: passes and processes without a partner, losses, unfinished captures.
+        partings: where the runs chose different tokens; what comes behind is not among the pairs.
     """
 
     pairs: tuple[RunPair, ...]
     problems: tuple[Problem, ...]
+    partings: tuple[Parting, ...] = ()
 
 
 def parse_steps(text: str) -> dict[int, int]:
@@ -88,32 +95,104 @@ def pair_runs(scenario: Scenario, steps: Mapping[int, int] | None = None) -> Pai
         return Pairing((pair,), ())
     if scenario.name == "weights":
         pair = RunPair(_weights(golden), _weights(mine), "given")
-        return Pairing((pair,), (*_captures("golden", golden), *_captures("mine", mine)))
+        return Pairing((pair,), captures_say(golden, mine))
     assert golden.dump is not None
     assert mine.dump is not None
     pairs = []
-    problems = [*_captures("golden", golden), *_captures("mine", mine)]
-    if golden.dump.traits.compiled and mine.dump.traits.compiled:
-        compiled, left = pair_compiled(golden.dump, mine.dump, steps)
-        return Pairing(tuple(RunPair(*each) for each in compiled), (*problems, *left))
+    problems = [*captures_say(golden, mine)]
     processes, left = pair_processes(golden.dump, mine.dump)
+    if golden.dump.traits.compiled and mine.dump.traits.compiled:
+        pairs, also, partings = _compiled(golden.dump, mine.dump, processes, steps)
+        return Pairing(tuple(pairs), (*problems, *left, *also), tuple(partings))
     problems += left
+    partings = []
     for first, second, reason in processes:
         ours, theirs = _passes("golden", golden.dump, first), _passes("mine", mine.dump, second)
         problems += [*ours[1], *theirs[1]]
-        counts = len(golden.dump.processes), len(mine.dump.processes)
-        chosen, unpaired = _pair_passes(
-            _with_share(ours[0], first, counts[0] if counts[1] == 1 else 1),
-            _with_share(theirs[0], second, counts[1] if counts[0] == 1 else 1),
+        parts = _parts(newest_run(golden.dump.processes), newest_run(mine.dump.processes))
+        chosen, unpaired, parted = _pair_passes(
+            _with_share(ours[0], golden.dump, first, parts[0]),
+            _with_share(theirs[0], mine.dump, second, parts[1]),
             (golden.step, mine.step),
             steps,
         )
-        pairs += [
-            RunPair(each.golden, each.mine, f"{reason}, {each.reason}" if reason else each.reason)
-            for each in chosen
-        ]
+        pairs += [RunPair(each.golden, each.mine, _both(reason, each.reason)) for each in chosen]
         problems += unpaired
-    return Pairing(tuple(pairs), tuple(problems))
+        partings += parted
+    return Pairing(tuple(_with_peers(pairs)), tuple(problems), tuple(partings))
+
+
+def _parts(golden: Sequence[Process], mine: Sequence[Process]) -> tuple[int, int]:
+    """Into how many parts one side cuts what a process of the other computes; 1 on that side."""
+    counts = len(golden), len(mine)
+    if 0 in counts or max(counts) % min(counts):
+        return 1, 1
+    return max(1, counts[0] // counts[1]), max(1, counts[1] // counts[0])
+
+
+def _with_peers(pairs: Sequence[RunPair]) -> list[RunPair]:
+    """The pairs, in which ranks that share out one pass know one another."""
+    groups: dict[tuple[bool, int, int, int], list[Pass]] = {}
+    for pair in pairs:
+        for own, other in ((pair.golden, pair.mine), (pair.mine, pair.golden)):
+            if own.share[1] > 1:
+                groups.setdefault(_origin(other, own is pair.mine), []).append(own)
+
+    def known(own: Pass, other: Pass, *, of_mine: bool) -> Pass:
+        if own.share[1] == 1:
+            return own
+        found = groups[_origin(other, of_mine)]
+        return replace(own, peers=tuple(each for each in found if each is not own))
+
+    return [
+        replace(
+            pair,
+            golden=known(pair.golden, pair.mine, of_mine=False),
+            mine=known(pair.mine, pair.golden, of_mine=True),
+        )
+        for pair in pairs
+    ]
+
+
+def _origin(run: Pass, of_mine: bool) -> tuple[bool, int, int, int]:
+    return of_mine, run.device, run.pid, run.step
+
+
+def _compiled(
+    golden: Dump,
+    mine: Dump,
+    processes: Sequence[tuple[Process, Process, str]],
+    steps: Mapping[int, int] | None,
+) -> tuple[list[RunPair], list[Problem], list[Parting]]:
+    """The executions of compiled graphs that belong together."""
+    unfused, problems = unfused_graphs({"golden": golden, "mine": mine})
+    pairs: list[RunPair] = []
+    partings: list[Parting] = []
+    for first, second, reason in processes:
+        found, missing = pair_executions(
+            CompiledProcess(golden, first, unfused[0]),
+            CompiledProcess(mine, second, unfused[1]),
+            steps,
+        )
+        problems += missing
+        told = [RunPair(one, other, _both(reason, why)) for one, other, why in found]
+        if steps is None:
+            told, parted = _up_to_partings(told)
+            partings += parted
+        pairs += told
+    return pairs, problems, partings
+
+
+def _up_to_partings(pairs: Sequence[RunPair]) -> tuple[list[RunPair], list[Parting]]:
+    """Pairs of executions up to where the runs chose different tokens."""
+    read = readings([pair.golden for pair in pairs]), readings([pair.mine for pair in pairs])
+    parted = find_partings(*read, [(pair.golden, pair.mine) for pair in pairs])
+    kept = [pair for pair in pairs if id(pair.golden) not in parted.behind]
+    return _without(kept, parted), list(parted.partings)
+
+
+def _both(first: str, second: str) -> str:
+    return f"{first}, {second}" if first else second
 
 
 def _passes(side: SideName, dump: Dump, process: Process) -> tuple[list[Pass], list[Problem]]:
@@ -123,12 +202,12 @@ def _passes(side: SideName, dump: Dump, process: Process) -> tuple[list[Pass], l
     return passes_of(dump, process), []
 
 
-def _with_share(passes: list[Pass], process: Process, ranks: int) -> list[Pass]:
+def _with_share(passes: list[Pass], dump: Dump, process: Process, ranks: int) -> list[Pass]:
     """The passes with the share of the model that their process computes."""
-    rank = _rank(process)
-    if ranks == 1 or rank is None:
+    rank = _rank(dump, process) if ranks > 1 else None
+    if rank is None:
         return passes
-    return [replace(each, share=(rank, ranks)) for each in passes]
+    return [replace(each, share=(rank % ranks, ranks)) for each in passes]
 
 
 def _weights(side: Input) -> Pass:
@@ -143,34 +222,25 @@ def _weights(side: Input) -> Pass:
     return run_of_saved_weights(tensors, processes[0].device, processes[0].pid)
 
 
-def _captures(side: SideName, given: Input) -> list[Problem]:
-    """What the ledgers say is missing on one side."""
-    if given.dump is None:
-        return []
-    return [
-        Problem(side, process.problem)
-        for process in given.dump.processes
-        if process.problem is not None
-    ]
-
-
 def pair_processes(
     golden: Dump, mine: Dump
 ) -> tuple[list[tuple[Process, Process, str]], list[Problem]]:
     """Pair by rank, else by device, else by order; reasons only where there was a choice."""
-    first, second = list(golden.processes), list(mine.processes)
+    first, second = newest_run(golden.processes), newest_run(mine.processes)
     if len(first) == len(second) == 1:
         return [(first[0], second[0], "")], []
-    if len(first) == 1 and _are_all_ranks(second):
-        return [(first[0], process, f"rank {_rank(process)}") for process in second], []
-    if len(second) == 1 and _are_all_ranks(first):
-        return [(process, second[0], f"rank {_rank(process)}") for process in first], []
-    for name, key_of in (("rank", _rank), ("device", _device)):
-        keys = [[key_of(process) for process in side] for side in (first, second)]
+    compiled = golden.traits.compiled and mine.traits.compiled
+    ranks = [_rank(golden, each) for each in first], [_rank(mine, each) for each in second]
+    parts = _parts(first, second)
+    if not compiled and max(parts) > 1 and all(map(_are_all_ranks, ranks)):
+        return _by_shares(first, second, ranks, parts), []
+    devices = [_device(each) for each in first], [_device(each) for each in second]
+    # devices of the graph engine are another machine's, and FX nodes have none
+    for name, keys in (("rank", ranks), *(() if compiled else (("device", devices),))):
         if any(None in side or len(set(side)) < len(side) for side in keys):
             continue
         partners = dict(zip(keys[1], second, strict=True))
-        if not set(keys[0]) & set(keys[1]):
+        if not compiled and not set(keys[0]) & set(keys[1]):
             continue
         pairs = [
             (process, partners[key], f"{name} {key}")
@@ -184,24 +254,53 @@ def pair_processes(
             for number, pair in enumerate(zip(first, second, strict=False))
         ]
     paired = {id(process) for pair in pairs for process in pair[:2]}
-    sides: tuple[tuple[SideName, list[Process]], ...] = (("golden", first), ("mine", second))
+    sides: tuple[tuple[SideName, list[Process], list[int | None]], ...]
+    sides = (("golden", first, ranks[0]), ("mine", second, ranks[1]))
     problems = [
-        Problem(side, f"process {process.pid} on device {process.device} has no partner")
-        for side, processes in sides
-        for process in processes
+        Problem(
+            side,
+            f"process {process.pid} on device {process.device}{_of(rank)} has no partner",
+            whole=True,
+        )
+        for side, processes, known in sides
+        for process, rank in zip(processes, known, strict=True)
         if id(process) not in paired
     ]
     return pairs, problems
 
 
-def _are_all_ranks(processes: Sequence[Process]) -> bool:
-    """True for the processes of one job, each rank once."""
-    ranks = [_rank(process) for process in processes]
-    return len(ranks) > 1 and set(ranks) == set(range(len(ranks)))
+def _of(rank: int | None) -> str:
+    return "" if rank is None else f" (rank {rank})"
 
 
-def _rank(process: Process) -> int | None:
-    """The rank that the launcher of a distributed run gave the process."""
+def _by_shares(
+    golden: Sequence[Process],
+    mine: Sequence[Process],
+    ranks: tuple[Sequence[int | None], Sequence[int | None]],
+    parts: tuple[int, int],
+) -> list[tuple[Process, Process, str]]:
+    """Each rank of the side that has more of them, with the process that it does a share of."""
+    ours, theirs = dict(zip(ranks[0], golden, strict=True)), dict(zip(ranks[1], mine, strict=True))
+    if len(golden) == 1:
+        ours = {0: golden[0]}
+    if len(mine) == 1:
+        theirs = {0: mine[0]}
+    return [
+        (ours[rank // parts[1]], theirs[rank // parts[0]], f"rank {rank}")
+        for rank in range(max(len(golden), len(mine)))
+    ]
+
+
+def _are_all_ranks(ranks: Sequence[int | None]) -> bool:
+    """True for the processes of one job, each rank once; also for a single one."""
+    return len(ranks) == 1 or set(ranks) == set(range(len(ranks)))
+
+
+def _rank(dump: Dump, process: Process) -> int | None:
+    """The rank of a process in its job: its folder has it, else its launcher gave it."""
+    if dump.traits.compiled:
+        first = next(iter(dump.operations(device=process.device, pid=process.pid)), None)
+        return None if first is None or first.rank < 0 else first.rank
     environment = process.header.get("environment")
     for name in _RANK_NAMES:
         value = environment.get(name) if isinstance(environment, Mapping) else None
@@ -219,22 +318,58 @@ def _pair_passes(
     mine: Sequence[Pass],
     given: tuple[int | None, int | None],
     steps: Mapping[int, int] | None,
-) -> tuple[list[RunPair], list[Problem]]:
-    by_step = {run.step: run for run in mine}
+) -> tuple[list[RunPair], list[Problem], list[Parting]]:
+    """The passes that belong together, up to where the runs chose different tokens."""
     if steps is not None:
-        return _as_told(golden, by_step, steps)
+        pairs, problems = _as_told(golden, {run.step: run for run in mine}, steps)
+        return pairs, problems, []
     explicit = None not in given
-    offset, why = find_offset(golden, mine) if not explicit else (0, "")
-    pairs = [
-        RunPair(run, by_step[run.step + offset], _step_reason(run.step, run.step + offset, why))
-        for run in golden
-        if run.step + offset in by_step
-    ]
+    read = readings(golden), readings(mine)
+    placed = None if explicit else by_generation(*read)
+    offset, why = (0, "") if explicit or placed is not None else find_offset(golden, mine)
+    pairs = _counted(golden, mine, offset, why) if placed is None else _placed(placed)
     if explicit and not pairs and golden and mine:
         # folders that the user named belong together whatever their numbers say
         first = next((run for run in mine if _executed(run) == given[1]), mine[0])
         pairs = [RunPair(golden[0], first, "both execution counts were given")]
-    return pairs, _unpaired(golden, mine, pairs, offset, why, explicit)
+    parted = find_partings(*read, [(pair.golden, pair.mine) for pair in pairs])
+    pairs = [pair for pair in pairs if id(pair.golden) not in parted.behind]
+    left = [[run for run in side if id(run) not in parted.behind] for side in (golden, mine)]
+    problems = _unpaired(left[0], left[1], pairs, offset, why, explicit)
+    return _without(pairs, parted), problems, list(parted.partings)
+
+
+def _without(pairs: Sequence[RunPair], parted: Parted) -> list[RunPair]:
+    """The pairs, whose passes know which requests are not compared."""
+    return [
+        replace(pair, mine=replace(pair.mine, left_out=parted.without[id(pair.mine)]))
+        if id(pair.mine) in parted.without
+        else pair
+        for pair in pairs
+    ]
+
+
+def _counted(
+    golden: Sequence[Pass],
+    mine: Sequence[Pass],
+    offset: int,
+    why: str,
+) -> list[RunPair]:
+    """Passes of equal numbers, but for the offset."""
+    by_step = {run.step: run for run in mine}
+    return [
+        RunPair(run, by_step[run.step + offset], _step_reason(run.step, run.step + offset, why))
+        for run in golden
+        if run.step + offset in by_step
+    ]
+
+
+def _placed(pairs: Sequence[tuple[Pass, Pass]]) -> list[RunPair]:
+    """Passes of equal places in their generations."""
+    why = "the same pass of its generation"
+    return [
+        RunPair(golden, mine, _step_reason(golden.step, mine.step, why)) for golden, mine in pairs
+    ]
 
 
 def _as_told(

@@ -113,7 +113,6 @@ def find_scenario(golden: Path | str, mine: Path | str, *, weights: bool = False
             second.kind,
         )
     ):
-        _refuse_unrelated(first, second)
         return Scenario(f"{first.kind}-{second.kind}", first, second)
     # a file or folder that the other side shows to be weights
     kinds_given = {first.kind, second.kind}
@@ -125,23 +124,6 @@ def find_scenario(golden: Path | str, mine: Path | str, *, weights: bool = False
         f"{golden} is {_describe(first)} and {mine} is {_describe(second)}; "
         f"give two files, two folders of the same kind, or two dumps"
     )
-
-
-def _refuse_unrelated(golden: Input, mine: Input) -> None:
-    """A graph engine's dump has nothing in common with single calls of functions.
-
-    Raises:
-        UsageError: one side is of the graph engine, the other of API calls.
-    """
-    sides = [side.dump.traits for side in (golden, mine) if side.dump is not None]
-    programs = (side.compiled or side.dotted or side.library for side in sides)
-    if any(side.fused for side in sides) and not all(programs):
-        raise UsageError(
-            f"{golden.path} is {_describe(golden)} and {mine.path} is {_describe(mine)}; "
-            "a dump of the graph engine (ge) is compared with one of FX nodes (fx), of PyTorch "
-            "modules (torch) or of ATB operations (atb) of the same model, or with another one of "
-            "the graph engine"
-        )
 
 
 def _recognise(path: Path) -> Input:
@@ -175,6 +157,18 @@ def _given_step(path: Path, dump: Dump) -> int | None:
         if _PROCESS.fullmatch(process) and step.isdecimal() and step.isascii():
             return int(step)
     return None
+
+
+def weight_files(path: Path) -> tuple[Path, ...]:
+    """The files of a checkpoint: of a file itself, a folder, or an index with its shards.
+
+    Raises:
+        FormatError: there is none.
+    """
+    found = _as_weights(path) if path.exists() else None
+    if found is None or not found.shards:
+        raise FormatError(path, "holds no weights; expected .safetensors, .bin or .pth files")
+    return tuple(found.shards)
 
 
 def _as_weights(path: Path, *, sure: bool = False) -> Input | None:

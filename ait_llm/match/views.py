@@ -15,6 +15,8 @@ import numpy as np
 from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.model import Tensor
 from ait_llm.formats.elements import Array
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
+from ait_llm.match.view_dims import Dims, axis_of, misfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,13 @@ class Part:
         index = [slice(None)] * array.ndim
         index[self.axis] = slice(self.start, self.stop)
         return array[tuple(index)]
+
+    def dims(self, dims: Dims) -> Dims:
+        """Dims of the part."""
+        at = axis_of(self, self.axis, dims)
+        if not 0 <= self.start <= self.stop <= dims[at]:
+            raise misfit(self, dims)
+        return (*dims[:at], self.stop - self.start, *dims[at + 1 :])
 
     def __str__(self) -> str:
         return f"{self.start}:{self.stop} of axis {self.axis}"
@@ -51,6 +60,13 @@ class Rows:
         rows: Array = np.take(array, self.indices, axis=self.axis)
         return rows
 
+    def dims(self, dims: Dims) -> Dims:
+        """Dims of the rows."""
+        at = axis_of(self, self.axis, dims)
+        if any(not 0 <= index < dims[at] for index in self.indices):
+            raise misfit(self, dims)
+        return (*dims[:at], len(self.indices), *dims[at + 1 :])
+
     def __str__(self) -> str:
         return f"{len(self.indices)} rows of axis {self.axis}"
 
@@ -67,6 +83,12 @@ class Reshape:
             raise ValueError(f"{list(array.shape)} cannot be taken as {list(self.shape)}")
         return array.reshape(self.shape)
 
+    def dims(self, dims: Dims) -> Dims:
+        """That shape."""
+        if prod(self.shape) != prod(dims):
+            raise misfit(self, dims)
+        return self.shape
+
     def __str__(self) -> str:
         return f"as {list(self.shape)}"
 
@@ -81,6 +103,12 @@ class Reorder:
         """The array with its axes reordered, as a view."""
         reordered: Array = array.transpose(self.axes)
         return reordered
+
+    def dims(self, dims: Dims) -> Dims:
+        """The same dims in that order."""
+        if sorted(self.axes) != list(range(len(dims))):
+            raise misfit(self, dims)
+        return tuple(dims[place] for place in self.axes)
 
     def __str__(self) -> str:
         return f"axes {','.join(map(str, self.axes))}"
@@ -99,106 +127,13 @@ class Repeat:
         times[self.axis] = self.times
         return np.tile(array, times)
 
+    def dims(self, dims: Dims) -> Dims:
+        """Dims of the repeated array."""
+        at = axis_of(self, self.axis, dims)
+        return (*dims[:at], dims[at] * self.times, *dims[at + 1 :])
+
     def __str__(self) -> str:
         return f"{self.times} times along axis {self.axis}"
-
-
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """Addresses in a repeated tensor: repetition k along one axis gets k times ``amount`` added.
-
-    Slots of a repeated cache, and indices of rows of a repeated tensor, are such addresses.
-    """
-
-    axis: int
-    times: int
-    amount: int
-
-    def apply(self, array: Array) -> Array:
-        """The shifted addresses, copied."""
-        length = array.shape[self.axis]
-        if length % self.times:
-            raise ValueError(f"{length} elements of axis {self.axis} are not {self.times} parts")
-        steps = np.repeat(np.arange(self.times, dtype=array.dtype), length // self.times)
-        shape = [1] * array.ndim
-        shape[self.axis] = length
-        shifted: Array = array + steps.reshape(shape) * array.dtype.type(self.amount)
-        return shifted
-
-    def __str__(self) -> str:
-        return f"addresses moved by {self.amount} per repetition"
-
-
-@dataclass(frozen=True, slots=True)
-class FirstUse:
-    """Addresses as the order in which they are first used: ``[7, 7, 3]`` becomes ``[0, 0, 1]``.
-
-    Two allocators that choose other places agree in this order.
-    """
-
-    def apply(self, array: Array) -> Array:
-        """The order, in the type of the addresses, copied."""
-        _, first, place = np.unique(array.reshape(-1), return_index=True, return_inverse=True)
-        order = np.empty(first.size, dtype=array.dtype)
-        order[np.argsort(first)] = np.arange(first.size, dtype=array.dtype)
-        ranked: Array = order[place.reshape(-1)].reshape(array.shape)
-        return ranked
-
-    def __str__(self) -> str:
-        return "by first use"
-
-
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """The value with which a mask hides a place, as minus infinity.
-
-    Attributes:
-        value: exactly as it reads in float64.
-    """
-
-    value: float
-
-    def apply(self, array: Array) -> Array:
-        """The mask, copied."""
-        hidden = array.astype(np.float64) == self.value
-        masked: Array = np.where(hidden, array.dtype.type(-np.inf), array)
-        return masked
-
-    def __str__(self) -> str:
-        return f"{self.value:g} hides"
-
-
-@dataclass(frozen=True, slots=True)
-class Dequantise:
-    """Integers as the real numbers they stand for: ``(q - offset) * scale``, in float32.
-
-    Attributes:
-        scale, offset: one value for the tensor, or one for each element of ``axis``.
-        axis: where the values of ``scale`` and ``offset`` lie, counted from the end.
-    """
-
-    scale: tuple[float, ...]
-    offset: tuple[float, ...] = (0.0,)
-    axis: int = -1
-
-    def apply(self, array: Array) -> Array:
-        """The real numbers, copied."""
-        result: Array = array.astype(np.float32)
-        result -= self._spread(self.offset, array)
-        result *= self._spread(self.scale, array)
-        return result
-
-    def _spread(self, values: tuple[float, ...], array: Array) -> Array:
-        if len(values) != 1 and (-self.axis > array.ndim or len(values) != array.shape[self.axis]):
-            raise ValueError(f"{len(values)} scales do not fit shape {list(array.shape)}")
-        shape = [1] * array.ndim
-        if len(values) > 1:
-            shape[self.axis] = len(values)
-        return np.asarray(values, dtype=np.float32).reshape(shape)
-
-    def __str__(self) -> str:
-        one = len(self.scale) == 1
-        return f"dequantised with scale {self.scale[0]:g}" if one else "dequantised by channel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +174,12 @@ class Plus:
         if other.shape != array.shape:
             raise ValueError(f"{list(other.shape)} cannot be added to {list(array.shape)}")
         return added(array, other)
+
+    def dims(self, dims: Dims) -> Dims:
+        """The same dims, which the second summand must have, too."""
+        if shape_after(self.tensor.shape, self.views) != dims:
+            raise misfit(self, dims)
+        return dims
 
     def __str__(self) -> str:
         views = f" ({describe(self.views)})" if self.views else ""
@@ -287,43 +228,7 @@ def shape_after(shape: Sequence[int], views: Sequence[View]) -> tuple[int, ...]:
     """
     dims = tuple(shape)
     for view in views:
-        axis = getattr(view, "axis", 0)
-        refusal = ValueError(f"{view} does not fit shape {list(dims)}")
-        if isinstance(view, Plus):
-            if shape_after(view.tensor.shape, view.views) != dims:
-                raise refusal
-            continue
-        if not isinstance(view, Reshape | Reorder | FirstUse | Hidden) and not -len(
-            dims
-        ) <= axis < len(dims):
-            if isinstance(view, Dequantise) and len(view.scale) == len(view.offset) == 1:
-                continue
-            raise refusal
-        if isinstance(view, Part):
-            if not 0 <= view.start <= view.stop <= dims[axis]:
-                raise refusal
-            dims = (*dims[:axis], view.stop - view.start, *dims[axis + 1 :])
-        elif isinstance(view, Rows):
-            if any(not 0 <= index < dims[axis] for index in view.indices):
-                raise refusal
-            dims = (*dims[:axis], len(view.indices), *dims[axis + 1 :])
-        elif isinstance(view, Reshape):
-            if prod(view.shape) != prod(dims):
-                raise refusal
-            dims = view.shape
-        elif isinstance(view, Reorder):
-            if sorted(view.axes) != list(range(len(dims))):
-                raise refusal
-            dims = tuple(dims[place] for place in view.axes)
-        elif isinstance(view, Repeat):
-            dims = (*dims[:axis], dims[axis] * view.times, *dims[axis + 1 :])
-        elif isinstance(view, Shift):
-            if dims[axis] % view.times:
-                raise refusal
-        elif isinstance(view, Dequantise) and (
-            {len(view.scale), len(view.offset)} - {1, dims[axis]}
-        ):
-            raise refusal
+        dims = view.dims(dims)
     return dims
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ait_llm.dumps.model import Operation
 from ait_llm.program.calls import Call, CallGraph
+from ait_llm.program.common_nodes import CommonNode, nodes_of_flow
 from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Flow
 from ait_llm.program.one_pass import Pass
@@ -14,8 +15,12 @@ from ait_llm.program.roles_api import api_kind
 
 
 def program_of_calls(run: Pass) -> OperatorProgram:
-    """A pass of kind ``api``: its forward calls."""
-    return OperatorProgram(run, _calls)
+    """A pass of kind ``api`` or ``ptdbg``: its forward calls."""
+    return OperatorProgram(run, _calls, _nodes)
+
+
+def _nodes(run: Pass, flow: Flow) -> dict[str, CommonNode]:
+    return nodes_of_flow(run, flow, lambda each: f"{each.direction} {each.api_name}")
 
 
 def _calls(run: Pass, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
@@ -38,7 +43,7 @@ def _calls(run: Pass, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
 def _call(flow: Flow, op: int, operation: Operation) -> Call:
     read = [flow.at(op, "in", tensor.index) for tensor in operation.inputs]
     written = [flow.at(op, "out", tensor.index) for tensor in operation.outputs]
-    kind = api_kind(operation.name.partition(".")[0], operation.type)
+    kind = api_kind(operation.api_name.partition(".")[0], operation.type)
     inputs = [value.number for value in read if value is not None]
     if kind == "embedding" and len(inputs) > 1:  # whose ids come first in this form
         inputs = [inputs[1], inputs[0], *inputs[2:]]

@@ -1,4 +1,4 @@
-"""Nodes of FX graphs as a program."""
+"""Nodes of FX graphs as a program, and other operations that are known by names alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.program.calls import Call, CallGraph
+from ait_llm.program.common_nodes import CommonNode, nodes_of_flow, nodes_of_graph
 from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Flow
 from ait_llm.program.one_pass import Pass
@@ -16,8 +17,12 @@ from ait_llm.program.roles_fx import kind_of
 
 
 def program_of_nodes(run: Pass) -> OperatorProgram:
-    """A pass of kind ``fx``."""
-    return OperatorProgram(run, _calls)
+    """A pass whose operations are single operators with names of their own."""
+    return OperatorProgram(run, _calls, _nodes)
+
+
+def _nodes(run: Pass, flow: Flow) -> dict[str, CommonNode]:
+    return nodes_of_graph(run) or nodes_of_flow(run, flow, lambda operation: operation.type)
 
 
 def _calls(run: Pass, found: Flow) -> tuple[CallGraph, Sequence[int]]:

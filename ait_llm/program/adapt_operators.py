@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ait_llm.dumps.model import Operation
@@ -12,10 +11,11 @@ from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Flow
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
+from ait_llm.program.overwritten import Overwritten
 from ait_llm.program.roles import is_operator
 from ait_llm.program.roles_fx import kind_of
 
-_PLACE = re.compile(r"(?:input|output)_?([0-9]*)")
+_Place = tuple[bool, tuple[int, ...], str]  # by name, by position, the name
 
 
 def has_operators_alone(run: Pass) -> bool:
@@ -30,15 +30,36 @@ def program_of_operators(run: Pass) -> OperatorProgram:
 
 def _calls(run: Pass, found: Flow) -> tuple[CallGraph, Sequence[int]]:
     calls: list[Call] = []
+    places: list[int] = []
     shapes: dict[int, tuple[int, ...]] = {}
     weights: dict[str, int] = {}
+    overwritten = Overwritten(found)
     for op, operation in enumerate(run.operations):
-        calls.append(_call(found, op, operation, weights, shapes))
+        made = [_call(found, op, operation, weights, shapes)]
+        if not made[0].outputs:
+            made += _written(found, overwritten, op, made[0])
+        calls += made
+        places += [op] * len(made)
         for tensor in operation.tensors:
             value, shape = found.at(op, tensor.role, tensor.index), shape_of(tensor)
             if value is not None and shape is not None:
                 shapes.setdefault(value.number, shape)
-    return CallGraph(calls, shapes), range(len(calls))
+    return CallGraph(calls, shapes), places
+
+
+def _written(found: Flow, overwritten: Overwritten, op: int, call: Call) -> Iterator[Call]:
+    """What an operator that returns nothing makes of its arguments: a call for each of them.
+
+    Memory that nobody had written is no argument, and what lies beside is handed on.
+    """
+    kind = kind_of(found.run.operations[op].type)
+    for tensor, result in overwritten.results(op):
+        before = found.at(op, "in", tensor.index)
+        others = [number for number in call.inputs if before is None or number != before.number]
+        own = [] if before is None or overwritten.is_fresh(before) else [before.number]
+        yield Call(kind, (*own, *others), (result.number,), call.numbers)
+    for old, new in overwritten.kept(op):
+        yield Call("alias", (old.number,), (new.number,))
 
 
 def _call(
@@ -49,8 +70,8 @@ def _call(
     shapes: dict[int, tuple[int, ...]],
 ) -> Call:
     """One operator; parameters of the model, of which no tensor was saved, get ids of their own."""
-    inputs: dict[int, int] = {}
-    outputs: dict[int, int] = {}
+    inputs: dict[_Place, int] = {}
+    outputs: dict[_Place, int] = {}
     for tensor in operation.tensors:
         value = found.at(op, tensor.role, tensor.index)
         if value is not None:
@@ -70,10 +91,12 @@ def _call(
     )
 
 
-def _place(stem: str) -> int:
-    """Position of ``input_1`` or ``output``; lists count as one place."""
-    match = _PLACE.match(stem)
-    return int(match[1]) if match is not None and match[1] else 0
+def _place(stem: str) -> _Place:
+    """Position of ``input_1``, ``input_0_2`` in a list, or ``output``; what has a name is last."""
+    _, *parts = stem.split("_")
+    if all(map(str.isdigit, parts)):
+        return False, tuple(map(int, parts)), ""
+    return True, (), stem
 
 
 def _numbers(params: Mapping[str, Any]) -> list[float]:

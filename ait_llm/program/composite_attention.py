@@ -15,7 +15,10 @@ _SCORES = frozenset(
     {"add", "sub", "mul", "div", "tanh", "where", "masked_fill", "cat", "maximum", "amax"}
 )
 _DEEP = 16
-_FUSED = ("scaled_dot_product", "flash_attention", "flash_attn", "efficient_attention")
+_FUSED = (
+    *("scaled_dot_product", "flash_attention", "flash_attn", "efficient_attention"),
+    "unified_attention",
+)
 
 
 def attention(graph: CallGraph) -> Iterator[Composite]:

@@ -35,7 +35,8 @@ def norms(graph: CallGraph) -> Iterator[Composite]:
 
 
 def _single(graph: CallGraph, place: int, call: Call) -> Composite:
-    operands = dict(zip(("weight", "bias"), call.inputs[1:], strict=False))
+    rest = (value for value in call.inputs[1:] if _is_as_wide(graph, value, call.inputs[0]))
+    operands = dict(zip(("weight", "bias"), rest, strict=False))
     return Composite(
         Role.NORM,
         (place,),
@@ -44,6 +45,12 @@ def _single(graph: CallGraph, place: int, call: Call) -> Composite:
         {name: graph.before(value) for name, value in operands.items()},
         {"rms": call.kind in _RMS, **_eps(call.numbers[-1:])},
     )
+
+
+def _is_as_wide(graph: CallGraph, value: int, source: int) -> bool:
+    """False for the dims to norm over, which some dumps keep among the inputs."""
+    one, other = graph.shapes.get(value), graph.shapes.get(source)
+    return not one or not other or one[-1] == other[-1]
 
 
 def _eps(numbers: tuple[float, ...]) -> dict[str, float]:

@@ -16,7 +16,10 @@ _PRODUCTS = {
     "mm": (0, 1, 2, False),
     "bmm": (0, 1, 2, False),
     "matmul": (0, 1, 2, False),
+    "onednn_mm": (0, 1, 2, True),
 }
+# Their weight is packed: what is read is a handle of it.
+_PACKED = frozenset({"onednn_mm"})
 _ACTIVATIONS = frozenset(
     {"silu", "gelu", "relu", "leaky_relu", "elu", "mish", "hardswish", "softplus", "quick_gelu"}
 )
@@ -31,7 +34,9 @@ def linears(graph: CallGraph) -> Iterator[Composite]:
             continue
         x, weight = call.inputs[places[0]], call.inputs[places[1]]
         root = graph.before(weight, order=True)
-        if graph.writer(root) is not None or not _is_matrix(graph, root):
+        if graph.writer(root) is not None:
+            continue
+        if call.kind not in _PACKED and not _is_matrix(graph, root):
             continue
         operands = {"weight": root}
         members, result = [place], call.outputs[0]

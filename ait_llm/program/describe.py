@@ -26,7 +26,7 @@ def logical_shape(tensor: Tensor) -> tuple[int, ...]:
         FormatError: the header is damaged.
     """
     shape, code = tuple(tensor.shape), tensor.format
-    if code == FORMAT_ND:
+    if code == FORMAT_ND or tensor.source.has_logical_dims(tensor):
         return shape
     if code in NZ_FORMATS and len(shape) >= 4 and _is_storage(shape, tensor.dtype, code):
         *batch, columns, rows, c0 = shape
@@ -52,6 +52,14 @@ def shape_of(tensor: Tensor) -> tuple[int, ...] | None:
         return None
 
 
+def dtype_of(tensor: Tensor) -> DType | None:
+    """Element type; None if the file is damaged, of which whoever reads it says what is wrong."""
+    try:
+        return tensor.dtype
+    except AitError:
+        return None
+
+
 def params_of(operation: Operation) -> Mapping[str, Any]:
     """The parameters of an operation; none if their file is damaged."""
     try:
@@ -60,17 +68,10 @@ def params_of(operation: Operation) -> Mapping[str, Any]:
         return {}
 
 
-def definition_of(operation: Operation) -> Mapping[str, Any]:
-    """What decides the operation, as its capture recorded it; empty where it did not."""
-    return operation.definition
-
-
 def is_float(tensor: Tensor) -> bool:
     """True for floating-point values; False if the file is damaged."""
-    try:
-        return tensor.dtype.is_floating
-    except AitError:
-        return False
+    dtype = dtype_of(tensor)
+    return dtype is not None and dtype.is_floating
 
 
 def width_of(tensor: Tensor) -> int:

@@ -17,6 +17,7 @@ from ait_llm.formats.payload import Payload
 # so many places, in type and in number of elements are the same.
 _WHOLE = 1 << 14
 _STRETCHES, _LENGTH = 32, 64
+_WIDE = {"b": np.bool_, "i": np.int64, "f": np.float64, "c": np.complex128}  # by kind
 
 
 def digest(tensor: Tensor) -> bytes | None:
@@ -35,18 +36,18 @@ def digest(tensor: Tensor) -> bytes | None:
         flat, size = _elements(tensor)
     except (AitError, OSError, ValueError):
         return None  # who compares the tensor tells what is wrong with it
-    if flat.dtype.kind in "iu":
-        flat = flat.astype(np.int64)
-    elif flat.dtype.kind != "b":
-        flat = flat.astype(np.complex128 if flat.dtype.kind == "c" else np.float64)
+    kind = {"u": "i"}.get(flat.dtype.kind, flat.dtype.kind)
+    kind = kind if kind in _WIDE else "f"
+    flat = flat.astype(_WIDE[kind], copy=False)
+    if kind not in "ib":
         finite = np.isfinite(flat)
-        if 2 * int(finite.sum()) < flat.size:
+        count = np.count_nonzero(finite)
+        if 2 * count < flat.size:
             return None
-        flat = np.where(finite, flat, np.inf)
-    if flat.size < 2 or bool((flat == flat[0]).all()):
+        flat = flat if count == flat.size else np.where(finite, flat, np.inf)
+    if flat.size < 2 or np.count_nonzero(flat == flat[0]) == flat.size:
         return None
-    data = flat.tobytes()
-    return blake2b(data, digest_size=16, key=f"{flat.dtype} {size}".encode()).digest()
+    return blake2b(flat.tobytes(), digest_size=16, key=f"{kind} {size}".encode()).digest()
 
 
 def recorded_digest(tensor: Tensor) -> bytes | None:

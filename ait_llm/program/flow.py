@@ -8,16 +8,15 @@ value upsets nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ait_llm.dumps.model import Operation, Role, Tensor
-from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import AitError
 from ait_llm.program.digests import digest, recorded_digest
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import computes
-from ait_llm.program.storages import Storages
+from ait_llm.program.storages import Place, Storages, place_of
 from ait_llm.topology import Node
 
 
@@ -65,17 +64,26 @@ class Value:
 
     number: int
     uses: list[Use] = field(default_factory=list)
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: tuple[Piece, ...] = ()
 
     @property
     def writes(self) -> list[Use]:
         """Who wrote it: first the operation that computed it, then the graphs around that."""
-        return [use for use in self.uses if use.role == "out"]
+        return [use for use in self.uses if use.tensor.role == "out"]
+
+    @property
+    def writer(self) -> Use | None:
+        """Who computed it; None for what comes from outside."""
+        return next((use for use in self.uses if use.tensor.role == "out"), None)
 
     @property
     def reads(self) -> list[Use]:
         """Who read it."""
-        return [use for use in self.uses if use.role == "in"]
+        return [use for use in self.uses if use.tensor.role == "in"]
+
+    def add_piece(self, piece: Piece) -> None:
+        """Some of its columns are a value, too."""
+        self.pieces = (*self.pieces, piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +94,19 @@ class Flow:
         run: the run.
         values: in the order in which they appear.
         parents: for each operation the index of the graph or module around it, None at the top.
+        named: some values are told by their names in a topology.
     """
 
     run: Pass
     values: tuple[Value, ...]
     parents: tuple[int | None, ...]
-    _at: Mapping[tuple[int, Role, int], Value] = field(repr=False)
+    named: bool
+    _read: Sequence[_Row] = field(repr=False)
+    _written: Sequence[_Row] = field(repr=False)
 
     def at(self, op: int, role: Role, index: int) -> Value | None:
         """The value of one input or output; None if it was not dumped."""
-        return self._at.get((op, role, index))
+        return _at(self._read[op] if role == "in" else self._written[op], index)
 
     def ancestors(self, op: int) -> Iterator[int]:
         """The graphs or modules around an operation, the innermost first."""
@@ -105,16 +116,34 @@ class Flow:
             parent = self.parents[parent]
 
 
+# Values of the inputs or outputs of an operation by position.
+_Row = tuple[Value, ...] | dict[int, Value]
+
+
+def _row(tensors: Sequence[Tensor], values: Sequence[Value]) -> _Row:
+    """Values by position; most operations have all positions."""
+    if all(place == tensor.index for place, tensor in enumerate(tensors)):
+        return tuple(values)
+    return {tensor.index: value for tensor, value in zip(tensors, values, strict=True)}
+
+
+def _at(row: _Row, index: int) -> Value | None:
+    if isinstance(row, dict):
+        return row.get(index)
+    return row[index] if 0 <= index < len(row) else None
+
+
 def flow(run: Pass) -> Flow:
     """Find the values of a run.
 
     Reads tensors whose names no topology gives.
     """
-    parents = _parents(run)
+    parents = parents_of(run)
     return _Tracer(run, parents).trace()
 
 
-def _parents(run: Pass) -> tuple[int | None, ...]:
+def parents_of(run: Pass) -> tuple[int | None, ...]:
+    """For each operation of a run the index of the graph or module around it, None at the top."""
     parents: list[int | None] = []
     around: list[int] = []
     ends = _ends(run)
@@ -164,7 +193,8 @@ class _Tracer:
         self._last_member = {parent: op for op, parent in enumerate(parents) if parent is not None}
         self._nodes = _nodes(run)
         self._values: list[Value] = []
-        self._at: dict[tuple[int, Role, int], Value] = {}
+        self._inputs: list[_Row] = [()] * len(run.operations)
+        self._outputs: list[_Row] = [()] * len(run.operations)
         self._named: dict[str, Value] = {}
         self._placed = Storages()
         self._printed: dict[bytes, Value] = {}
@@ -191,46 +221,61 @@ class _Tracer:
                 self._write(op, is_graph=False)
         while open_graphs:
             self._write(open_graphs.pop(), is_graph=True)
-        return Flow(self._run, tuple(self._values), self._parents, self._at)
+        return Flow(
+            self._run,
+            tuple(self._values),
+            self._parents,
+            bool(self._nodes),
+            self._inputs,
+            self._outputs,
+        )
 
     def _read(self, op: int) -> None:
-        for tensor in self._run.operations[op].inputs:
-            name = self._name(op, tensor)
-            value = self._named.get(name) if name else None
-            mark = None
-            identity = _identity(tensor)
-            if value is None and identity is not None:
-                value = self._placed.find(tensor, identity)
-            if value is None and not (identity is not None and self._sees_all):
-                mark = digest(tensor)
-                value = self._known(tensor, mark)
-            if value is None:
-                value = self._new()
-            self._record(value, op, tensor, name, mark)
+        inputs = self._run.operations[op].inputs
+        self._inputs[op] = _row(inputs, [self._read_one(op, tensor) for tensor in inputs])
+
+    def _read_one(self, op: int, tensor: Tensor) -> Value:
+        name = self._name(op, tensor)
+        value = self._named.get(name) if name else None
+        mark = None
+        place = _place(tensor)
+        if value is None and place is not None:
+            value = self._placed.find(place)
+        if value is None and not (place is not None and self._sees_all):
+            mark = digest(tensor)
+            value = self._known(tensor, mark)
+        if value is None:
+            value = self._new()
+        self._record(value, Use(op, tensor), name, place, mark)
+        return value
 
     def _write(self, op: int, *, is_graph: bool) -> None:
-        operation = self._run.operations[op]
-        for tensor in operation.outputs:
-            name = self._name(op, tensor)
-            value = self._named.get(name) if name and is_graph else None
-            mark, identity = None, _identity(tensor)
-            if identity is not None:
-                value = self._placed.find(tensor, identity)
-                if not self._sees_all:
-                    mark = digest(tensor)
-            elif not name or self._is_boundary(op):
+        outputs = self._run.operations[op].outputs
+        found = [self._write_one(op, tensor, is_graph=is_graph) for tensor in outputs]
+        self._outputs[op] = _row(outputs, found)
+
+    def _write_one(self, op: int, tensor: Tensor, *, is_graph: bool) -> Value:
+        name = self._name(op, tensor)
+        value = self._named.get(name) if name and is_graph else None
+        mark, place = None, _place(tensor)
+        if place is not None:
+            value = self._placed.find(place)
+            if not self._sees_all:
                 mark = digest(tensor)
-            if value is None and mark and identity is None and not computes(operation):
-                value = self._known(tensor, mark)
-                # A leaf that returns what it received passes a value on, as dropout does; whatever
-                # else has the same numbers was computed a second time.
-                if value is not None and not is_graph and not self._passes_on(op, value):
-                    value = None
-            if value is None and is_graph and mark is None and identity is None:
-                value = self._of_last_member(op, tensor)
-            if value is None:
-                value = self._new()
-            self._record(value, op, tensor, name, mark)
+        elif not name or self._is_boundary(op):
+            mark = digest(tensor)
+        if value is None and mark and place is None and not computes(self._run.operations[op]):
+            value = self._known(tensor, mark)
+            # A leaf that returns what it received passes a value on, as dropout does; whatever
+            # else has the same numbers was computed a second time.
+            if value is not None and not is_graph and not self._passes_on(op, value):
+                value = None
+        if value is None and is_graph and mark is None and place is None:
+            value = self._of_last_member(op, tensor)
+        if value is None:
+            value = self._new()
+        self._record(value, Use(op, tensor), name, place, mark)
+        return value
 
     def _of_last_member(self, op: int, tensor: Tensor) -> Value | None:
         """The value that the last member of a graph wrote in this place, if it has this shape.
@@ -245,7 +290,7 @@ class _Tracer:
         twin = next((other for other in outputs if other.index == tensor.index), None)
         if twin is None or _shape(twin) is None or _shape(twin) != _shape(tensor):
             return None
-        return self._at.get((last, "out", twin.index))
+        return _at(self._outputs[last], twin.index)
 
     def _passes_on(self, op: int, value: Value) -> bool:
         if self._run.operations[op].is_graph:
@@ -263,12 +308,13 @@ class _Tracer:
         self._values.append(value)
         return value
 
-    def _record(self, value: Value, op: int, tensor: Tensor, name: str, mark: bytes | None) -> None:
-        value.uses.append(Use(op, tensor))
-        self._at[op, tensor.role, tensor.index] = value
-        identity = _identity(tensor)
-        if identity is not None:
-            self._placed.add(tensor, identity, value)
+    def _record(
+        self, value: Value, use: Use, name: str, place: Place | None, mark: bytes | None
+    ) -> None:
+        value.uses.append(use)
+        tensor = use.tensor
+        if place is not None and tensor.identity is not None:
+            self._placed.add(place, tensor, tensor.identity, value)
         if name:
             self._named[name] = value
         if mark:
@@ -296,9 +342,14 @@ class _Tracer:
         return f"{scope} {names[tensor.index]}" if tensor.index < len(names) else ""
 
 
-def _identity(tensor: Tensor) -> Identity | None:
+def _place(tensor: Tensor) -> Place | None:
     """Where the capture saw a tensor; None if it could not tell, or the file is damaged."""
-    return None if _shape(tensor) is None else tensor.identity
+    if tensor.identity is None:
+        return None
+    try:
+        return place_of(tensor, tensor.identity)
+    except AitError:
+        return None
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...] | None:
@@ -311,8 +362,12 @@ def _shape(tensor: Tensor) -> tuple[int, ...] | None:
 def _nodes(run: Pass) -> dict[str, tuple[str, Node]]:
     """Nodes by operation name, with the scope in which their tensor names are unique."""
     found: dict[str, tuple[str, Node]] = {}
-    for name, graph in run.graphs.items():
-        found.update({node.name: (name, node) for node, _ in graph.root.walk()})
+    for name in run.graphs:
+        try:
+            root = run.graphs[name].root
+        except AitError:
+            continue  # numbers lead on where a topology cannot be read
+        found.update({node.name: (name, node) for node, _ in root.walk()})
     if run.model is not None:
         found.update({node.name: ("model", node) for node, _ in run.model.root.walk()})
     return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, replace
 
 from ait_llm.program.describe import is_float, shape_of
 from ait_llm.program.program import Program, Unit
@@ -29,6 +30,10 @@ class Block:
     stack: int
     number: int
     units: tuple[Unit, ...]
+
+    def only(self, ops: Set[int]) -> Block:
+        """The block with those units alone that are among some operations."""
+        return replace(self, units=tuple(unit for unit in self.units if unit.op in ops))
 
 
 def blocks(side: Program) -> list[Block]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
-from ait_llm.program.describe import definition_of, params_of, shape_of
+from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Value
 from ait_llm.program.layers import blocks
 from ait_llm.program.program import Program
@@ -147,7 +147,7 @@ class Listing:
                 operation.type,
                 calls[operation.name],
                 role.value,
-                definition_of(operation) or params_of(operation),
+                operation.definition or params_of(operation),
                 tuple(self._value(number, tensor) for tensor in operation.inputs),
                 tuple(self._value(number, tensor) for tensor in operation.outputs),
             )

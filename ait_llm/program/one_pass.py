@@ -10,7 +10,24 @@ from ait_llm.dumps.model import NO_TRAITS, Operation, Tensor, Traits
 from ait_llm.topology import Graph
 
 if TYPE_CHECKING:
-    from ait_llm.match.by_fusion.fusion import Fusion
+    from ait_llm.program.ge.fusion import Fusion
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Requests of a batch that read other tokens than those of the other side.
+
+    Attributes:
+        requests: their numbers.
+        count: how many requests the pass has, at the same places on both sides.
+        length: tokens of each in this pass.
+        padded: requests are rows of ``[requests, tokens]``; else one row of ``[requests]`` each.
+    """
+
+    requests: frozenset[int]
+    count: int
+    length: int
+    padded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +47,8 @@ class Pass:
         traits: what the dump has and others have not; asked instead of the kind.
         share: rank and number of ranks of a process that computes a share of the model, where the
             other side computes all of it in one; ``(0, 1)`` otherwise.
+        peers: the same pass of the other processes that share it out.
+        left_out: what is not compared of it because the runs chose other tokens there.
     """
 
     kind: str
@@ -44,3 +63,13 @@ class Pass:
     fusion: Fusion | None = None
     traits: Traits = NO_TRAITS
     share: tuple[int, int] = (0, 1)
+    peers: tuple[Pass, ...] = ()
+    left_out: LeftOut | None = None
+
+    @property
+    def first_id(self) -> int:
+        """Id of the first operation of the model; 0 if the run did not report it."""
+        if self.model is None:
+            return 0
+        ids = (node.op_id.parts[0] for node in self.model.root.children if node.op_id is not None)
+        return min(ids, default=0)

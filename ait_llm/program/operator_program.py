@@ -6,18 +6,22 @@ rest of the program model is that of every other program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from ait_llm.dumps.model import Role as TensorRole
 from ait_llm.dumps.model import Tensor
 from ait_llm.program.calls import CallGraph
+from ait_llm.program.common_nodes import CommonNode
 from ait_llm.program.composites import Composite, find_composites
 from ait_llm.program.describe import size_of, width_of
 from ait_llm.program.flow import Flow, Value
 from ait_llm.program.one_pass import Pass
+from ait_llm.program.operators import kind_of
+from ait_llm.program.overwritten import Overwritten
 from ait_llm.program.program import UNIT_ROLES, Parameter, Program, Unit
 from ait_llm.program.roles import Role
+from ait_llm.program.rotations import Rotation, joined_table
 
 _USES = {Role.CORE: ("query", "key", "value"), Role.ACTIVATION: ("gate",), Role.GATED: ("", "up")}
 _CACHING = frozenset({"cat", "index_put", "index_copy", "slice_scatter", "scatter", "copy"})
@@ -31,29 +35,51 @@ class OperatorProgram(Program):
         run: the pass.
         calls_of: makes its graph of the pass and its flow, whose numbers the values have, later
             ones for those that were not dumped; and the index of the operation of each call.
+        nodes_of: finds the nodes of a graph that other programs may be made of, too.
     """
 
     def __init__(
-        self, run: Pass, calls_of: Callable[[Pass, Flow], tuple[CallGraph, Sequence[int | None]]]
+        self,
+        run: Pass,
+        calls_of: Callable[[Pass, Flow], tuple[CallGraph, Sequence[int | None]]],
+        nodes_of: Callable[[Pass, Flow], Mapping[str, CommonNode]] | None = None,
     ) -> None:
         super().__init__(run)
         self.has_modules = False
-        self._graph, self._places = calls_of(run, self.flow)
+        self._nodes_of = nodes_of
+        graph, self._places = calls_of(run, self.flow)
+        self._kinds = self._kinds_of(graph)
+        self._composites = find_composites(graph)
+        self._purposes = self._purposes_in(graph)
+        self._rotations = self._rotations_in(graph)
 
     def _role(self, op: int) -> Role:
         return Role.OPERATOR
 
     @cached_property
-    def composites(self) -> list[Composite]:
-        """What the operators make together."""
-        return find_composites(self._graph)
+    def nodes(self) -> Mapping[str, CommonNode]:
+        """Nodes of a graph that other programs may be made of, too, by name."""
+        return {} if self._nodes_of is None else self._nodes_of(self.run, self.flow)
+
+    def kind(self, op: int) -> str:
+        """What an operator computes, in the words of torch, else of its own dump."""
+        operation = self.operations[op]
+        return self._kinds.get(op) or f"{operation.direction} {super().kind(op)}".strip()
+
+    def _kinds_of(self, graph: CallGraph) -> dict[int, str]:
+        """Kinds of the operations that are one call each, where their type is no word of torch."""
+        found: dict[int, str] = {}
+        for place, call in zip(self._places, graph.calls, strict=True):
+            if place is not None and not kind_of(self.operations[place]):
+                found[place] = "" if place in found else call.kind
+        return found
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
         """Composites that modules would be."""
         found = [
             self._unit_of(each)
-            for each in self.composites
+            for each in self._composites
             if each.role in UNIT_ROLES and each.role is not Role.GATED
         ]
         return tuple(unit for unit in found if unit is not None)
@@ -64,6 +90,9 @@ class OperatorProgram(Program):
         if source is None and result is None:
             return None
         read, written = self._tensor(each, source, "in"), self._tensor(each, result, "out")
+        if each.role is Role.NORM and "weight" not in each.operands and result is not None:
+            # what nobody reads goes on where nothing was captured: it is cast, then has its weight
+            result = result if result.reads else None
         fan_in = 0 if read is None or each.role is Role.EMBEDDING else width_of(read)
         size = size_of(read) // fan_in if read is not None and fan_in else 0
         op = self._op(each)
@@ -100,7 +129,7 @@ class OperatorProgram(Program):
 
     @cached_property
     def _by_op(self) -> dict[tuple[int | None, Role], Composite]:
-        return {(self._op(each), each.role): each for each in self.composites}
+        return {(self._op(each), each.role): each for each in self._composites}
 
     def parameter(self, unit: Unit, kind: str) -> Parameter | None:
         """The ``weight`` or ``bias`` of a unit; None if it has none."""
@@ -112,42 +141,72 @@ class OperatorProgram(Program):
         transposed = kind == "weight" and composite.definition.get("out_in") is False
         return Parameter(unit.op, kind, value.uses[0].tensor, value, transposed)
 
+    @property
+    def rotations(self) -> Mapping[int, Rotation]:
+        """What is turned by rotary positions, by number, and what is made of it."""
+        return self._rotations
+
+    def _rotations_in(self, graph: CallGraph) -> dict[int, Rotation]:
+        found: dict[int, Rotation] = {}
+        turned_again: set[int] = set()
+        for each in self._composites:
+            result = self._value(each.result)
+            if each.role is not Role.ROTARY or each.source is None or result is None:
+                continue
+            source = graph.before(each.source, order=True)
+            if source in found:
+                turned_again.add(source)
+            op = self._op(each)
+            joined = None if op is None else joined_table(self.run, self._overwritten, op)
+            cosine, sine = (
+                None if joined is not None or name not in each.operands else each.operands[name]
+                for name in ("cos", "sin")
+            )
+            found[source] = Rotation(
+                result,
+                None if cosine is None else self._value(cosine),
+                None if sine is None else self._value(sine),
+                joined,
+            )
+        return {source: each for source, each in found.items() if source not in turned_again}
+
+    @cached_property
+    def _overwritten(self) -> Overwritten:
+        return Overwritten(self.flow)
+
     def purpose_of(self, value: Value) -> str:
         """What a value is for: the place at which attention or a gated activation takes it."""
         return self._purposes.get(value.number, "")
 
-    @cached_property
-    def _purposes(self) -> dict[int, str]:
+    def _purposes_in(self, graph: CallGraph) -> dict[int, str]:
+        """What values are for, by number."""
+        last = {each.members[-1]: each for each in self._composites}
         found: dict[int, str] = {}
-        for each in self.composites:
+        for each in self._composites:
             values = (each.source, each.operands.get("key"), each.operands.get("value"))
             if each.role is Role.GATED:
                 values = (None, each.operands.get("up"), None)
             for purpose, value in zip(_USES.get(each.role, ()), values, strict=False):
-                for number in self._made_of(value) if purpose and value is not None else ():
+                for number in _made_of(value, graph, last) if purpose and value is not None else ():
                     found.setdefault(number, purpose)
         return found
 
-    def _made_of(self, value: int) -> Iterator[int]:
-        """A value, and what it was made of by moving, turning or normalising alone."""
-        graph = self._graph
-        for _ in range(_FAR):
-            yield value
-            place = graph.writer(value)
-            if place is None:
-                return
-            inner = self._last.get(place)
-            if inner is not None and inner.role in (Role.ROTARY, Role.NORM) and inner.source:
-                value = inner.source
-            elif graph.calls[place].inputs and graph.is_passing(
-                graph.kind(place), order=True, pieces=True
-            ):
-                value = graph.calls[place].inputs[0]
-            elif graph.kind(place) in _CACHING and graph.calls[place].inputs:
-                value = graph.calls[place].inputs[-1]  # what is new in a cache
-            else:
-                return
 
-    @cached_property
-    def _last(self) -> dict[int, Composite]:
-        return {each.members[-1]: each for each in self.composites}
+def _made_of(value: int, graph: CallGraph, last: Mapping[int, Composite]) -> Iterator[int]:
+    """A value, and what it was made of by moving, turning or normalising alone."""
+    for _ in range(_FAR):
+        yield value
+        place = graph.writer(value)
+        if place is None:
+            return
+        inner = last.get(place)
+        if inner is not None and inner.role in (Role.ROTARY, Role.NORM) and inner.source:
+            value = inner.source
+        elif graph.calls[place].inputs and graph.is_passing(
+            graph.kind(place), order=True, pieces=True
+        ):
+            value = graph.calls[place].inputs[0]
+        elif graph.kind(place) in _CACHING and graph.calls[place].inputs:
+            value = graph.calls[place].inputs[-1]  # what is new in a cache
+        else:
+            return

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ait_llm.dumps.model import Operation
 
 # They hand out memory whose content nobody has written.
 _UNINITIALISED = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+)
+# They write every element of their first argument, whatever it held.
+_FILLING = frozenset(
+    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "exponential_", "bernoulli_"}
 )
 # Spellings of one operation that programs and versions use for each other.
 _SAME = {
@@ -46,9 +52,13 @@ _MOVING = frozenset(
 
 def kind_of(operation: Operation) -> str:
     """The operator without its namespace and overload: ``add``; spellings of one are one."""
-    _, _, rest = operation.type.partition(".")
-    name = rest.partition(".")[0]
-    return _SAME.get(name, name)
+    return _kind_of(operation.type)
+
+
+@lru_cache(maxsize=1024)  # a program has few kinds of operators
+def _kind_of(name: str) -> str:
+    kind = name.partition(".")[2].partition(".")[0]
+    return _SAME.get(kind, kind)
 
 
 def is_in_place(operation: Operation) -> bool:
@@ -59,6 +69,12 @@ def is_in_place(operation: Operation) -> bool:
 def is_uninitialised(operation: Operation) -> bool:
     """True for an operator that hands out memory without writing it."""
     return kind_of(operation) in _UNINITIALISED
+
+
+def writes_all(operation: Operation) -> bool:
+    """True for an operator that writes every element of the tensor that it is given to write."""
+    overload = operation.type.rpartition(".")[2]
+    return kind_of(operation) in _FILLING or overload == "out" or overload.endswith("_out")
 
 
 def computes(operation: Operation) -> bool:

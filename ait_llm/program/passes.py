@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ait_llm.dumps.dequantised import dequantised
 from ait_llm.dumps.model import Dump, Operation, Process, TopologyFile
 from ait_llm.errors import FormatError
+from ait_llm.program.adapted import adapted
 from ait_llm.program.executions import Execution, executions_of
 from ait_llm.program.grouping import group
 from ait_llm.program.numbering import number
@@ -66,6 +68,8 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
         first.setdefault(step, order)
     saved = dump.weights(device=process.device, pid=process.pid)
     weights = {tensor.stem: tensor for tensor in saved}
+    weights |= {name: each.tensor for name, each in dequantised(weights).items()}
+    weights |= adapted(weights, operations)
     return [
         Pass(
             dump.kind,

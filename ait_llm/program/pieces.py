@@ -67,7 +67,7 @@ def _cut(joined: tuple[Tensor, Value], sources: list[tuple[Tensor, Value]]) -> N
             return
         if not np.array_equal(array[:, start : start + part.shape[1]], part, equal_nan=True):
             return
-        whole.pieces.append(Piece(value, start, part.shape[1]))
+        whole.add_piece(Piece(value, start, part.shape[1]))
         start += part.shape[1]
 
 

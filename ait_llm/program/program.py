@@ -7,17 +7,21 @@ itself) is written as an operation on one side and as plain code on the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ait_llm.dumps.model import Operation, Tensor
-from ait_llm.program.describe import definition_of, is_float, params_of, shape_of, size_of, width_of
+from ait_llm.program.adapted import is_adapted
+from ait_llm.program.common_nodes import CommonNode
+from ait_llm.program.describe import is_float, params_of, shape_of, size_of, width_of
 from ait_llm.program.experts import find_experts
 from ait_llm.program.flow import Flow, Use, Value, flow
 from ait_llm.program.one_pass import Pass
+from ait_llm.program.operators import kind_of
 from ait_llm.program.pieces import find_pieces
 from ait_llm.program.roles import Role, atb_role, torch_role
+from ait_llm.program.rotations import Rotation
 
 # How attention says its number of key-value heads, else of all heads, the surest first.
 _HEADS = (
@@ -101,10 +105,10 @@ class Program:
         self.is_packed = run.traits.library  # its tensors show it everywhere else
         self._is_atb = run.traits.library
         self.has_modules = not self._is_atb
-        self._members: list[list[int]] = [[] for _ in run.operations]
+        self._members: dict[int, list[int]] = {}
         for op, parent in enumerate(self.flow.parents):
             if parent is not None:
-                self._members[parent].append(op)
+                self._members.setdefault(parent, []).append(op)
         self.columns: dict[int, list[Column]] = {}
         self.roles = tuple(self._role(op) for op in range(len(run.operations)))
         if self.has_modules:
@@ -118,6 +122,11 @@ class Program:
         ids = next((u.source for u in self.units if u.role is Role.EMBEDDING and u.source), None)
         return int(ids is not None and len(shape_of(ids.uses[0].tensor) or ()) == 1)
 
+    @cached_property
+    def nodes(self) -> Mapping[str, CommonNode]:
+        """Nodes of a graph that other programs may be made of, too, by name; mostly none."""
+        return {}
+
     @property
     def operations(self) -> Sequence[Operation]:
         """The operations of the run."""
@@ -125,7 +134,7 @@ class Program:
 
     def members(self, op: int) -> Sequence[int]:
         """The operations directly within a graph or module."""
-        return self._members[op]
+        return self._members.get(op, ())
 
     @property
     def tops(self) -> list[int]:
@@ -135,22 +144,28 @@ class Program:
     def within(self, op: int) -> list[int]:
         """All operations below one, in execution order."""
         found: list[int] = []
-        pending = list(reversed(self._members[op]))
+        pending = list(reversed(self.members(op)))
         while pending:
             member = pending.pop()
             found.append(member)
-            pending += reversed(self._members[member])
+            pending += reversed(self.members(member))
         return found
 
     def _role(self, op: int) -> Role:
         operation = self.operations[op]
         if self._is_atb:
             return atb_role(operation)
-        inside = {torch_role(self.operations[m], has_modules=False) for m in self._members[op]}
+        if is_adapted(operation.name, [self.operations[m].name for m in self.members(op)]):
+            return Role.LINEAR
+        inside = {torch_role(self.operations[m], has_modules=False) for m in self.members(op)}
         role = torch_role(operation, has_modules=bool(inside - {Role.OPERATOR}))
         if role is Role.EXPERTS and inside - {Role.OPERATOR, Role.ACTIVATION}:
             return Role.CONTAINER  # its experts are modules themselves
         return role
+
+    def kind(self, op: int) -> str:
+        """What an operator computes, in the words of torch, else of its own dump."""
+        return kind_of(self.operations[op]) or self.operations[op].type
 
     def value(self, op: int, tensor: Tensor) -> Value | None:
         """The value of a tensor of an operation."""
@@ -255,19 +270,12 @@ class Program:
     def key_value_heads(self) -> int:
         """Heads of keys and values, from the definition of attention; 0 if nothing says so."""
         for operation in self.operations:
-            params = {**params_of(operation), **definition_of(operation)}
+            params = {**params_of(operation), **operation.definition}
             for key in _HEADS:
                 number = params.get(key)
                 if type(number) is int and number > 0:
                     return number
         return 0
-
-    def weight_of(self, unit: Unit) -> Tensor | None:
-        """The weight of a projection, ``[out, in]``; None if it is not at hand like that."""
-        found = self.parameter(unit, "weight")
-        if found is None or found.transposed or not is_float(found.tensor):
-            return None
-        return found.tensor
 
     def parameter(self, unit: Unit, kind: str) -> Parameter | None:
         """The ``weight`` or ``bias`` of a unit; None if it has none or it was not captured."""
@@ -317,10 +325,10 @@ class Program:
             return None
         return self.value(op, results[sources.index(tensor)])
 
-    def takes_query_key_value(self, op: int) -> bool:
-        """True if the first inputs of an attention core are query, key and value."""
-        inputs = self.operations[op].inputs
-        return len(inputs) > 3 or (not self._is_atb and sum(map(is_float, inputs)) == 3)
+    @property
+    def rotations(self) -> Mapping[int, Rotation]:
+        """What is turned by rotary positions, by number, and what is made of it."""
+        return {}
 
     def readers(self, value: Value, through: set[Role]) -> list[Use]:
         """Who reads a value, also behind operations of these roles."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ait_llm.program.roles import Role
 
@@ -40,8 +41,21 @@ _ROLES: Mapping[str, Role] = {
     "reduce_scatter_tensor": Role.COLLECTIVE,
     "wait_tensor": Role.COLLECTIVE,
 }
+# Nodes that compute nothing: their result has the elements of their first argument.
+_VIEWS = frozenset(
+    {
+        *("alias", "as_strided", "broadcast_to", "clone", "contiguous", "detach", "diagonal"),
+        *("expand", "expand_as", "flatten", "lift_fresh_copy", "narrow", "permute", "reshape"),
+        *("select", "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "t", "to"),
+        *("transpose", "unbind", "unfold", "unsqueeze", "view", "view_as", "_reshape_alias"),
+        *("_to_copy", "_unsafe_view", "convert_element_type"),
+    }
+)
+_SIZES = "aten.sym_"  # nodes that ask for a size
+_ORDERS = frozenset({"permute", "swapaxes", "t", "transpose"})
 
 
+@lru_cache(maxsize=1024)  # a program has few kinds of operators
 def kind_of(target: str) -> str:
     """``aten._softmax.default`` as ``softmax``: no namespace, overload or in-place mark."""
     parts = target.split(".")
@@ -57,3 +71,20 @@ def fx_role(target: str) -> Role:
     if "scaled_dot_product" in kind or "flash_attention" in kind or "fusion_attention" in kind:
         return Role.CORE
     return _ROLES.get(kind, Role.OPERATOR)
+
+
+def is_view(target: str) -> bool:
+    """True for ``aten.view.default`` and other nodes that only look at their first argument."""
+    parts = target.split(".")
+    return (parts[1] if len(parts) > 1 else parts[0]) in _VIEWS
+
+
+def reorders(target: str) -> bool:
+    """True for ``aten.t.default`` and other views that bring axes into another order."""
+    parts = target.split(".")
+    return (parts[1] if len(parts) > 1 else parts[0]) in _ORDERS
+
+
+def computes(target: str) -> bool:
+    """False for views, and for nodes that ask for a size: a graph engine has few of them."""
+    return not is_view(target) and not target.startswith(_SIZES)

@@ -98,8 +98,20 @@ def mask_with(program: Program, rows: Rows, count: int) -> Array | None:
     return None if mask is None else mask.reshape(-1)
 
 
+def key_mask(program: Program, rows: Rows) -> Array | None:
+    """A mask ``[batch, keys]`` of all tokens so far, the newest last; None if there is none."""
+    return next(_whole_masks(program, rows, named=True), None)
+
+
 def _masks(program: Program, rows: Rows, *, named: bool = False) -> Iterator[Array]:
-    """Masks of the newest tokens, ``[batch, seq]`` of 0 and 1, at least one token in each row.
+    """Masks of the newest tokens, ``[batch, seq]``; arguments as of :func:`_whole_masks`."""
+    return (
+        each[:, each.shape[1] - rows.seq :] for each in _whole_masks(program, rows, named=named)
+    )
+
+
+def _whole_masks(program: Program, rows: Rows, *, named: bool = False) -> Iterator[Array]:
+    """Masks ``[batch, seq or more]`` of 0 and 1, at least one newest token in each row.
 
     With ``named`` only what the program itself calls a mask: other integers may look like one.
     """
@@ -114,7 +126,7 @@ def _masks(program: Program, rows: Rows, *, named: bool = False) -> Iterator[Arr
             continue
         newest = array[:, shape[1] - rows.seq :]
         if newest.any(axis=1).all() and (shape[1] > 1 or newest.all()):
-            yield newest
+            yield array
 
 
 def request_lengths(program: Program, count: int, batch: int = 0) -> list[int] | None:

@@ -12,8 +12,8 @@ from ait_llm.dumps.tensors import Identity
 if TYPE_CHECKING:
     from ait_llm.program.flow import Value
 
-# Storage, version, offset, then the number of elements of a row-major stretch, or dims and strides.
-_Place = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
+Place = tuple[int, int, int, int] | tuple[int, int, int, tuple[int, ...], tuple[int, ...]]
+"""Storage, version, offset, then the elements of a row-major stretch, or dims and strides."""
 
 
 class Storages:
@@ -24,39 +24,43 @@ class Storages:
     """
 
     def __init__(self) -> None:
-        self._values: dict[_Place, Value] = {}
+        self._values: dict[Place, Value] = {}
         self._stretches: dict[tuple[int, int], list[tuple[int, tuple[int, ...], Value]]]
         self._stretches = defaultdict(list)
 
-    def find(self, tensor: Tensor, identity: Identity) -> Value | None:
-        """The value at the place of a tensor; None if it is new."""
-        return self._values.get(_place(identity, tensor.shape))
+    def find(self, place: Place) -> Value | None:
+        """The value at a place; None if it is new."""
+        return self._values.get(place)
 
-    def add(self, tensor: Tensor, identity: Identity, value: Value) -> None:
+    def add(self, place: Place, tensor: Tensor, identity: Identity, value: Value) -> None:
         """Remember where a value lies, and of what it is a piece."""
         from ait_llm.program.flow import Piece
 
-        shape = tuple(tensor.shape)
-        place = _place(identity, shape)
         if place in self._values:
             return
         self._values[place] = value
+        shape = tuple(tensor.shape)
         stretches = self._stretches[identity.storage, identity.version]
-        if _is_row_major(shape, identity.strides):
+        if len(place) == 4:
             if not any(other is value for _, _, other in stretches):
                 stretches.append((identity.offset, shape, value))
             return
         for offset, dims, whole in stretches:
             found = _columns(identity, shape, offset, dims)
             if found is not None and whole is not value:
-                whole.pieces.append(Piece(value, *found))
+                whole.add_piece(Piece(value, *found))
                 return
 
 
-def _place(identity: Identity, shape: tuple[int, ...]) -> _Place:
-    shape = tuple(shape)
+def place_of(tensor: Tensor, identity: Identity) -> Place:
+    """Where a tensor lies; the same for all shapes in which a row-major stretch is seen.
+
+    Raises:
+        AitError: its shape cannot be read.
+    """
+    shape = tuple(tensor.shape)
     if _is_row_major(shape, identity.strides):
-        return (identity.storage, identity.version, identity.offset, (prod(shape),), ())
+        return (identity.storage, identity.version, identity.offset, prod(shape))
     return (identity.storage, identity.version, identity.offset, shape, identity.strides)
 
 

@@ -55,4 +55,4 @@ def _array(tensor: Tensor) -> Array | None:
 def _is_circle(one: Array, other: Array) -> bool:
     squares = one * one + other * other
     mean = float(squares.mean())
-    return mean > 0 and bool(np.abs(squares / mean - 1).max() < _ROUNDING)
+    return 0 < mean < np.inf and bool(np.abs(squares / mean - 1).max() < _ROUNDING)

@@ -6,11 +6,11 @@ from functools import cached_property
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
-from ait_llm.match.programs.adapters import program_of
 from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.match.shapes import align, align_shapes
 from ait_llm.match.views import View
+from ait_llm.program.adapters import program_of
 from ait_llm.program.one_pass import Pass
 
 Shape = tuple[int, ...]
@@ -50,7 +50,7 @@ class Fit:
     def _are_alike(self) -> bool:
         """True if no program is made of either: both are of one kind that needs none."""
         kinds = {run.kind for run in self._runs}
-        return len(kinds) == 1 and kinds != {"torch"}
+        return len(kinds) == 1 and not self._runs[0].traits.dotted
 
     @cached_property
     def _tokens(self) -> tuple[Tokens | None, bool]:

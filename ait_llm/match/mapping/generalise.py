@@ -17,10 +17,17 @@ Numbers = tuple[int, ...]
 
 
 class _Skeleton(NamedTuple):
-    """A line with its numbers taken out: texts between them, and how many are golden's."""
+    """A line with its numbers taken out.
+
+    Attributes:
+        texts: between the numbers.
+        golden: how many numbers are golden's.
+        tensors: which numbers are of names of tensors.
+    """
 
     texts: tuple[str, ...]
     golden: int
+    tensors: frozenset[int]
 
 
 def generalised(drafts: Sequence[Draft], prove: Prove) -> Iterator[Proven]:
@@ -39,7 +46,7 @@ def _lines(skeleton: _Skeleton, rows: dict[Numbers, Draft], prove: Prove) -> Ite
         if found is not None:
             yield found
             return
-        for part in _split(list(rows), skeleton.golden):
+        for part in _split(list(rows), skeleton):
             yield from _lines(skeleton, {row: rows[row] for row in part}, prove)
         return
     alone = prove(next(iter(rows.values())))
@@ -68,15 +75,21 @@ def _whole(skeleton: _Skeleton, rows: dict[Numbers, Draft], prove: Prove) -> Pro
     return prove(_put_together(skeleton, texts, sample))
 
 
-def _split(rows: Sequence[Numbers], golden: int) -> list[list[Numbers]]:
-    """By a column that no column of the other side follows; by one with few values, and of mine."""
+def _split(rows: Sequence[Numbers], skeleton: _Skeleton) -> list[list[Numbers]]:
+    """By a column that no column of the other side follows; by one with few values, and of mine.
+
+    Names of tensors come apart before those of operations: what holds for some tensors of a layer
+    holds for all layers.
+    """
+    golden = skeleton.golden
     columns = list(zip(*rows, strict=True))
     steps = [tuple(value - column[0] for value in column) for column in columns]
     sides = set(steps[:golden]), set(steps[golden:])
 
-    def rank(place: int) -> tuple[bool, int, bool, int]:
+    def rank(place: int) -> tuple[bool, bool, int, bool, int]:
         is_followed = steps[place] in sides[place < golden]
-        return is_followed, len(set(columns[place])), place < golden, -place
+        is_tensor = place in skeleton.tensors
+        return is_followed, not is_tensor, len(set(columns[place])), place < golden, -place
 
     chosen = min((place for place in range(len(columns)) if any(steps[place])), key=rank)
     parts: dict[int, list[Numbers]] = defaultdict(list)
@@ -89,14 +102,17 @@ def _taken_apart(draft: Draft) -> tuple[_Skeleton, Numbers]:
     texts: list[str] = []
     numbers: list[int] = []
     counts: list[int] = []
+    tensors: set[int] = set()
     for side in (draft.golden, draft.mine):
         for text, has_numbers in _fields(side):
             found = _NUMBER.split(text) if has_numbers else [text]
             texts += found[::2]
+            if text is side.tensor:
+                tensors.update(range(len(numbers), len(numbers) + len(found) // 2))
             numbers += map(int, found[1::2])
             texts.append("\0")  # between fields
         counts.append(len(numbers))
-    return _Skeleton(tuple(texts), counts[0]), tuple(numbers)
+    return _Skeleton(tuple(texts), counts[0], frozenset(tensors)), tuple(numbers)
 
 
 def _fields(side: DraftSide) -> tuple[tuple[str, bool], ...]:

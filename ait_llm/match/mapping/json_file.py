@@ -11,18 +11,8 @@ from ait_llm.errors import FormatError
 from ait_llm.match.mapping.names import plain
 from ait_llm.match.mapping.relations import Word
 from ait_llm.match.mapping.text import Line, Term, UserMapping, When
-from ait_llm.match.views import (
-    Dequantise,
-    FirstUse,
-    Hidden,
-    Part,
-    Reorder,
-    Repeat,
-    Reshape,
-    Rows,
-    Shift,
-    View,
-)
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
+from ait_llm.match.views import Part, Reorder, Repeat, Reshape, Rows, View
 
 SCHEMA = "ait-llm-mapping"
 VERSION = 1

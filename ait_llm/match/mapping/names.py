@@ -17,7 +17,6 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.match.mapping.patterns import Captured, Pattern, capture, skeleton, skeleton_of
 from ait_llm.match.model import Source
 from ait_llm.match.operators import Placed, placed
-from ait_llm.match.same_topology import base_of
 from ait_llm.match.views import View
 from ait_llm.program.one_pass import Pass
 
@@ -76,7 +75,7 @@ class Names:
         self.model = "" if run.model is None else run.model.name
         tops = (each.op_id.parts[0] for each in run.operations if each.op_id.parts)
         is_atb = run.traits.library
-        self._base = (base_of(run) or min(tops, default=0)) if is_atb else 0
+        self._base = (run.first_id or min(tops, default=0)) if is_atb else 0
         self._weights: dict[str, list[tuple[str, Tensor]]] = defaultdict(list)
         for name, tensor in run.weights.items():
             owner, _, kind = name.rpartition(".")
@@ -149,6 +148,4 @@ def _entries(each: Placed, tensors: Sequence[Tensor]) -> Iterator[Entry]:
 
 
 def _weight(each: Placed, kind: str, tensor: Tensor) -> Entry:
-    source = each.source(tensor)
-    record = replace(source.record, name=kind, role="weight", index=0, label=kind)
-    return Entry(kind, replace(source, record=record))
+    return Entry(kind, replace(each.source(tensor), parameter=kind))

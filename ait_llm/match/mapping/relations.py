@@ -12,19 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ait_llm.match.views import (
-    Dequantise,
-    FirstUse,
-    Hidden,
-    Part,
-    Reorder,
-    Repeat,
-    Reshape,
-    Rows,
-    Shift,
-    View,
-    shape_after,
-)
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
+from ait_llm.match.views import Part, Reorder, Repeat, Reshape, Rows, View, shape_after
 
 Shape = tuple[int, ...]
 

@@ -279,4 +279,4 @@ def _alone(side: SideName, hit: Hit, line: Line) -> Iterator[Unmatched]:
 
 def _refused(side: SideName, hit: Hit, reason: str) -> Iterator[Unmatched]:
     for entry in hit.entries:
-        yield Unmatched(side, entry.source.record, reason)
+        yield Unmatched(side, entry.source, reason)

@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ait_llm.match.mapping.relations import Shape
-from ait_llm.match.views import (
-    Dequantise,
-    FirstUse,
-    Hidden,
-    Part,
-    Plus,
-    Reorder,
-    Repeat,
-    Reshape,
-    Rows,
-    Shift,
-    View,
-    shape_after,
-)
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
+from ait_llm.match.views import Part, Plus, Reorder, Repeat, Reshape, Rows, View, shape_after
 
 
 def words_for(views: Sequence[View], shape: Shape) -> str:

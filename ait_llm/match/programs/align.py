@@ -2,21 +2,34 @@
 
 Projections that read the same value are aligned together, because either side may compute them as
 one (``fuse``). Every pair is compared by what it does, its widths, and what reads its result; a
-pair is certain if no alignment of equal score pairs it otherwise.
+pair is certain if no alignment of equal score pairs it otherwise, or if its weights are equal and
+those of the others are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from ait_llm.match.programs.fuse import Share, same_family, share
+import numpy as np
+from numpy.typing import NDArray
+
+from ait_llm.match.programs.fuse import Share, columns_of_all, same_family, share
+from ait_llm.match.programs.ordered import Step, best_steps
+from ait_llm.match.programs.rank_columns import are_several, columns_of_rank, share_of_rank
+from ait_llm.match.programs.shards import portion_of
+from ait_llm.match.programs.weight_rows import are_equal, digest_of
 from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role, is_rms
 
 Group = tuple[Unit, ...]
+Forms = tuple[int, ...]
+"""Groups of a block, by numbers for all that their scores depend on."""
+_Form = tuple[Role, int, int, tuple[object, ...], frozenset[int]]
 
 _NEVER = float("-inf")
+_ANCHORED = 20.0  # more than any two that are only alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +51,31 @@ class Pair:
 def groups(side: Program, units: Sequence[Unit]) -> list[Group]:
     """Units one by one, but projections of the same value together."""
     found: list[list[Unit]] = []
+    by_source: dict[int, list[Unit]] = {}  # groups by the value that their last unit reads
     for unit in units:
-        mate = next(
-            (g for g in found if _reads_same(side, g[-1], unit, is_last=g is found[-1])), None
-        )
-        if unit.role is Role.LINEAR and mate is not None:
-            mate.append(unit)
-        else:
+        if unit.role is not Role.LINEAR:
             found.append([unit])
+            continue
+        source = None if unit.source is None else unit.source.number
+        group = None if source is None else by_source.get(source)
+        if group is None and found and _are_neighbours(side, found[-1][-1], unit):
+            group = found[-1]
+            if group[-1].source is not None:
+                by_source.pop(group[-1].source.number, None)
+        if group is None:
+            group = []
+            found.append(group)
+        group.append(unit)
+        if source is not None:
+            by_source[source] = group
     return [tuple(group) for group in found]
 
 
-def _reads_same(side: Program, earlier: Unit, unit: Unit, *, is_last: bool) -> bool:
-    if earlier.role is not Role.LINEAR or unit.role is not Role.LINEAR:
+def _are_neighbours(side: Program, earlier: Unit, unit: Unit) -> bool:
+    """Without values to tell: projections that take the same width, for one purpose by names."""
+    if earlier.role is not Role.LINEAR or earlier.fan_in != unit.fan_in:
         return False
-    if earlier.source is not None and earlier.source is unit.source:
-        return True
-    # Without values to tell: neighbours that take the same width, for one purpose by their names.
-    known = any(u.source is not None and len(u.source.uses) > 1 for u in (earlier, unit))
-    if known or not is_last or earlier.fan_in != unit.fan_in:
+    if any(u.source is not None and len(u.source.uses) > 1 for u in (earlier, unit)):
         return False
     if side.is_packed:
         return unit.op == earlier.op + 1
@@ -64,68 +83,155 @@ def _reads_same(side: Program, earlier: Unit, unit: Unit, *, is_last: bool) -> b
 
 
 class Aligner:
-    """Pairs units of two sides, block by block."""
+    """Pairs units of two sides, block by block.
+
+    Args:
+        left, right: the sides.
+        same_ids: embeddings of both sides that are looked up by the same ids.
+        known: operations that answer each other already, right by left. They pair with nothing
+            else.
+    """
 
     def __init__(
-        self, left: Program, right: Program, same_ids: set[tuple[int, int]] | None = None
+        self,
+        left: Program,
+        right: Program,
+        same_ids: set[tuple[int, int]] | None = None,
+        known: Mapping[int, int] | None = None,
     ) -> None:
         self._left = left
         self._right = right
+        self._portion = portion_of(left.run, right.run)
         self._same_ids = same_ids or set()
+        known = known or {}
+        self._known = {op: op for op in known}, {other: op for op, other in known.items()}
+        # groups by all that their scores depend on, of the left side, then of the right
+        self._forms: tuple[dict[_Form, int], dict[_Form, int]] = ({}, {})
+        self._examples: tuple[list[Group], list[Group]] = ([], [])
+        self._scores: dict[tuple[int, int], float] = {}
+        self._steps: dict[tuple[Forms, Forms], list[Step]] = {}
+        self._equal: dict[tuple[int, int], bool] = {}
 
     def align(self, left: Sequence[Unit], right: Sequence[Unit]) -> list[Pair]:
         """The pairs of one block."""
         rows, columns = groups(self._left, left), groups(self._right, right)
-        scores = [[self.score(a, t) for t in columns] for a in rows]
-        ahead, behind = _best(scores), _best_behind(scores)
-        total = ahead[-1][-1]
-        pairs = []
-        for i, j in _path(scores, ahead):
-            others = [
-                k
-                for k in range(len(columns))
-                if k != j
-                and scores[i][k] > 0
-                and ahead[i][k] + scores[i][k] + behind[i + 1][k + 1] >= total - 1e-9
-            ]
-            pairs.append(
-                Pair(
-                    rows[i],
-                    columns[j],
-                    share(self._left, self._right, rows[i], columns[j]),
-                    tuple(columns[k][0].op for k in others),
-                )
+        steps = self._aligned(self._forms_of(rows, 0), self._forms_of(columns, 1))
+        return [
+            Pair(
+                rows[step.row],
+                columns[step.column],
+                self._share(rows[step.row], columns[step.column]),
+                tuple(columns[other][0].op for other in step.others),
             )
-        return pairs + self._out_of_order(rows, columns, scores, pairs)
+            for step in self._told_by_weights(rows, columns, steps)
+        ]
 
-    def _out_of_order(
-        self,
-        rows: list[Group],
-        columns: list[Group],
-        scores: list[list[float]],
-        pairs: list[Pair],
-    ) -> list[Pair]:
-        """Pairs out of order: each fits only the other, and what reads them has been paired."""
-        done = {id(p.left) for p in pairs} | {id(p.right) for p in pairs}
-        mine = [i for i, row in enumerate(rows) if id(row) not in done]
-        theirs = [j for j, column in enumerate(columns) if id(column) not in done]
-        found = []
-        for i in mine:
-            fits = [j for j in theirs if scores[i][j] > 0]
-            if len(fits) != 1 or sum(scores[k][fits[0]] > 0 for k in mine) != 1:
-                continue
-            shares = share(self._left, self._right, rows[i], columns[fits[0]])
-            found.append(Pair(rows[i], columns[fits[0]], shares))
-        return found
+    def _told_by_weights(
+        self, rows: Sequence[Group], columns: Sequence[Group], steps: Sequence[Step]
+    ) -> Iterator[Step]:
+        """Where several groups fit, the only one with the same weights, if nothing else has it."""
+        taken = {step.column for step in steps}
+        for step in steps:
+            free = [step.column, *(other for other in step.others if other not in taken)]
+            equal = [
+                other
+                for other in ((step.column, *step.others) if step.others else ())
+                if self.has_equal_weights(rows[step.row], columns[other])
+            ]
+            if len(equal) == 1 and equal[0] in free:
+                taken.add(equal[0])
+                yield replace(step, column=equal[0], others=())
+            else:
+                yield step
+
+    def has_equal_weights(self, left: Group, right: Group) -> bool:
+        """True if the first units of two groups have the same weight."""
+        ops = left[0].op, right[0].op
+        if ops not in self._equal:
+            ours = self._left.parameter(left[0], "weight")
+            theirs = self._right.parameter(right[0], "weight")
+            self._equal[ops] = ours is not None and theirs is not None and are_equal(ours, theirs)
+        return self._equal[ops]
+
+    def digests(self, units: Sequence[Unit], *, of_left: bool) -> set[bytes]:
+        """The weights of the projections of a block, a few bytes each."""
+        side = self._left if of_left else self._right
+        weights = (side.parameter(each, "weight") for each in units if each.role is Role.LINEAR)
+        return {found for each in weights if each is not None and (found := digest_of(each))}
+
+    def forms(self, units: Sequence[Unit], *, of_left: bool) -> Forms:
+        """What alignment sees of a block: blocks of equal forms are aligned alike."""
+        side = self._left if of_left else self._right
+        return self._forms_of(groups(side, units), 0 if of_left else 1)
+
+    def count(self, left: Forms, right: Forms) -> int:
+        """How many right units of two blocks have a partner."""
+        found = self._aligned(left, right)
+        return sum(len(self._examples[1][right[step.column]]) for step in found)
+
+    def _forms_of(self, found: Sequence[Group], place: int) -> Forms:
+        known, examples = self._forms[place], self._examples[place]
+        forms = []
+        for group in found:
+            form = known.setdefault(self._form(group, place), len(known))
+            if form == len(examples):
+                examples.append(group)
+            forms.append(form)
+        return tuple(forms)
+
+    def _form(self, group: Group, place: int) -> _Form:
+        """All that the score of a group depends on."""
+        side, unit = (self._right if place else self._left), group[0]
+        what: tuple[object, ...] = ()
+        if unit.role is Role.LINEAR:
+            is_rank = self._portion is not None
+            columns = (columns_of_rank if is_rank else columns_of_all)(side, group)
+            what = (
+                tuple(each.fan_out for each in group),
+                tuple((column.purpose, column.width) for column in columns),
+                is_rank and are_several(side, group),
+            )
+        elif unit.role in (Role.NORM, Role.UNKNOWN):
+            what = (self._is_rms(side, unit), _width_of_readers(side, unit))
+        elif unit.role is Role.EMBEDDING and self._same_ids:
+            what = (unit.op,)
+        return unit.role, unit.fan_in, unit.fan_out, what, self._anchors(group, place)
+
+    def _anchors(self, group: Group, place: int) -> frozenset[int]:
+        """Left operations that are among a group, or answer one of it, as is known already."""
+        known = self._known[place]
+        return frozenset(known[unit.op] for unit in group if unit.op in known)
+
+    def _aligned(self, left: Forms, right: Forms) -> list[Step]:
+        """Places of the pairs of two blocks; those out of order last."""
+        if (left, right) not in self._steps:
+            rows, columns = sorted(set(left)), sorted(set(right))
+            scores = np.array([[self._score(a, t) for t in columns] for a in rows], dtype=float)
+            row = {form: place for place, form in enumerate(rows)}
+            column = {form: place for place, form in enumerate(columns)}
+            ours, theirs = [row[each] for each in left], [column[each] for each in right]
+            found = best_steps(ours, theirs, scores)
+            self._steps[left, right] = found + _out_of_order(ours, theirs, scores, found)
+        return self._steps[left, right]
+
+    def _score(self, left: int, right: int) -> float:
+        """The score of groups of two forms."""
+        if (left, right) not in self._scores:
+            ours, theirs = self._examples[0][left], self._examples[1][right]
+            self._scores[left, right] = self.score(ours, theirs)
+        return self._scores[left, right]
 
     def score(self, left: Group, right: Group) -> float:
         """How well two groups fit; ``-inf`` if they cannot be the same."""
         a, t = left[0], right[0]
+        anchors = self._anchors(left, 0), self._anchors(right, 1)
+        if any(anchors):
+            return _ANCHORED if anchors[0] & anchors[1] and a.role is t.role else _NEVER
         if a.role is not t.role:
             return self._score_of_unknown(a, t)
         if a.role is Role.LINEAR:
             return self._score_linear(left, right)
-        if not _same(a.fan_out, t.fan_out) or not _same(a.fan_in, t.fan_in):
+        if not self._same(a.fan_out, t.fan_out) or not self._same(a.fan_in, t.fan_in):
             return _NEVER
         score = 6.0
         if a.role is Role.NORM:
@@ -136,24 +242,38 @@ class Aligner:
         return score
 
     def _score_linear(self, left: Group, right: Group) -> float:
-        if not _same(left[0].fan_in, right[0].fan_in):
+        if not self._same(left[0].fan_in, right[0].fan_in):
             return _NEVER
-        shares = share(self._left, self._right, left, right)
+        shares = self._share(left, right)
         if not shares:
             return _NEVER
         shared = sum(item.width for item in shares)
-        whole = max(sum(u.fan_out for u in left), sum(u.fan_out for u in right))
+        widths = sum(u.fan_out for u in left), sum(u.fan_out for u in right)
+        whole = max(widths) if self._portion is None else min(widths)
         return 10.0 * shared / max(whole, 1)
+
+    def _share(self, left: Group, right: Group) -> tuple[Share, ...]:
+        """Which columns of two groups are the same."""
+        if self._portion is not None:
+            return share_of_rank(self._left, self._right, left, right, self._portion)
+        return share(self._left, self._right, left, right)
+
+    def _same(self, a: int, b: int) -> bool:
+        """True for equal widths, or a rank's share of one; or if one of them is unknown."""
+        return a == b or not a or not b or self._is_share(a, b)
+
+    def _is_share(self, a: int, b: int) -> bool:
+        return self._portion is not None and self._portion.stretch(a, b) is not None
 
     def _score_of_unknown(self, a: Unit, t: Unit) -> float:
         if t.role is not Role.UNKNOWN or a.role in (Role.EMBEDDING, Role.EXPERTS, Role.GATED):
             return _NEVER
-        if not _same(a.fan_out, t.fan_out) or not _same(a.fan_in, t.fan_in):
+        if not self._same(a.fan_out, t.fan_out) or not self._same(a.fan_in, t.fan_in):
             return _NEVER
         if a.role is not Role.NORM:
             return 4.0
         mine, theirs = _width_of_readers(self._left, a), _width_of_readers(self._right, t)
-        return 7.0 if mine == theirs else 3.0
+        return 7.0 if mine == theirs or self._is_share(mine, theirs) else 3.0
 
     @staticmethod
     def _is_rms(side: Program, unit: Unit) -> bool:
@@ -164,7 +284,7 @@ class Aligner:
         mine, theirs = _width_of_readers(self._left, a), _width_of_readers(self._right, t)
         if not mine or not theirs:
             return 0.0
-        return 3.0 if mine == theirs else -1.0
+        return 3.0 if mine == theirs or self._is_share(mine, theirs) else -1.0
 
 
 def _width_of_readers(side: Program, unit: Unit) -> int:
@@ -175,37 +295,20 @@ def _width_of_readers(side: Program, unit: Unit) -> int:
     return sum(reader.fan_out for reader in linear if reader.role is Role.LINEAR)
 
 
-def _same(a: int, b: int) -> bool:
-    """Equal, or one of them unknown."""
-    return a == b or not a or not b
-
-
-def _best(scores: list[list[float]]) -> list[list[float]]:
-    """``best[i][j]``: score of the first i rows against the first j columns."""
-    columns = len(scores[0]) if scores else 0
-    best = [[0.0] * (columns + 1) for _ in range(len(scores) + 1)]
-    for i, row in enumerate(scores):
-        for j, score in enumerate(row):
-            best[i + 1][j + 1] = max(best[i][j + 1], best[i + 1][j], best[i][j] + score)
-    return best
-
-
-def _best_behind(scores: list[list[float]]) -> list[list[float]]:
-    """``best[i][j]``: score of the rows from i on against the columns from j on."""
-    turned = [list(reversed(row)) for row in reversed(scores)]
-    return [list(reversed(row)) for row in reversed(_best(turned))]
-
-
-def _path(scores: list[list[float]], best: list[list[float]]) -> list[tuple[int, int]]:
-    i, j = len(scores), len(scores[0]) if scores else 0
-    pairs = []
-    while i and j:
-        score = scores[i - 1][j - 1]
-        if score > 0 and best[i][j] == best[i - 1][j - 1] + score:
-            i, j = i - 1, j - 1
-            pairs.append((i, j))
-        elif best[i][j] == best[i - 1][j]:
-            i -= 1
-        else:
-            j -= 1
-    return pairs[::-1]
+def _out_of_order(
+    rows: Sequence[int], columns: Sequence[int], scores: NDArray[np.float64], done: Sequence[Step]
+) -> list[Step]:
+    """Pairs out of order: each fits only the other, and what reads them has been paired."""
+    paired = {step.row for step in done}, {step.column for step in done}
+    ours = [(i, kind) for i, kind in enumerate(rows) if i not in paired[0]]
+    theirs = {kind: j for j, kind in enumerate(columns) if j not in paired[1]}
+    left = Counter(kind for _, kind in ours)
+    right = Counter(kind for j, kind in enumerate(columns) if j not in paired[1])
+    found = []
+    for i, kind in ours:
+        mates = [other for other in right if scores[kind, other] > 0]
+        if len(mates) != 1 or right[mates[0]] != 1:
+            continue
+        if sum(number for each, number in left.items() if scores[each, mates[0]] > 0) == 1:
+            found.append(Step(i, theirs[mates[0]]))
+    return found

@@ -11,32 +11,26 @@ nothing with the same arguments.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from ait_llm.match.programs.links import LIKELY, Links
-from ait_llm.match.programs.shapes import make_views
+from ait_llm.match.programs.backward import Backward
+from ait_llm.match.programs.links import Links
+from ait_llm.match.programs.operator_pairs import COMMUTATIVE
 from ait_llm.match.programs.tokens import Tokens
-from ait_llm.program.describe import is_float, params_of, shape_of
+from ait_llm.program.describe import params_of
 from ait_llm.program.flow import Value
-from ait_llm.program.operators import is_uninitialised, kind_of
+from ait_llm.program.operators import is_uninitialised
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
+from ait_llm.program.unwritten import Unwritten
 
 _FORWARD = "computes the same from the same values"
-_BACKWARD = "read in the same place by what answers it"
 _SEQUENCE = "the same place in the same sequence of operators"
 _PLACE = "made in the same module with the same arguments"
 
 
-class Congruence:
-    """Pairs operators until nothing more follows.
-
-    Args:
-        left, right: the programs.
-        tokens: alignment of their rows.
-        links: what is linked already; extended.
-        places: right operation by left operation for modules that answer each other.
-    """
+class Congruence(Backward):
+    """Pairs operators until nothing more follows."""
 
     def __init__(
         self,
@@ -45,20 +39,13 @@ class Congruence:
         tokens: Tokens | None,
         links: Links,
         places: dict[int, int],
+        unwritten: tuple[Unwritten, Unwritten],
     ) -> None:
-        self._left = left
-        self._right = right
-        self._tokens = tokens
-        self._links = links
-        self._places = dict(places)
-        self._places_back = {other: op for op, other in places.items()}
-        self._read: tuple[dict[int, list[Value]], dict[int, list[Value]]] = ({}, {})
-        self._taken: dict[int, int] = {}
-        self._pairs: dict[int, int] = {}
+        super().__init__(left, right, tokens, links, places, unwritten)
         self._readers: dict[tuple[int, str], list[int]] = defaultdict(list)
         self._made: dict[tuple[int | None, str], list[int]] = defaultdict(list)
         for op in _operators(right):
-            kind = kind_of(right.operations[op])
+            kind = right.kind(op)
             sources = self._sources(right, op)
             for value in dict.fromkeys(value.number for value in sources):
                 self._readers[value, kind].append(op)
@@ -70,12 +57,15 @@ class Congruence:
         if not self._readers and not self._made:
             return
         for place, other in self._places.items():
+            self._take(place, other)
             self._pair_sequences(place, other)
         self._pair_sequences(None, None)
         self._pair_made()
         for _ in range(_ROUNDS):
             found = sum(self._pair_forward(op) for op in _operators(self._left))
             found += sum(self._link_backward(op) for op in reversed(list(self._pairs)))
+            found += sum(self._pair_backward(op) for op in reversed(list(_operators(self._left))))
+            found += sum(self._link_filled(whole) for whole in self._filled)
             if not found:
                 return
 
@@ -92,8 +82,9 @@ class Congruence:
         ]
         if pairs and all(self._fits(op, partner) for op, partner in pairs):
             for op, partner in pairs:
-                self._pair(op, partner, _SEQUENCE)
-                self._link_inputs(op, partner)
+                if op not in self._pairs and partner not in self._taken:
+                    self._link_inputs(op, partner)
+                    self._pair(op, partner, _SEQUENCE)
 
     @staticmethod
     def _members(program: Program, place: int | None) -> list[tuple[int, str]]:
@@ -101,7 +92,7 @@ class Congruence:
         return [
             (
                 op,
-                kind_of(program.operations[op])
+                program.kind(op)
                 if program.roles[op] is Role.OPERATOR
                 else program.operations[op].name.rpartition(".")[2],
             )
@@ -122,7 +113,7 @@ class Congruence:
         for op in _operators(self._left):
             if op not in self._pairs and not self._sources(self._left, op):
                 parent = self._left.flow.parents[op]
-                made[parent, kind_of(self._left.operations[op])].append(op)
+                made[parent, self._left.kind(op)].append(op)
         for (parent, kind), ours in made.items():
             place = None if parent is None else self._places.get(parent)
             if parent is not None and place is None:
@@ -150,10 +141,10 @@ class Congruence:
         """Find the counterpart of an operator by what it reads."""
         if op in self._pairs:
             return False
-        kind = kind_of(self._left.operations[op])
+        kind = self._left.kind(op)
         sources = self._sources(self._left, op)
-        wanted = [self._partner(value) for value in sources]
-        known = [value for value in wanted if value is not None]
+        wanted = [self._partners(value) for value in sources]
+        known = [value for values in wanted for value in values]
         if not known:
             return False
         candidates = {
@@ -162,11 +153,38 @@ class Congruence:
             for other in self._readers.get((number, kind), ())
             if other not in self._taken and self._agrees(op, other, wanted)
         }
+        if any(value.writes and not found for value, found in zip(sources, wanted, strict=True)):
+            candidates = self._without_rivals(op, candidates)
         choice = self._choose(op, sorted(candidates))
         if choice is None:
             return False
         self._pair(op, choice, _FORWARD)
         return True
+
+    def _without_rivals(self, op: int, candidates: set[int]) -> set[int]:
+        """The candidate for an operator that also reads something computed that is not known.
+
+        It may be another operator's, unless it is the only one in the module that answers the
+        operator's own, and no other operator there could have it.
+        """
+        place = self._place_of(op)
+        if place is not None:
+            candidates = {c for c in candidates if place in self._right.flow.ancestors(c)}
+        if len(candidates) != 1:
+            return set()
+        kind, (other,) = self._left.kind(op), candidates
+        rivals = {
+            use.op
+            for value in self._sources(self._left, op)
+            if self._partners(value)
+            for use in value.reads
+            if use.op not in self._pairs
+            and self._left.roles[use.op] is Role.OPERATOR
+            and self._left.kind(use.op) == kind
+            and self._place_of(use.op) == place
+            and self._fits(use.op, other)
+        }
+        return candidates if rivals == {op} else set()
 
     def _choose(self, op: int, candidates: list[int]) -> int | None:
         """The only candidate, else the only one in the module that answers the operator's own."""
@@ -193,19 +211,19 @@ class Congruence:
     def _twins(self, op: int) -> list[int]:
         """Unpaired operators that read the same values with the same arguments."""
         sources = [value.number for value in self._sources(self._left, op)]
-        kind, params = kind_of(self._left.operations[op]), params_of(self._left.operations[op])
+        kind, params = self._left.kind(op), params_of(self._left.operations[op])
         reads = self._sources(self._left, op)[0].reads
         return [
             use
             for use in dict.fromkeys(use.op for use in reads)
             if use not in self._pairs
             and self._left.roles[use] is Role.OPERATOR
-            and kind_of(self._left.operations[use]) == kind
+            and self._left.kind(use) == kind
             and [value.number for value in self._sources(self._left, use)] == sources
             and params_of(self._left.operations[use]) == params
         ]
 
-    def _agrees(self, op: int, other: int, wanted: list[Value | None]) -> bool:
+    def _agrees(self, op: int, other: int, wanted: list[Sequence[Value]]) -> bool:
         """True if nothing that the candidate reads answers something else, and the shapes fit."""
         if not self._fits(op, other) or not self._may_share_weights(op, other):
             return False
@@ -213,111 +231,22 @@ class Congruence:
         if len(theirs) != len(wanted):
             return False
         orders = [theirs]
-        if kind_of(self._left.operations[op]) in _COMMUTATIVE and len(theirs) == 2:
+        if self._left.kind(op) in COMMUTATIVE and len(theirs) == 2:
             orders.append(theirs[::-1])
         return any(
             all(
-                value is partner if partner is not None else not self._is_linked(value)
-                for value, partner in zip(order, wanted, strict=True)
+                any(value is other for other in partners)
+                if partners
+                else not self._is_linked(value)
+                for value, partners in zip(order, wanted, strict=True)
             )
             for order in orders
         )
-
-    def _may_share_weights(self, op: int, other: int) -> bool:
-        """False if two operators read parameters of modules that do not answer each other.
-
-        The base of a layer with LoRA reads what the merged layer reads, and gives something else.
-        """
-        if not self._left.operations[op].weights or not self._right.operations[other].weights:
-            return True
-        parents = self._left.flow.parents[op], self._right.flow.parents[other]
-        place = None if parents[0] is None else self._places.get(parents[0])
-        back = None if parents[1] is None else self._places_back.get(parents[1])
-        return place in (None, parents[1]) and back in (None, parents[0])
-
-    def _fits(self, op: int, other: int) -> bool:
-        """True if the results have shapes that can be compared."""
-        ours = self._left.operations[op].outputs
-        theirs = self._right.operations[other].outputs
-        if len(ours) != len(theirs):
-            return False
-        for mine, partner in zip(ours, theirs, strict=True):
-            shapes = shape_of(mine), shape_of(partner)
-            if shapes[0] is None or shapes[1] is None or is_float(mine) != is_float(partner):
-                return False
-            if make_views(shapes[0], shapes[1], self._tokens) is None:
-                return False
-        return True
-
-    def _pair(self, op: int, other: int, reason: str) -> None:
-        self._pairs[op] = other
-        self._taken[other] = op
-        self._links.units.setdefault(op, set()).add(other)
-        ours, theirs = self._left.operations[op], self._right.operations[other]
-        for mine, partner in zip(ours.outputs, theirs.outputs, strict=True):
-            left, right = self._left.value(op, mine), self._right.value(other, partner)
-            self._links.add(left, right, LIKELY, reason)
-
-    def _link_backward(self, op: int) -> bool:
-        """Link what a paired operator reads, where nothing says so yet."""
-        other = self._pairs[op]
-        ours, theirs = self._sources(self._left, op), self._sources(self._right, other)
-        kind = kind_of(self._left.operations[op])
-        open_left = [value for value in ours if self._partner(value) is None]
-        open_right = [value for value in theirs if not self._is_linked(value)]
-        if len(ours) != len(theirs) or not open_left or len(open_left) != len(open_right):
-            return False
-        if kind in _COMMUTATIVE and len(open_left) != 1:
-            return False
-        linked = [
-            self._link_if_open(mine, partner, _BACKWARD)
-            for mine, partner in zip(open_left, open_right, strict=True)
-        ]
-        return any(linked)
-
-    def _link_if_open(self, left: Value, right: Value, reason: str) -> bool:
-        """Link two values of which neither has a partner, if their shapes fit."""
-        if self._partner(left) is not None or self._is_linked(right):
-            return False
-        shapes = shape_of(left.uses[0].tensor), shape_of(right.uses[0].tensor)
-        if shapes[0] is None or shapes[1] is None:
-            return False
-        if make_views(shapes[0], shapes[1], self._tokens) is None:
-            return False
-        self._links.add(left, right, LIKELY, reason)
-        return True
-
-    def _place_of(self, op: int) -> int | None:
-        """The right module that answers the innermost paired module around an operator."""
-        around = (self._places.get(parent) for parent in self._left.flow.ancestors(op))
-        return next((place for place in around if place is not None), None)
-
-    def _partner(self, value: Value) -> Value | None:
-        """The right value that is the same as a whole."""
-        for link in self._links.of_left.get(value.number, ()):
-            if link.left_columns is None and link.right_columns is None:
-                return link.right
-        return None
-
-    def _is_linked(self, value: Value) -> bool:
-        return any(
-            link.left_columns is None and link.right_columns is None
-            for link in self._links.of_right.get(value.number, ())
-        )
-
-    def _sources(self, program: Program, op: int) -> list[Value]:
-        """What an operator reads, in order; found once, for every round asks again."""
-        known = self._read[program is self._right]
-        if op not in known:
-            values = (program.value(op, tensor) for tensor in program.operations[op].inputs)
-            known[op] = [value for value in values if value is not None]
-        return known[op]
 
 
 # An operator whose sources are found late in the program needs another round; each round walks
 # the graph once, and what is further apart than this has no anchor in between.
 _ROUNDS = 8
-_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or"})
 
 
 def _operators(program: Program) -> Iterable[int]:

@@ -9,6 +9,9 @@ from ait_llm.program.flow import Use, Value
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
+Units = Mapping[int, tuple[int, ...]]
+"""Paired units and layers: right operations by left operation."""
+
 # A graph answers a module if this share of the units of both together are in both.
 _ENOUGH = 0.5
 
@@ -18,16 +21,16 @@ class Counterparts:
 
     Args:
         left, right: the sides.
-        units: paired units and layers, right operations by left operation.
+        units: paired units and layers.
     """
 
-    def __init__(self, left: Program, right: Program, units: Mapping[int, set[int]]) -> None:
-        self._right_of = {op: set(others) for op, others in units.items()}
+    def __init__(self, left: Program, right: Program, units: Units) -> None:
+        self._right_of = dict(units)
         self._add_graphs(left, right)
-        self._left_of: dict[int, set[int]] = {}
+        self._left_of: dict[int, tuple[int, ...]] = {}
         for op, others in self._right_of.items():
             for other in others:
-                self._left_of.setdefault(other, set()).add(op)
+                self._left_of[other] = (*self._left_of.get(other, ()), op)
 
     def _add_graphs(self, left: Program, right: Program) -> None:
         inside = {
@@ -49,33 +52,30 @@ class Counterparts:
                 for other in self._right_of.get(member, ())
             }
             candidates = {outer for member in members for outer in around.get(member, ())}
-            scored = [
-                (
-                    len(members & inside[outer]) / len(members | inside[outer]),
-                    -len(inside[outer]),
-                    outer,
-                )
-                for outer in candidates
-            ]
+            scored = []
+            for outer in candidates:
+                both = len(members & inside[outer])
+                either = len(members) + len(inside[outer]) - both
+                scored.append((both / either, -len(inside[outer]), outer))
             if scored and max(scored)[0] >= _ENOUGH:
-                self._right_of.setdefault(op, set()).add(max(scored)[2])
+                self._right_of[op] = (max(scored)[2],)
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Operations that answer exactly one of the other side, left first."""
         for op, others in self._right_of.items():
             if len(others) == 1:
-                yield op, next(iter(others))
+                yield op, others[0]
 
     def right_use(self, op: int, tensor: Tensor, value: Value) -> Use:
         """Where the right side shows what a left tensor holds."""
-        return _choose(self._right_of.get(op, set()), tensor, value)
+        return _choose(self._right_of.get(op, ()), tensor, value)
 
     def left_use(self, op: int, tensor: Tensor, value: Value) -> Use:
         """Where the left side shows what a right tensor holds."""
-        return _choose(self._left_of.get(op, set()), tensor, value)
+        return _choose(self._left_of.get(op, ()), tensor, value)
 
 
-def _choose(counterparts: set[int], tensor: Tensor, value: Value) -> Use:
+def _choose(counterparts: tuple[int, ...], tensor: Tensor, value: Value) -> Use:
     """The use of a counterpart in the same role; else of the same role; else who wrote it."""
 
     def rank(use: Use) -> tuple[bool, bool, bool]:

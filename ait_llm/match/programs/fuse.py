@@ -165,7 +165,7 @@ def _columns_of(side: Program, unit: Unit) -> list[Column]:
     if any(side.roles[use.op] is Role.GATED for use in unit.result.reads):
         half = unit.fan_out // 2
         return [Column(unit, 0, half, "gate"), Column(unit, half, half, "up")]
-    purpose = _use_of(side, unit.result) or _named(side.operations[unit.op].name)
+    purpose = _use_of(side, unit.result) or purpose_by_name(side.operations[unit.op].name)
     return [Column(unit, 0, unit.fan_out, purpose)]
 
 
@@ -234,8 +234,9 @@ def _use_of(side: Program, value: Value) -> str:
 def same_family(first: str, second: str) -> bool:
     """True if two modules are, by their names, projections that are computed as one elsewhere."""
     families = ({"query", "key", "value"}, {"gate", "up"})
-    return any({_named(first), _named(second)} <= family for family in families)
+    return any({purpose_by_name(first), purpose_by_name(second)} <= family for family in families)
 
 
-def _named(path: str) -> str:
+def purpose_by_name(path: str) -> str:
+    """What a projection is for by the end of its name; empty if that says nothing."""
     return next((purpose for purpose, name in _NAMES if re.search(name, path)), "")

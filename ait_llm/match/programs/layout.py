@@ -1,13 +1,15 @@
 """The order of columns in a projection that one side computes as one.
 
 GPT-NeoX keeps query, key and value of each head together, others all queries before all keys. No
-module says so. Weights do where both sides have them; else the numbers do: in one order the columns
-of both sides agree, in the others they have nothing to do with each other. Only such a wide margin
-counts, and several layers decide together, so that a wrong layer cannot choose its own order.
+module says so. Weights do where both sides have them: their rows are the columns, in whatever order
+(``weight_rows``). Else the numbers do: in one order the columns of both sides agree, in the others
+they have nothing to do with each other. Only such a wide margin counts. Several layers decide
+together, so that a wrong layer cannot choose its own order.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +17,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.programs.align import Pair
-from ait_llm.match.programs.fuse import columns_of_all
+from ait_llm.match.programs.fuse import columns_of, columns_of_all
 from ait_llm.match.programs.shapes import Columns, make_views
+from ait_llm.match.programs.stretches import Stretch, stretches
 from ait_llm.match.programs.tokens import Tokens
+from ait_llm.match.programs.weight_rows import partners
 from ait_llm.match.views import apply
 from ait_llm.program.describe import shape_of
 from ait_llm.program.program import Column, Program, Unit
@@ -29,7 +32,7 @@ from ait_llm.program.roles import Role
 
 _ORDERS = (("query", "key", "value"), ("gate", "up"))
 _AGREE, _DIFFER = 0.9, 0.6  # cosine of the right order is near 1, of a wrong one near 0
-_LAYERS = 4  # layers that are read
+_LAYERS = 4  # layers whose values, or weights that are not equal, are held against each other
 _UNCUT = "as they stand"
 
 
@@ -43,6 +46,11 @@ class Piece:
     left: Columns
     right: Columns
 
+    @property
+    def is_whole(self) -> bool:
+        """True if all of one projection is all of another."""
+        return self.left.is_all and self.right.is_all
+
 
 class Layouts:
     """Decides the order of columns once for the whole model."""
@@ -52,29 +60,47 @@ class Layouts:
         self._right = right
         self._tokens = tokens
         self._votes: dict[tuple[str, ...], Counter[str]] = {}
+        self._told: dict[tuple[str, ...], Counter[tuple[Stretch, ...]]] = {}
+        self._read: Counter[tuple[str, ...]] = Counter()
+        self._places: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._own: dict[tuple[int, int], tuple[Stretch, ...]] = {}
 
     def learn(self, pairs: Sequence[Pair]) -> None:
-        """Look at the first projections that one side computes as one."""
-        for pair in pairs:
+        """Look at the weights of projections, and at the first ones that one side joins.
+
+        Args:
+            pairs: all of a block; layers are alike where theirs come in the same order.
+        """
+        for number, pair in enumerate(pairs):
+            ops = pair.left[0].op, pair.right[0].op
+            place = self._places[ops] = (str(number), *self._place(pair))
+            told = self._told.setdefault(place, Counter())
+            self._read[place] += 1
+            found = self._by_weights(pair, near=self._read[place] <= _LAYERS)
+            if found is not None:
+                told[found] += 1
+                self._own[ops] = found
+                continue
             candidates = self._candidates(pair)
             if len(candidates) < 2:
                 continue
             votes = self._votes.setdefault(self._key(pair), Counter())
             if votes.total() >= _LAYERS:
                 continue
-            for agreement in (self._weights_agree, self._values_agree):
-                scores = {name: agreement(pieces) for name, pieces in candidates.items()}
-                best = max(scores, key=lambda name: scores[name])
-                rivals = [score for name, score in scores.items() if name != best]
-                if scores[best] >= _AGREE and all(score < _DIFFER for score in rivals):
-                    votes[best] += 1
-                    break
+            scores = {name: self._values_agree(pieces) for name, pieces in candidates.items()}
+            best = max(scores, key=lambda name: scores[name])
+            rivals = [score for name, score in scores.items() if name != best]
+            if scores[best] >= _AGREE and all(score < _DIFFER for score in rivals):
+                votes[best] += 1
 
     def pieces(self, pair: Pair) -> tuple[Sequence[Piece], bool]:
         """The pieces of a projection, and whether their order is certain; none if it is not one.
 
         Pieces in the same blocks of one projection on both sides are one, which needs no cutting.
         """
+        told = self._told_by_weights(pair)
+        if told is not None:
+            return self._unless_known(pair, told), True
         candidates = self._candidates(pair)
         if not candidates:
             return (), True
@@ -85,6 +111,88 @@ class Layouts:
         if all(piece.left == piece.right for piece in pieces):
             return (), certain or self._is_same_class(pair)
         return pieces, certain
+
+    def _by_weights(self, pair: Pair, *, near: bool) -> tuple[Stretch, ...] | None:
+        """Which columns are which by the rows of the weights; None if they do not tell."""
+        if pair.left[0].role is not Role.LINEAR or pair.right[0].role is not Role.LINEAR:
+            return None
+        ours = [self._left.parameter(unit, "weight") for unit in pair.left]
+        theirs = [self._right.parameter(unit, "weight") for unit in pair.right]
+        sides = [each for each in ours if each], [each for each in theirs if each]
+        if None in ours or None in theirs:
+            return None
+        widths = [[unit.fan_out for unit in units] for units in (pair.left, pair.right)]
+        rows = partners(*sides, near=near) if sum(widths[0]) == sum(widths[1]) else None
+        if rows is None or len(rows) != sum(widths[1]):
+            return None
+        return stretches(rows, *widths)
+
+    def _told_by_weights(self, pair: Pair) -> list[Piece] | None:
+        """The pieces that the weights of most layers tell, else those of this one."""
+        ops = pair.left[0].op, pair.right[0].op
+        told = self._told.get(self._places.get(ops, ()), Counter())
+        found = self._own.get(ops)
+        if told:
+            most, count = told.most_common(1)[0]
+            if found is None or 3 * count > 2 * told.total():
+                found = most if 3 * count > 2 * told.total() else None
+        if found is None:
+            return None
+        return [
+            Piece(
+                pair.left[each.left],
+                pair.right[each.right],
+                self._purpose(pair.left[each.left], pair.right[each.right], each),
+                each.left_columns,
+                each.right_columns,
+            )
+            for each in found
+        ]
+
+    def _purpose(self, left: Unit, right: Unit, stretch: Stretch) -> str:
+        """What columns are for, as far as either side says; empty if it does not."""
+        for side, unit, columns in (
+            (self._left, left, stretch.left_columns),
+            (self._right, right, stretch.right_columns),
+        ):
+            for column in columns_of(side, unit):
+                place = (column.start, column.width)
+                if not columns.parts and place == (columns.start, columns.width):
+                    return column.purpose
+        return ""
+
+    @staticmethod
+    def _unless_known(pair: Pair, pieces: list[Piece]) -> Sequence[Piece]:
+        """Nothing where all is as the use of the columns, or the only projections, say.
+
+        What is used as the gate on both sides is the gate, whatever weights it has: they are wrong.
+        """
+        if not any(piece.right.turn for piece in pieces) and len(pieces) == 1:
+            return ()
+        known = {
+            (item.left.op, item.right.op, item.left_start, item.right_start, item.width)
+            for item in pair.shares
+            if item.purpose or not item.twins
+        }
+        if len(known) < len(pair.shares) or len(pair.left) == len(pair.right) == 1:
+            return pieces
+        same = known == {
+            (piece.left_unit.op, piece.right_unit.op, piece.left.start, piece.right.start, width)
+            for piece in pieces
+            if (width := piece.right.width) and not piece.left.parts and not piece.right.parts
+        }
+        is_turned = any(piece.right.turn for piece in pieces)
+        by_purpose = all(item.purpose for item in pair.shares)
+        return pieces if (same and is_turned) or (not same and not by_purpose) else ()
+
+    def _place(self, pair: Pair) -> tuple[str, ...]:
+        """How projections that are the same one in several layers are alike."""
+        sides = (self._left, pair.left), (self._right, pair.right)
+        return tuple(
+            f"{re.sub('[0-9]+', '#', side.operations[unit.op].name)} {unit.fan_in} {unit.fan_out}"
+            for side, units in sides
+            for unit in units
+        )
 
     def _is_same_class(self, pair: Pair) -> bool:
         kinds = {
@@ -228,18 +336,6 @@ class Layouts:
         except (AitError, ValueError):
             return -1.0
 
-    def _weights_agree(self, pieces: Sequence[Piece]) -> float:
-        """The smallest cosine of the weights of all pieces, -1 without weights."""
-        return min((self._agreement_of_weights(piece) for piece in pieces), default=-1.0)
-
-    def _agreement_of_weights(self, piece: Piece) -> float:
-        left = self._left.weight_of(piece.left_unit)
-        right = self._right.weight_of(piece.right_unit)
-        if left is None or right is None:
-            return -1.0
-        ours, theirs = _rows_of(left, piece.left), _rows_of(right, piece.right)
-        return -1.0 if ours is None or theirs is None else _cosine(ours, theirs)
-
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -264,21 +360,6 @@ def is_joined(name: str) -> bool:
     """True for the name of a projection of query, key and value together."""
     last = name.rpartition(".")[2].lower()
     return any(word in last for word in ("qkv", "query_key_value", "c_attn"))
-
-
-def _rows_of(tensor: Tensor, columns: Columns) -> Array | None:
-    """Rows of a weight ``[out, in]`` that make these columns of the result."""
-    shape = shape_of(tensor)
-    if shape is None or len(shape) != 2 or shape[0] != columns.total:
-        return None
-    try:
-        array = tensor.nd()
-    except AitError:
-        return None
-    if columns.parts:
-        kept = array.reshape(*columns.parts, -1)[:, columns.start : columns.start + columns.width]
-        return kept.reshape(-1, shape[1])
-    return array[columns.start : columns.start + columns.width]
 
 
 def _cosine(a: Array, b: Array) -> float:

@@ -7,13 +7,15 @@ Splits and the ends of layers add the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ait_llm.match.programs.align import Pair
 from ait_llm.match.programs.fuse import Share
 from ait_llm.match.programs.layout import Layouts, Piece
+from ait_llm.match.programs.rank_columns import gives_summand
 from ait_llm.match.programs.shapes import Columns
+from ait_llm.match.programs.shards import portion_of
 from ait_llm.program.describe import (
     integers,
     is_float,
@@ -53,6 +55,11 @@ class Link:
     right_columns: Columns | None = None
     alternatives: tuple[int, ...] = ()
 
+    @property
+    def is_whole(self) -> bool:
+        """True if all columns of both values answer each other."""
+        return self.left_columns is None and self.right_columns is None
+
 
 class Links:
     """All links of two runs, the surest first for each value."""
@@ -61,14 +68,21 @@ class Links:
         self._left = left
         self._right = right
         self._layouts = layouts
+        self._portion = portion_of(left.run, right.run)
         self.of_left: dict[int, list[Link]] = {}
         self.of_right: dict[int, list[Link]] = {}
-        self.units: dict[int, set[int]] = {}
+        self.units: dict[int, tuple[int, ...]] = {}
+
+    def add_unit(self, op: int, other: int) -> None:
+        """A right operation does what a left one does."""
+        known = self.units.get(op, ())
+        if other not in known:
+            self.units[op] = (*known, other)
 
     def add_pairs(self, pairs: Sequence[Pair], where: str, certainty: float) -> None:
         """Link results of paired units."""
         for pair in pairs:
-            limit = min(certainty, _limit(pair, SURE))
+            limit = min(certainty, self._limit(pair, SURE))
             pieces, ordered = self._layouts.pieces(pair)
             if pieces:
                 self._link_pieces(pair, pieces, limit if ordered else AMBIGUOUS, where)
@@ -76,7 +90,7 @@ class Links:
             for item in pair.shares or (None,):
                 a = pair.left[0] if item is None else item.left
                 t = pair.right[0] if item is None else item.right
-                self.units.setdefault(a.op, set()).add(t.op)
+                self.add_unit(a.op, t.op)
                 self._link_results(a, t, item, pair, limit, where)
 
     def add_sources(self, pairs: Sequence[Pair], where: str, certainty: float) -> None:
@@ -85,7 +99,7 @@ class Links:
             a, t = pair.left[0], pair.right[0]
             if a.role is Role.EXPERTS:  # what it sums comes from the products of single experts
                 continue
-            limit = min(certainty, _limit(pair, LIKELY))
+            limit = min(certainty, self._limit(pair, LIKELY))
             reason = f"what the {a.role.value} {where} reads"
             ours, theirs = self._sum_before(self._left, a), self._sum_before(self._right, t)
             if a.role is not Role.EMBEDDING and ours is not None and theirs is not None:
@@ -98,12 +112,15 @@ class Links:
         """Link the columns of what one side computes as one."""
         for piece in pieces:
             left, right = piece.left_unit, piece.right_unit
-            self.units.setdefault(left.op, set()).add(right.op)
+            self.add_unit(left.op, right.op)
+            what = f"linear {where}" + (f", {piece.purpose}" if piece.purpose else "")
+            if not piece.is_whole:
+                what += "; the order of columns is that of the weights or values"
             self.add(
                 left.result,
                 right.result,
-                min(limit, BY_VALUES),
-                f"linear {where}, {piece.purpose}; the order of columns is that of the values",
+                min(limit, LIKELY if piece.is_whole else BY_VALUES),
+                what,
                 left_columns=None if piece.left.is_all else piece.left,
                 right_columns=None if piece.right.is_all else piece.right,
                 alternatives=(*pair.alternatives, *((right.op,) if limit <= AMBIGUOUS else ())),
@@ -130,6 +147,8 @@ class Links:
                 limit = min(limit, LIKELY)
         if a.role is Role.EMBEDDING and _scales(self._left, a) != _scales(self._right, t):
             return  # only one of them multiplies the rows by a number
+        if self._is_summand(a, t):
+            return
         self.add(
             _logits(self._left, a, self._right, t),
             _logits(self._right, t, self._left, a),
@@ -169,6 +188,22 @@ class Links:
                         f"{what} of the chosen experts {where}",
                     )
 
+    def _limit(self, pair: Pair, most: float) -> float:
+        if pair.alternatives:
+            return AMBIGUOUS
+        covered = sum(item.width for item in pair.shares)
+        widths = [sum(unit.fan_out for unit in group) for group in (pair.left, pair.right)]
+        whole = max(widths) if self._portion is None else min(widths)
+        is_partial = bool(pair.shares) and covered < whole
+        return POSSIBLE if is_partial or pair.right[0].role is not pair.left[0].role else most
+
+    def _is_summand(self, a: Unit, t: Unit) -> bool:
+        """True if the result of a rank's unit is not yet what the whole program's gives."""
+        if self._portion is None or (a.role is not Role.EMBEDDING and a.fan_in == t.fan_in):
+            return False
+        side, unit = (self._left, a) if self._portion.of_left else (self._right, t)
+        return unit.role in (Role.LINEAR, Role.EMBEDDING) and gives_summand(side, unit.op)
+
     @staticmethod
     def _sum_before(side: Program, unit: Unit) -> Value | None:
         """What a unit reads; of a norm that adds a residual first, the sum where it is written."""
@@ -186,7 +221,7 @@ class Links:
         """Link what a layer reads first and what it writes."""
         if left.layer is None or right.layer is None:
             return
-        self.units.setdefault(left.layer, set()).add(right.layer)
+        self.add_unit(left.layer, right.layer)
         ours, theirs = _hidden(self._left, left.layer), _hidden(self._right, right.layer)
         limit = min(certainty, LIKELY)
         reason = f"layer {right.number}"
@@ -199,25 +234,14 @@ class Links:
             total = width_of(value.uses[0].tensor)
             for columns in value.pieces:
                 self._link_piece(value, columns.value, columns.start, columns.width, total)
-        for op, role in enumerate(self._left.roles):
-            if role is not Role.SPLIT:
-                continue
-            operation = self._left.operations[op]
-            if not operation.inputs:
-                continue
-            whole = self._left.value(op, operation.inputs[0])
-            shape = shape_of(operation.inputs[0])
-            if whole is None or not shape:
-                continue
-            if params_of(operation).get("splitDim", -1) not in (-1, len(shape) - 1):
-                continue
-            start = 0
-            for tensor in operation.outputs:
-                width = width_of(tensor)
-                piece = self._left.value(op, tensor)
-                if piece is not None:
-                    self._link_piece(whole, piece, start, width, shape[-1])
-                start += width
+        for whole, piece, start, width, axis in _split(self._left):
+            self._link_piece(whole, piece, start, width, axis)
+        for whole, piece, start, width, _ in _split(self._right):
+            for link in self.of_right.get(whole.number, ()):
+                cut = link.right_columns
+                if cut is not None and not cut.parts and (cut.start, cut.width) == (start, width):
+                    found = replace(link, right=piece, right_columns=None)
+                    self.of_right.setdefault(piece.number, []).append(found)
 
     def _link_piece(self, whole: Value, piece: Value, start: int, width: int, axis: int) -> None:
         """Link one piece of an axis of this width; the axis may be a share of each row."""
@@ -227,6 +251,10 @@ class Links:
                 self._append(replace(link, left=piece, left_columns=None))
             elif cut is None and link.right_columns is None:
                 total = width_of(whole.uses[0].tensor)
+                same = _piece_of(link.right, start, width) if axis == total else None
+                if same is not None:
+                    self._append(replace(link, left=piece, right=same))
+                    continue
                 columns = Columns(start, width, total)
                 if axis != total:
                     if total % axis or axis % width or start % width:
@@ -267,13 +295,28 @@ class Links:
                 Link(left, right, confidence, reason, left_columns, right_columns, alternatives)
             )
 
+    def add_also(
+        self, left: Value | None, right: Value | None, confidence: float, reason: str
+    ) -> None:
+        """Link two whole values of which the left one may have a partner already."""
+        if left is None or right is None:
+            return
+        if self.of_left.get(left.number) and not self.of_right.get(right.number):
+            link = Link(left, right, confidence, reason)
+            self.of_left[left.number].append(link)
+            self.of_right.setdefault(right.number, []).append(link)
+        else:
+            self.add(left, right, confidence, reason)
+
     def _append(self, link: Link) -> None:
-        """Keep a link unless its ATB value has one already that leaves nothing open."""
+        """Keep a link unless its left value has one already that leaves nothing open."""
         known = self.of_left.setdefault(link.left.number, [])
         if any(other.left_columns is None and other.right_columns is None for other in known):
             return
-        if link.left_columns is None and link.right_columns is None and known:
-            return
+        if link.left_columns is None and link.right_columns is None:
+            if any(other.left_columns is not None for other in known):
+                return
+            self._drop_columns(known)
         if any(
             other.right is link.right
             and other.left_columns == link.left_columns
@@ -284,14 +327,43 @@ class Links:
         known.append(link)
         self.of_right.setdefault(link.right.number, []).append(link)
 
+    def _drop_columns(self, known: list[Link]) -> None:
+        """Forget of what a value is a piece if its own counterpart shows it and the whole has one.
 
-def _limit(pair: Pair, most: float) -> float:
-    if pair.alternatives:
-        return AMBIGUOUS
-    covered = sum(item.width for item in pair.shares)
-    whole = max(sum(unit.fan_out for unit in group) for group in (pair.left, pair.right))
-    is_partial = bool(pair.shares) and covered < whole
-    return POSSIBLE if is_partial or pair.right[0].role is not pair.left[0].role else most
+        A value of the other side that nothing else answers keeps the link.
+        """
+        for link in list(known):
+            others = self.of_right[link.right.number]
+            if any(each.left_columns is None and each.right_columns is None for each in others):
+                known.remove(link)
+                others.remove(link)
+
+
+def _piece_of(whole: Value, start: int, width: int) -> Value | None:
+    """The value that is these columns of another one; None unless it is the only one."""
+    found = [each.value for each in whole.pieces if (each.start, each.width) == (start, width)]
+    return found[0] if len(found) == 1 else None
+
+
+def _split(side: Program) -> Iterator[tuple[Value, Value, int, int, int]]:
+    """What operations split along the last axis: whole, piece, its start and width, the axis."""
+    for op, role in enumerate(side.roles):
+        operation = side.operations[op]
+        if role is not Role.SPLIT or not operation.inputs:
+            continue
+        whole = side.value(op, operation.inputs[0])
+        shape = shape_of(operation.inputs[0])
+        if whole is None or not shape:
+            continue
+        if params_of(operation).get("splitDim", -1) not in (-1, len(shape) - 1):
+            continue
+        start = 0
+        for tensor in operation.outputs:
+            width = width_of(tensor)
+            piece = side.value(op, tensor)
+            if piece is not None:
+                yield whole, piece, start, width, shape[-1]
+            start += width
 
 
 def _hidden(side: Program, op: int) -> tuple[Value | None, Value | None]:

@@ -4,181 +4,183 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import prod
+from sys import intern
+from typing import Literal
 
-from ait_llm.core.comparison import TensorRecord
+from ait_llm.core import TensorRecord
 from ait_llm.dumps.model import Tensor
+from ait_llm.match.lineages import Lineages
 from ait_llm.match.model import (
+    PROGRAMS,
+    REDUCED,
     Match,
     MatchOptions,
     SideName,
     Source,
     Unmatched,
     matchers,
-    record_of,
 )
-from ait_llm.match.programs.adapters import program_of
-from ait_llm.match.programs.align import Aligner, Pair
-from ait_llm.match.programs.congruence import Congruence
-from ait_llm.match.programs.counterparts import Counterparts
-from ait_llm.match.programs.layout import Layouts
-from ait_llm.match.programs.links import LIKELY, SURE, Link, Links
-from ait_llm.match.programs.movement import Movements, Way, inverse
-from ait_llm.match.programs.namesakes import Namesakes, Port
-from ait_llm.match.programs.plan import Place, plan, same_ids
+from ait_llm.match.programs.anchors.engine import ports_of_graph
+from ait_llm.match.programs.anchors.ports import Port, PortKey, all_matches, key_of
+from ait_llm.match.programs.evidence import Evidence, are_of_one_library
+from ait_llm.match.programs.likeness import Alike
+from ait_llm.match.programs.link_views import LinkViews
+from ait_llm.match.programs.links import LIKELY, POSSIBLE, SURE, Link
+from ait_llm.match.programs.peers import Peers
+from ait_llm.match.programs.read_weights import ReadWeights
 from ait_llm.match.programs.reasons import UNINITIALISED, WEIGHT, reason_for
-from ait_llm.match.programs.rotary import RotaryLinks
-from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views
-from ait_llm.match.programs.tokens import Tokens, find_tokens
-from ait_llm.match.programs.weights import WeightLink, WeightLinks
-from ait_llm.match.views import Rows, View
+from ait_llm.match.programs.shapes import make_views
+from ait_llm.match.programs.weights import WeightLink
+from ait_llm.match.views import View
+from ait_llm.program.adapters import program_of
 from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
-from ait_llm.program.flow import Use
+from ait_llm.program.flow import Use, Value
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.program import Parameter, Program
-from ait_llm.program.unwritten import Unwritten
 
-RULE = "programs"
+_SAME = "the same computation of the same values"
+_READ = "the same operator reads it"
 _MOVED = "the same elements in another order or shape"
-# Both shapes, the columns of each side, and the rows that a tensor was gathered from.
-_Sought = tuple[Shape, Shape, Columns | None, Columns | None, tuple[int, ...] | None]
+_JOINED = "what was joined with others here"
 
 
-@matchers.register(RULE)
+@matchers.register(PROGRAMS)
 def match_programs(golden: Pass, mine: Pass, options: MatchOptions) -> Iterable[Match | Unmatched]:
     """Match two passes as programs, by what they compute.
 
     Args:
         golden, mine: passes of kinds that have an adapter, in any combination.
-        options: not looked at.
+        options: what is settled, such as by the user's mapping, is an anchor.
 
     Returns:
         A match for each tensor of either pass that has a counterpart; then the tensors without
         one, with the reason.
     """
+    ports = ports_of_graph(golden, mine)
+    if ports is not None:
+        return all_matches(golden, mine, ports)
     first, second = program_of(golden), program_of(mine)
     if first is None or second is None:
         return []
-    # the side that computes more in one operation comes first: what it shows, the other shows too
-    if first.fusing > second.fusing:
-        return _Matching(first, second, left_is_golden=True).matches()
-    return _Matching(second, first, left_is_golden=False).matches()
+    given = options.settled
+    # the side that computes more in one operation comes first: what it shows, the other shows too;
+    # of two alike, a rank of several before the whole
+    is_first = (first.fusing, golden.share[1]) > (second.fusing, mine.share[1])
+    if is_first or are_of_one_library(first, second):
+        return _Matching(Evidence(first, second, left_is_golden=True, given=given)).matches()
+    return _Matching(Evidence(second, first, left_is_golden=False, given=given)).matches()
 
 
 class _Matching:
-    def __init__(self, left: Program, right: Program, *, left_is_golden: bool) -> None:
-        self._left = left
-        self._right = right
-        self._left_is_golden = left_is_golden
-        self._unwritten = Unwritten(left), Unwritten(right)
-        self._tokens: Tokens | None = find_tokens(left, right)
-        self._layouts = Layouts(left, right, self._tokens)
-        self._links = Links(left, right, self._layouts)
-        self._weights = WeightLinks(left, right, self._layouts)
-        self._namesakes = Namesakes(
-            left, right, self._tokens, self._links, left_is_golden=left_is_golden
-        )
-        places = dict(self._namesakes.places)
-        for op, other in places.items():
-            self._weights.add_same(op, other, SURE)
-        # what one of several ranks computes is known by its name and its share alone
-        if left.run.share == right.run.share:
-            self._align()
-            for op, other in Counterparts(left, right, self._links.units).pairs():
-                places.setdefault(op, other)
-            Congruence(left, right, self._tokens, self._links, places).run()
-        self._counterparts = Counterparts(left, right, self._links.units)
-        self._movements = Movements(left), Movements(right)
-        self._mentioned: set[tuple[str, int, str, int]] = set()
-        self._known_views: dict[_Sought, Views | None] = {}
-
-    def _align(self) -> None:
-        aligner = Aligner(self._left, self._right, same_ids(self._left, self._right, self._tokens))
-        aligned: list[tuple[Place, list[Pair]]] = [
-            (place, aligner.align(place.left.units, place.right.units))
-            for place in plan(self._left, self._right, aligner)
-        ]
-        for _, pairs in aligned:
-            self._layouts.learn(pairs)
-        for place, pairs in aligned:
-            self._links.add_pairs(pairs, place.where, place.certainty)
-        for place, pairs in aligned:
-            self._links.add_sources(pairs, place.where, place.certainty)
-        for place, pairs in aligned:
-            self._weights.add(pairs, place.where, place.certainty)
-            self._links.add_choices(pairs, place.where)
-        for place, _ in aligned:
-            self._links.add_layer(place.left, place.right, place.certainty)
-        self._links.add_splits()
-        rotary = RotaryLinks(self._left, self._right, self._links)
-        rotary.add_tables()
-        for place, _ in aligned:
-            rotary.add_handed(place.left, place.right)
-        rotary.add_rotated()
+    def __init__(self, evidence: Evidence) -> None:
+        self._known = evidence
+        self._left, self._right = left, right = evidence.left, evidence.right
+        self._views = LinkViews(evidence.tokens, evidence.links, evidence.portion)
+        self._peers = Peers(left.run)
+        sides = (left, right) if evidence.left_is_golden else (right, left)
+        self._lineages = Lineages(*sides)
+        self._mentioned: set[PortKey] = set()  # right tensors that are in a match
 
     def matches(self) -> Iterator[Match | Unmatched]:
+        read = self._read_weights()
+        for each in self._of_tensors():
+            yield each
+            for golden, mine in read.of(each) if isinstance(each, Match) else ():
+                sides = (golden, mine) if self._known.left_is_golden else (mine, golden)
+                yield self._matched(*sides, SURE, _READ)
+        for link in self._known.weights.of_parameter:
+            yield self._weight_match(self._parameter(self._left, link.left), link)
+
+    def _read_weights(self) -> ReadWeights:
+        """Weights that operators read, without those that links of modules tell."""
+        left, right = self._left.run.weights, self._right.run.weights
+        pairs = [
+            (_path(self._left, link.left), _path(self._right, link.right))
+            for link in self._known.weights.of_parameter
+        ]
+        if self._known.left_is_golden:
+            return ReadWeights(left, right, pairs)
+        return ReadWeights(right, left, [(mine, golden) for golden, mine in pairs])
+
+    def _of_tensors(self) -> Iterator[Match | Unmatched]:
+        """Of all that operations take and give."""
         for op, operation in enumerate(self._left.operations):
             for tensor in (*operation.inputs, *operation.outputs):
                 yield from self._matches_of_left(op, tensor)
         for op, operation in enumerate(self._right.operations):
             for tensor in (*operation.inputs, *operation.outputs):
                 yield from self._matches_of_right(op, tensor)
-        for link in self._weights.of_parameter:
-            yield self._weight_match(self._parameter_record(self._left, link.left), link)
 
     def _matches_of_left(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
-        if self._unwritten[0].holds(op, tensor):
+        if self._known.unwritten[0].holds(op, tensor):
             yield self._unmatched(self._left, op, tensor, UNINITIALISED)
             return
         value = self._left.value(op, tensor)
-        port = self._namesakes.ports.get((op, tensor.role, tensor.index))
-        if port is not None:
-            yield self._port_match(Use(op, tensor), port)
+        ports = self._known.ports.ports.get(key_of(op, tensor), ())
+        if ports:
+            yield from (self._port_match(Use(op, tensor), port) for port in ports)
             return
-        links = self._links.of_left.get(value.number, []) if value is not None else []
-        found = False
+        if (0, key_of(op, tensor)) in self._known.ports.looked_at:
+            return
+        links = self._known.links.of_left.get(value.number, []) if value is not None else []
+        links = links if self._is_open("left", op) else []
+        routed = self._known.routed.get(key_of(op, tensor), ())
+        yield from (self._port_match(Use(op, tensor), port) for port in routed)
+        found = bool(routed)
         for link in links if not self._is_stale(op, tensor) else ():
-            use = self._counterparts.right_use(op, tensor, link.right)
+            use = self._known.counterparts.right_use(op, tensor, link.right)
             match = self._match(Use(op, tensor), use, link)
             if match is not None:
                 found = True
                 yield match
-        for weight in self._weights.of_value.get(value.number, ()) if value is not None else ():
+        known = self._known.weights.of_value
+        for weight in known.get(value.number, ()) if value is not None else ():
             found = True
-            yield self._weight_match(self._record(self._left, Use(op, tensor)), weight)
-        moved = None if found or links else self._moved_left(op, tensor)
-        if moved is not None:
-            yield moved
-        elif not found:
+            yield self._weight_match(self._source(self._left, Use(op, tensor)), weight)
+        if found:
+            return
+        summed = self._summed(op, tensor)
+        others = [summed] if summed is not None else self._others(0, op, tensor)
+        yield from others
+        if not others:
             yield self._unmatched_left(op, tensor, links)
 
     def _matches_of_right(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
-        if ("right", op, tensor.role, tensor.index) in self._mentioned:
+        key = key_of(op, tensor)
+        if key in self._mentioned or (1, key) in self._known.ports.looked_at:
             return
-        if self._unwritten[1].holds(op, tensor):
+        if self._known.unwritten[1].holds(op, tensor):
             yield self._unmatched(self._right, op, tensor, UNINITIALISED)
             return
         value = self._right.value(op, tensor)
-        links = self._links.of_right.get(value.number, []) if value is not None else []
+        links = self._known.links.of_right.get(value.number, []) if value is not None else []
+        links = links if self._is_open("right", op) else []
         whole = [link for link in links if link.right_columns is None]
         found = False
         for link in whole[:1] or links:
-            use = self._counterparts.left_use(op, tensor, link.left)
+            use = self._known.counterparts.left_use(op, tensor, link.left)
             match = self._match(use, Use(op, tensor), link)
             if match is not None:
                 found = True
                 yield match
-        moved = None if found or links else self._moved_right(op, tensor)
-        if moved is not None:
-            yield moved
-        elif not found:
-            known = self._namesakes.right_reasons.get((op, tensor.role, tensor.index))
-            reason = known or reason_for(self._right, op, tensor, self._name(self._left))
+        if found:
+            return
+        others = self._others(1, op, tensor)
+        yield from others
+        if not others:
+            known = self._known.ports.right_reasons.get(key_of(op, tensor))
+            reason = known or reason_for(self._right, op, tensor, self._known.title(self._left))
             yield self._unmatched(self._right, op, tensor, reason)
 
+    def _is_open(self, side: Literal["left", "right"], op: int) -> bool:
+        """True if values say what answers the tensors of an operation, where no port does."""
+        alone = self._known.ports.alone
+        program = self._left if side == "left" else self._right
+        return alone is None or op in alone[side == "right"] or program.operations[op].is_graph
+
     def _unmatched_left(self, op: int, tensor: Tensor, links: list[Link]) -> Unmatched:
-        other = self._name(self._right)
+        other, lost = self._known.title(self._right), bool(links)
         if links and self._is_stale(op, tensor):
             reason = (
                 "it was captured after the operation, when its memory held something else; "
@@ -187,18 +189,20 @@ class _Matching:
         elif links:
             counterpart = self._right.operations[links[0].right.uses[0].op].name
             reason = f"its shape cannot be brought to that of its counterpart at {counterpart}"
-        elif (op, tensor.role, tensor.index) in self._namesakes.left_reasons:
-            reason = self._namesakes.left_reasons[op, tensor.role, tensor.index]
+        elif key_of(op, tensor) in self._known.ports.left_reasons:
+            reason = self._known.ports.left_reasons[key_of(op, tensor)]
         else:
             reason = reason_for(self._left, op, tensor, other)
             if reason.startswith(WEIGHT) and not self._right.run.weights:
-                reason += "; dump it with --weights"
-        return self._unmatched(self._left, op, tensor, reason)
+                reason, lost = f"{reason}; dump it with --weights", True
+        return self._unmatched(self._left, op, tensor, reason, lost=lost)
 
     def _is_stale(self, op: int, tensor: Tensor) -> bool:
         """True for an input that was captured after the operation and is no longer what it was."""
         if tensor.role != "in" or tensor.phase != "after":
             return False
+        if tensor.identity is None and not self._left.flow.named:
+            return False  # by its numbers alone it is the same
         value = self._left.value(op, tensor)
         writes = value.writes if value is not None else []
         if not writes:
@@ -207,136 +211,142 @@ class _Matching:
         return before is not None and now is not None and before != now
 
     def _match(self, left: Use, right: Use, link: Link) -> Match | None:
-        views = self._views(left.tensor, right.tensor, link)
-        if views is None or self._unwritten[1].holds(right.op, right.tensor):
+        views = self._views.of(left.tensor, right.tensor, link)
+        if views is None or self._known.unwritten[1].holds(right.op, right.tensor):
             return None
-        self._mentioned.add(("right", right.op, right.role, right.tensor.index))
-        ours = Source(self._record(self._left, left), left.tensor, views.left)
-        theirs = Source(self._record(self._right, right), right.tensor, views.right)
+        self._mentioned.add(key_of(right.op, right.tensor))
+        ours = self._source(self._left, left, views.left)
+        theirs = self._source(self._right, right, views.right)
         confidence, reason = link.confidence, link.reason
-        if (views.left or views.right) and self._tokens is not None and not self._tokens.certain:
-            confidence = min(confidence, 0.6)
-            reason += f"; tokens {self._tokens.evidence}"
+        tokens = self._known.tokens
+        if (views.left or views.right) and tokens is not None and not tokens.certain:
+            confidence = min(confidence, POSSIBLE)
+            reason += f"; tokens {tokens.evidence}"
         others = (self._right.operations[other].name for other in link.alternatives)
-        return self._turned(ours, theirs, confidence, reason, tuple(others))
+        return self._matched(ours, theirs, confidence, reason, tuple(others))
 
-    def _moved_left(self, op: int, tensor: Tensor) -> Match | None:
-        """The match of a value that only movement parts from one that is linked."""
+    def _summed(self, op: int, tensor: Tensor) -> Match | None:
+        """The match of what one rank brings to a sum: with what all of them bring together."""
         value = self._left.value(op, tensor)
-        way = (
-            None
-            if value is None
-            else self._movements[0].nearest(value, shape_of(tensor), self._is_linked_left)
-        )
-        if way is None:
+        whole = None if value is None else self._known.summands.get(value.number)
+        others = None if whole is None else self._peers.summands(self._left.operations[op], tensor)
+        if whole is None or not others:
             return None
-        link = next(filter(_is_whole, self._links.of_left[way.number]))
-        use = self._counterparts.right_use(op, tensor, link.right)
-        views = self._moved_views(way, use.tensor)
-        if views is None or self._unwritten[1].holds(use.op, use.tensor):
+        use = self._known.counterparts.right_use(op, tensor, whole)
+        shapes = shape_of(tensor), shape_of(use.tensor)
+        if shapes[0] is None or shapes[1] is None:
             return None
-        ours = Source(self._record(self._left, Use(op, tensor)), tensor, ())
-        theirs = Source(self._record(self._right, use), use.tensor, views)
-        return self._turned(ours, theirs, min(link.confidence, LIKELY), _MOVED, ())
+        views = make_views(shapes[0], shapes[1], self._known.tokens)
+        if views is None:
+            return None
+        self._mentioned.add(key_of(use.op, use.tensor))
+        ours = self._source(self._left, Use(op, tensor), (*others, *views.left))
+        theirs = self._source(self._right, use, views.right)
+        return self._matched(ours, theirs, LIKELY, "the sum over ranks", relation=REDUCED)
 
-    def _moved_right(self, op: int, tensor: Tensor) -> Match | None:
-        value = self._right.value(op, tensor)
-        way = (
-            None
-            if value is None
-            else self._movements[1].nearest(value, shape_of(tensor), self._is_linked_right)
-        )
-        if way is None:
-            return None
-        link = next(filter(_is_whole, self._links.of_right[way.number]))
-        use = self._counterparts.left_use(op, tensor, link.left)
-        views = self._moved_views(way, use.tensor)
-        if views is None or self._unwritten[0].holds(use.op, use.tensor):
-            return None
-        ours = Source(self._record(self._left, use), use.tensor, views)
-        theirs = Source(self._record(self._right, Use(op, tensor)), tensor, ())
-        return self._turned(ours, theirs, min(link.confidence, LIKELY), _MOVED, ())
+    def _others(self, number: int, op: int, tensor: Tensor) -> list[Match]:
+        """Matches of a tensor that nothing is linked to: by its elements, else by what it joins."""
+        value = (self._left, self._right)[number].value(op, tensor)
+        if value is None:
+            return []
+        likeness, use = self._known.likeness, Use(op, tensor)
+        alike = likeness.of(number, value, tensor)
+        moved = None if alike is None else self._moved(number, use, value, alike)
+        if moved is not None:
+            return [moved]
+        found = list(self._looked_up(number, use, value))
+        for part in () if found else likeness.parts(number, value, tensor):
+            found += filter(None, [self._moved(number, use, value, part)])
+        return found
 
-    def _is_linked_left(self, number: int) -> bool:
-        return any(map(_is_whole, self._links.of_left.get(number, ())))
+    def _moved(self, number: int, own: Use, value: Value, alike: Alike) -> Match | None:
+        """The match of a tensor whose elements the other side has in another order or shape."""
+        find = (self._known.counterparts.right_use, self._known.counterparts.left_use)[number]
+        use = find(own.op, own.tensor, alike.value)
+        if self._known.unwritten[1 - number].holds(use.op, use.tensor):
+            return None
+        views = self._known.likeness.views(number, value, own.tensor, alike, use.tensor)
+        if views is None:
+            return None
+        reason = _JOINED if alike.part is not None else _MOVED if any(views) else _SAME
+        return self._match_of_side(number, own, views[0], use, views[1], reason)
 
-    def _is_linked_right(self, number: int) -> bool:
-        return any(map(_is_whole, self._links.of_right.get(number, ())))
+    def _looked_up(self, number: int, own: Use, value: Value) -> Iterator[Match]:
+        """Matches of what one side looks up in a table and the other side hands on."""
+        for each in self._known.looked_up.of(number, own.op, own.tensor, value):
+            yield self._match_of_side(
+                number, own, each.views, each.other, each.other_views, each.reason
+            )
 
-    def _moved_views(self, way: Way, tensor: Tensor) -> tuple[View, ...] | None:
-        """What makes the partner of the value at the other end of a way like the one at this."""
-        if self._tokens is not None and not self._tokens.is_same_layout:
-            return None
-        shape = shape_of(tensor)
-        if shape is None or prod(shape) != prod(way.shape):
-            return None
-        views = make_views(shape, way.shape, self._tokens)
-        if views is None or any(isinstance(view, Rows) for view in (*views.left, *views.right)):
-            return None
-        back = inverse(views.right, way.shape)
-        return None if back is None else (*views.left, *back, *way.views)
+    def _match_of_side(
+        self,
+        number: int,
+        own: Use,
+        own_views: tuple[View, ...],
+        other: Use,
+        other_views: tuple[View, ...],
+        reason: str,
+    ) -> Match:
+        """The match of a tensor of a side, 0 for the left one, with one of the other side."""
+        if number == 0:
+            self._mentioned.add(key_of(other.op, other.tensor))
+        sides = (self._left, self._right) if number == 0 else (self._right, self._left)
+        one = self._source(sides[0], own, own_views)
+        two = self._source(sides[1], other, other_views)
+        left, right = (one, two) if number == 0 else (two, one)
+        return self._matched(left, right, LIKELY, reason)
 
     def _port_match(self, left: Use, port: Port) -> Match:
-        """The match of what two modules of one name take or give in one place."""
+        """The match of what two paired operations take or give in one place."""
         right = Use(port.op, port.tensor)
-        self._mentioned.add(("right", right.op, right.role, right.tensor.index))
-        return self._turned(
-            Source(self._record(self._left, left), left.tensor, port.views.left),
-            Source(self._record(self._right, right), right.tensor, port.views.right),
-            port.confidence,
-            port.reason,
-            (),
+        self._mentioned.add(key_of(port.op, port.tensor))
+        ours = self._source(self._left, left, port.views.left)
+        theirs = self._source(self._right, right, port.views.right)
+        return self._matched(
+            ours, theirs, port.confidence, port.reason, port.alternatives, port.uses
         )
 
-    def _weight_match(self, record: TensorRecord, link: WeightLink) -> Match:
+    def _weight_match(self, weight: Source, link: WeightLink) -> Match:
         """The match of a weight with a parameter, which no operation of the other run shows."""
-        parameter = self._parameter_record(self._right, link.right)
-        ours = Source(record, link.left.tensor, link.left_views)
-        theirs = Source(parameter, link.right.tensor, link.right_views)
-        return self._turned(ours, theirs, link.confidence, link.reason, ())
+        ours = replace(weight, views=link.left_views)
+        theirs = replace(self._parameter(self._right, link.right), views=link.right_views)
+        return self._matched(ours, theirs, link.confidence, link.reason)
 
-    def _turned(
+    def _matched(
         self,
         left: Source,
         right: Source,
         confidence: float,
         reason: str,
-        alternatives: tuple[str, ...],
+        alternatives: tuple[str, ...] = (),
+        uses: tuple[tuple[SideName, TensorRecord], ...] = (),
+        relation: str = "",
     ) -> Match:
-        golden, mine = (left, right) if self._left_is_golden else (right, left)
-        return Match(golden, mine, RULE, confidence, reason, alternatives)
+        golden, mine = (left, right) if self._known.left_is_golden else (right, left)
+        steps, rounded_to = self._lineages.of(golden, mine)
+        about = confidence, reason, alternatives, uses, steps, relation, rounded_to
+        return Match(golden, mine, PROGRAMS, *about)
 
-    def _parameter_record(self, side: Program, parameter: Parameter) -> TensorRecord:
-        record = self._record(side, Use(parameter.op, parameter.tensor))
-        if parameter.value is not None:
-            return record
-        return replace(record, name=parameter.name, role="weight", index=0, label=parameter.name)
-
-    def _views(self, left: Tensor, right: Tensor, link: Link) -> Views | None:
-        shapes = shape_of(left), shape_of(right)
-        if shapes[0] is None or shapes[1] is None:
-            return Views((), ())  # whoever reads it says what is wrong with it
-        rows = self._links.rows_of(link.left)
-        key = (shapes[0], shapes[1], link.left_columns, link.right_columns, rows)
-        if key not in self._known_views:
-            self._known_views[key] = make_views(
-                shapes[0], shapes[1], self._tokens, link.left_columns, link.right_columns, rows
-            )
-        return self._known_views[key]
+    def _parameter(self, side: Program, parameter: Parameter) -> Source:
+        source = self._source(side, Use(parameter.op, parameter.tensor))
+        return source if parameter.value is not None else replace(source, parameter=parameter.name)
 
     @staticmethod
-    def _record(side: Program, use: Use) -> TensorRecord:
-        return record_of(side.operations[use.op], use.tensor, side.run.first_order + use.op)
+    def _source(side: Program, use: Use, views: tuple[View, ...] = ()) -> Source:
+        first = side.run.first_order
+        order = first + use.op if first else use.op  # which is a number that is there already
+        return Source(side.operations[use.op], use.tensor, order, views)
 
-    def _unmatched(self, side: Program, op: int, tensor: Tensor, reason: str) -> Unmatched:
-        return Unmatched(self._side_name(side), self._record(side, Use(op, tensor)), reason)
+    def _unmatched(
+        self, side: Program, op: int, tensor: Tensor, reason: str, *, lost: bool = False
+    ) -> Unmatched:
+        source = self._source(side, Use(op, tensor))
+        known = int(side is self._right), key_of(op, tensor)
+        by_nature = known in self._known.ports.without
+        side_name = self._known.side_name(side)
+        return Unmatched(side_name, source, intern(reason), lost, by_nature)
 
-    def _side_name(self, side: Program) -> SideName:
-        return "golden" if (side is self._left) == self._left_is_golden else "mine"
 
-    def _name(self, side: Program) -> str:
-        return "the golden dump" if self._side_name(side) == "golden" else "my dump"
-
-
-def _is_whole(link: Link) -> bool:
-    return link.left_columns is None and link.right_columns is None
+def _path(side: Program, parameter: Parameter) -> str:
+    """The dotted name of a parameter of a module."""
+    return f"{side.operations[parameter.op].name}.{parameter.name}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -90,14 +92,32 @@ def _largest_only(found: list[Block]) -> list[Block]:
 def _pair_layers(left: list[Block], right: list[Block], aligner: Aligner) -> list[Place]:
     if len(left) == len(right):
         return [Place(a, t, f"of layer {t.number}") for a, t in zip(left, right, strict=True)]
-    shorter, longer = sorted((left, right), key=len)
+    is_right = len(right) < len(left)
+    shorter, longer = (right, left) if is_right else (left, right)
+    told = _by_weights(
+        [aligner.digests(block.units, of_left=not is_right) for block in shorter],
+        [aligner.digests(block.units, of_left=is_right) for block in longer],
+    )
+    if told is not None:
+        both = [(shorter[n], longer[m]) for n, m in enumerate(told)]
+        both = [(b, a) for a, b in both] if is_right else both
+        return [Place(a, t, f"of layer {t.number}") for a, t in both]
+    forms = [
+        [aligner.forms(block.units, of_left=side is left) for block in side]
+        for side in (shorter, longer)
+    ]
+
+    def are_alike(place: int, other: int) -> bool:
+        """True if most units of the smaller block have a partner."""
+        a, b = forms[0][place], forms[1][other]
+        right_units = (shorter[place] if is_right else longer[other]).units
+        paired = aligner.count(b, a) if is_right else aligner.count(a, b)
+        return 2 * paired >= len(right_units)
+
     fits = [
         start
         for start in range(len(longer) - len(shorter) + 1)
-        if all(
-            _alike(a, b, aligner, swapped=shorter is right)
-            for a, b in zip(shorter, longer[start:], strict=False)
-        )
+        if all(are_alike(place, start + place) for place in range(len(shorter)))
     ]
     if not fits:
         return []
@@ -111,16 +131,32 @@ def _pair_layers(left: list[Block], right: list[Block], aligner: Aligner) -> lis
     if by_number:
         start = by_number[0]
     pairs = list(zip(shorter, longer[start:], strict=False))
-    if shorter is right:
+    if is_right:
         pairs = [(b, a) for a, b in pairs]
     return [Place(a, t, f"of layer {t.number}", certainty) for a, t in pairs]
 
 
-def _alike(a: Block, b: Block, aligner: Aligner, *, swapped: bool) -> bool:
-    """True if most units of the smaller block have a partner."""
-    left, right = (b, a) if swapped else (a, b)
-    pairs = aligner.align(left.units, right.units)
-    return 2 * sum(len(pair.right) for pair in pairs) >= len(right.units)
+def _by_weights(shorter: list[set[bytes]], longer: list[set[bytes]]) -> list[int] | None:
+    """Which of the more layers has the weights of each of the fewer; None if they do not tell.
+
+    One layer whose weights are in none may lie between two that do, with no place for another.
+    """
+    holders: dict[bytes, list[int]] = {}
+    for place, digests in enumerate(longer):
+        for digest in digests:
+            holders.setdefault(digest, []).append(place)
+    found: list[int | None] = []
+    for digests in shorter:
+        votes = Counter(holders[each][0] for each in digests if len(holders.get(each, ())) == 1)
+        place, count = votes.most_common(1)[0] if votes else (-1, 0)
+        found.append(place if 2 * count > votes.total() else None)
+    places = [
+        before + 1 if place is None and before is not None and behind == before + 2 else place
+        for before, place, behind in zip([None, *found], found, [*found[1:], None], strict=False)
+    ]
+    known = [place for place in places if place is not None]
+    is_ascending = all(one < other for one, other in pairwise(known))
+    return known if len(known) == len(shorter) and is_ascending else None
 
 
 def same_ids(left: Program, right: Program, tokens: Tokens | None) -> set[tuple[int, int]]:

@@ -113,6 +113,19 @@ class RotaryLinks:
                         alternatives=link.alternatives,
                     )
 
+    def add_composites(self) -> None:
+        """Link what operators of both sides make of values that answer each other."""
+        theirs = self._right.rotations
+        for number, rotation in self._left.rotations.items():
+            known = [link for link in self._links.of_left.get(number, ()) if link.is_whole]
+            if len(known) == 1 and known[0].right.number in theirs:
+                [link] = known
+                reason = "the same turned by the rotary positions"
+                confidence = min(link.confidence, LIKELY)
+                self._links.add(
+                    rotation.result, theirs[link.right.number].result, confidence, reason
+                )
+
     def _turned(self, link: Link, table: Value, size: int) -> tuple[Link, Value] | None:
         value = turned(self._right, link.right, table, size)
         return None if value is None else (link, value)
@@ -140,7 +153,7 @@ class RotaryLinks:
                 source = self._left.unit_of[gathered].source
                 value = self._right.value(op, positions)
                 self._links.add(source, value, LIKELY, "positions of the tokens")
-                self._links.units.setdefault(gathered, set()).add(op)
+                self._links.add_unit(gathered, op)
             return
 
 
@@ -162,15 +175,23 @@ def table_columns(
     if not width or width != width_of(right):
         return None
     assumed = "halves" if coefficient == _HALVES else "pairs"
-    orders = _order(left, assumed), _order(right, "halves")
+    orders = order_of(left, assumed), order_of(right, "halves")
     if orders[0] == orders[1] or "either" in orders:
         return None, None
     pairs, halves = Columns(0, 1, width, (width // 2, 2, 1)), Columns(0, width // 2, width)
     return (pairs, halves) if orders[0] == "pairs" else (halves, pairs)
 
 
-def _order(tensor: Tensor, assumed: str) -> str:
-    """``halves``, ``pairs``, or ``either`` for a table that has both orders."""
+def order_of(tensor: Tensor, assumed: str) -> str:
+    """Where a table has each angle a second time.
+
+    Args:
+        tensor: ``[…, dim]``.
+        assumed: for a table that does not show it.
+
+    Returns:
+        ``halves``, ``pairs``, ``either`` for a table that has both orders, or ``assumed``.
+    """
     try:
         rows = np.asarray(tensor.nd(), np.float64).reshape(-1, width_of(tensor))
     except AitError:

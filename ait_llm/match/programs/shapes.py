@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from ait_llm.match.programs.keys import key_views
+from ait_llm.match.programs.shards import Portion
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Part, Reorder, Reshape, Rows, View
 from ait_llm.program import rows as layout
@@ -22,17 +24,20 @@ class Columns:
         total: of the whole axis.
         parts: axes behind the rows into which the whole is cut first, for interleaved layouts:
             ``(heads, 3, dim)``; the stretch is then of the middle axis.
+        turn: axes into which the stretch is cut, of which the last two change places, for
+            another rotary layout: ``(heads, dim / 2, 2)``; empty if they stay.
     """
 
     start: int
     width: int
     total: int
     parts: tuple[int, ...] = ()
+    turn: tuple[int, ...] = ()
 
     @property
     def is_all(self) -> bool:
         """True if nothing is cut off."""
-        return not self.parts and self.start == 0 and self.width == self.total
+        return not self.parts and not self.turn and self.start == 0 and self.width == self.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ def make_views(
     left_columns: Columns | None = None,
     right_columns: Columns | None = None,
     rows: tuple[int, ...] | None = None,
+    portion: Portion | None = None,
 ) -> Views | None:
     """Views that give both tensors one shape; None if no rule covers their shapes.
 
@@ -73,10 +79,20 @@ def make_views(
         tokens: alignment of the tokens, None if unknown.
         left_columns, right_columns: which share of the last axis is meant; all of it without.
         rows: left rows that the left tensor was gathered from, None if it has all of them.
+        portion: which rank one side is, None if both compute all.
     """
     whole = all(columns is None or columns.is_all for columns in (left_columns, right_columns))
+    keys = tokens.keys if tokens is not None and whole and rows is None else None
+    if tokens is not None and keys is not None and keys.differ_in_past(left, right):
+        views = key_views(left, right, keys, tokens.pairs)
+        if views is not None:
+            return Views(*views)
     if whole and left == right and (tokens is None or _needs_no_rows(left, tokens)):
         return Views((), ())
+    if whole and portion is not None and (tokens is None or tokens.is_same_layout):
+        axis = portion.axis(left, right)
+        if axis is not None:
+            return Views(*portion.cut(left, right, axis))
     if tokens is None:
         return _without_tokens(left, right, left_columns, right_columns)
     for ours in _left_spaces(left, tokens.left, rows):
@@ -86,33 +102,22 @@ def make_views(
                 continue
             one = _finish(left, ours, chosen[0], left_columns)
             other = _finish(right, theirs, chosen[1], right_columns)
-            if one is not None and other is not None and one[1] == other[1]:
+            if one is None or other is None:
+                continue
+            if one[1] == other[1]:
                 return Views(one[0], other[0])
-    return None
+            if whole and portion is not None and portion.axis(one[1], other[1]) == 1:
+                cut = portion.cut(one[1], other[1], 1)
+                return Views((*one[0], *cut[0]), (*other[0], *cut[1]))
+    if keys is None:
+        return None
+    views = key_views(left, right, keys, tokens.pairs)
+    return None if views is None else Views(*views)
 
 
-def shares(
-    left: Shape, right: Shape, left_share: tuple[int, int], right_share: tuple[int, int]
-) -> Views | None:
-    """Views where one side holds an equal share of the other along one axis, by rank.
-
-    Args:
-        left, right: shapes of tensors that are one in a program that is not cut over ranks.
-        left_share, right_share: rank and number of ranks of each side.
-    """
-    if len(left) != len(right):
-        return None
-    axes = [axis for axis in range(len(left)) if left[axis] != right[axis]]
-    if len(axes) != 1:
-        return None
-    axis = axes[0]
-    if left[axis] > right[axis]:
-        found = shares(right, left, right_share, left_share)
-        return None if found is None else Views(found.right, found.left)
-    rank, ranks = left_share
-    if left[axis] * ranks != right[axis]:
-        return None
-    return Views((), (Part(axis, rank * left[axis], (rank + 1) * left[axis]),))
+def reshaped(before: Shape, after: Shape) -> tuple[View, ...]:
+    """The view that gives elements another shape; none where it is the same."""
+    return () if before == after else (Reshape(after),)
 
 
 def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
@@ -172,6 +177,8 @@ def _spaces(shape: Shape, rows: layout.Rows) -> Iterator[_Space]:
         yield _Space((), tuple(range(seq)), shared=True)
     if rows.last and shape[0] == len(rows.last):
         yield _Space((), rows.last)
+    if rows.count == 1:
+        yield _Space((), every)  # of one token, heads lie one behind the other as columns do
 
 
 def _same_tokens(
@@ -222,9 +229,22 @@ def _finish(
             Part(2, columns.start, columns.start + columns.width),
             Reshape((len(chosen), kept)),
         ]
+        views += turned(columns, (len(chosen),), kept)
         return tuple(views), (len(chosen), kept)
-    views.append(Part(1, columns.start, columns.start + columns.width))
+    if columns.width != width:
+        views.append(Part(1, columns.start, columns.start + columns.width))
+    views += turned(columns, (len(chosen),), columns.width)
     return tuple(views), (len(chosen), columns.width)
+
+
+def turned(columns: Columns, lead: Shape, width: int, rest: Shape = ()) -> Iterator[View]:
+    """Views that bring ``[*lead, width, *rest]`` into the rotary order of the other side."""
+    if columns.turn:
+        first = len(lead)
+        axes = (*range(first + 1), first + 2, first + 1)
+        yield Reshape((*lead, *columns.turn, *rest))
+        yield Reorder((*axes, *range(len(axes), len(axes) + len(rest))))
+        yield Reshape((*lead, width, *rest))
 
 
 def _moved(shape: Shape, views: tuple[View, ...]) -> Shape:

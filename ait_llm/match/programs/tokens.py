@@ -9,11 +9,12 @@ which where both sides have them, else masks, positions and lengths do.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ait_llm.formats.elements import Array
+from ait_llm.match.programs.keys import Keys, find_keys
 from ait_llm.program.program import Program
 from ait_llm.program.rows import (
     Rows,
@@ -36,6 +37,7 @@ class Tokens:
             order of the left side.
         evidence: how it was found.
         certain: False if only sizes say so.
+        keys: the same of all tokens so far; None if no mask shows them.
     """
 
     left: Rows
@@ -43,6 +45,7 @@ class Tokens:
     pairs: tuple[tuple[int, int], ...]
     evidence: str
     certain: bool
+    keys: Keys | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -70,7 +73,11 @@ def find_tokens(left: Program, right: Program) -> Tokens | None:
     if second.batch and not first.batch:
         return _packed_and_padded(left, first, right, second)
     if first.batch:
-        return _both_padded(left, first, right, second)
+        found = _both_padded(left, first, right, second)
+        if found is None:
+            return None
+        keys = find_keys(left, right, (first, second), found.pairs)
+        return replace(found, keys=keys)
     return _both_packed(left, first, right, second)
 
 

@@ -7,12 +7,14 @@ one below the other; definitions say on which axis.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ait_llm.match.programs.align import Pair
 from ait_llm.match.programs.layout import Layouts
-from ait_llm.match.programs.shapes import Columns
+from ait_llm.match.programs.shapes import Columns, turned
+from ait_llm.match.programs.shards import computes_several, portion_of
+from ait_llm.match.programs.weight_rows import are_equal
 from ait_llm.match.views import Part, Reorder, Reshape, View
 from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Value
@@ -57,6 +59,7 @@ class WeightLinks:
     def __init__(self, left: Program, right: Program, layouts: Layouts) -> None:
         self._left = left
         self._right = right
+        self._portion = portion_of(left.run, right.run)
         self._layouts = layouts
         self.of_value: dict[int, list[WeightLink]] = {}
         self.of_parameter: list[WeightLink] = []
@@ -76,9 +79,24 @@ class WeightLinks:
         theirs = {each.name: each for each in self._right.parameters_of(right)}
         for mine in self._left.parameters_of(left):
             other = theirs.get(mine.name)
-            if other is not None and shape_of(mine.tensor) == shape_of(other.tensor):
+            shapes = shape_of(mine.tensor), None if other is None else shape_of(other.tensor)
+            if other is None or shapes[0] is None or shapes[1] is None:
+                continue
+            views = self._share(left, shapes[0], shapes[1])
+            if views is not None:
                 reason = "parameter of the same module"
-                self._keep(WeightLink(mine, other, (), (), confidence, reason))
+                self._keep(WeightLink(mine, other, views[0], views[1], confidence, reason))
+
+    def _share(self, op: int, left: Shape, right: Shape) -> tuple[tuple[View, ...], ...] | None:
+        """Views that leave what both sides have of a parameter; none if they cannot be told."""
+        if left == right:
+            return (), ()
+        axis = None if self._portion is None else self._portion.axis(left, right)
+        if axis is None or self._portion is None:
+            return None
+        if computes_several(self._left.operations[op].name):
+            return None
+        return self._portion.cut(left, right, axis)
 
     def _rows(self, pair: Pair) -> Iterator[_Rows]:
         pieces, certain = self._layouts.pieces(pair)
@@ -107,15 +125,22 @@ class WeightLinks:
         shapes = shape_of(mine.tensor), shape_of(other.tensor)
         if shapes[0] is None or shapes[1] is None:
             return
+        mine = _turned_round(mine, other, shapes[0])
         left = _views(shapes[0], rows.left_rows, transposed=mine.transposed)
         right = _views(shapes[1], rows.right_rows, transposed=other.transposed)
         if left is None or right is None:
             return
+        # of a product over a share of the inputs, a rank has these columns of the weight
+        cut = self._share(rows.left.op, left[1], right[1])
+        if cut:
+            left, right = ((*left[0], *cut[0]), right[1]), ((*right[0], *cut[1]), right[1])
         if left[1] != right[1] and len(shapes[0]) == 2:
             left = _views(shapes[0], rows.left_rows, transposed=not mine.transposed)
         if left is None or left[1] != right[1]:
             return
-        reason = f"{kind} of the {rows.left.role.value} {where}"
+        stored = dict.fromkeys(filter(None, (mine.tensor.stored_as, other.tensor.stored_as)))
+        how = f", of {' and '.join(stored)}" if stored else ""
+        reason = f"{kind} of the {rows.left.role.value} {where}{how}"
         self._keep(WeightLink(mine, other, left[0], right[0], confidence, reason))
 
     def _keep(self, link: WeightLink) -> None:
@@ -143,6 +168,14 @@ def is_weight(side: Program, value: Value) -> bool:
     return False
 
 
+def _turned_round(mine: Parameter, other: Parameter, shape: Shape) -> Parameter:
+    """A square weight the other way round, if only so it is the other one."""
+    if len(shape) != 2 or shape[0] != shape[1] or are_equal(mine, other):
+        return mine
+    turned_round = replace(mine, transposed=not mine.transposed)
+    return turned_round if are_equal(turned_round, other) else mine
+
+
 def _stretch(start: int, width: int, total: int) -> Columns | None:
     return None if width == total else Columns(start, width, total)
 
@@ -158,7 +191,9 @@ def _views(shape: Shape, rows: Columns | None, *, transposed: bool) -> _Viewed |
     if not shape or shape[0] != rows.total:
         return None
     if not rows.parts:
-        views.append(Part(0, rows.start, rows.start + rows.width))
+        if rows.width != rows.total:
+            views.append(Part(0, rows.start, rows.start + rows.width))
+        views += turned(rows, (), rows.width, shape[1:])
         return tuple(views), (rows.width, *shape[1:])
     count = rows.parts[0] * rows.width * rows.parts[2]
     views += [
@@ -166,4 +201,5 @@ def _views(shape: Shape, rows: Columns | None, *, transposed: bool) -> _Viewed |
         Part(1, rows.start, rows.start + rows.width),
         Reshape((count, *shape[1:])),
     ]
+    views += turned(rows, (), count, shape[1:])
     return tuple(views), (count, *shape[1:])

@@ -1,0 +1,68 @@
+"""What makes two linked tensors comparable."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ait_llm.dumps.model import Tensor
+from ait_llm.match.programs.links import Link, Links
+from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views, reshaped
+from ait_llm.match.programs.shards import Portion
+from ait_llm.match.programs.tokens import Tokens
+from ait_llm.program.describe import shape_of
+
+# Both shapes, the columns of each side, and the rows that a tensor was gathered from.
+_Sought = tuple[Shape, Shape, Columns | None, Columns | None, tuple[int, ...] | None]
+
+
+class LinkViews:
+    """Views of linked tensors, by their shapes.
+
+    Args:
+        tokens: alignment of the rows of both sides.
+        links: all of them.
+        portion: how both sides share a model.
+    """
+
+    def __init__(self, tokens: Tokens | None, links: Links, portion: Portion | None) -> None:
+        self._tokens = tokens
+        self._links = links
+        self._portion = portion
+        self._known: dict[_Sought, Views | None] = {}
+
+    def of(self, left: Tensor, right: Tensor, link: Link) -> Views | None:
+        """What brings two tensors to the same; None if nothing does."""
+        shapes = shape_of(left), shape_of(right)
+        if shapes[0] is None or shapes[1] is None:
+            return Views((), ())  # whoever reads it says what is wrong with it
+        rows = self._links.rows_of(link.left)
+        key = (shapes[0], shapes[1], link.left_columns, link.right_columns, rows)
+        if key not in self._known:
+            self._known[key] = make_views(
+                shapes[0],
+                shapes[1],
+                self._tokens,
+                link.left_columns,
+                link.right_columns,
+                rows,
+                self._portion,
+            )
+        return self._known[key] or self._elsewhere(shapes[0], shapes[1], link)
+
+    def _elsewhere(self, left: Shape, right: Shape, link: Link) -> Views | None:
+        """Views in the shapes that the two values have where they are written.
+
+        A row-major stretch is one value in whatever shape an operator looks at it.
+        """
+        first, second = (shape_of(value.uses[0].tensor) for value in (link.left, link.right))
+        if first is None or second is None or (first, second) == (left, right):
+            return None
+        if prod(first) != prod(left) or prod(second) != prod(right):
+            return None
+        rows = self._links.rows_of(link.left)
+        views = make_views(first, second, self._tokens, link.left_columns, link.right_columns, rows)
+        if views is None:
+            return None
+        return Views(
+            (*reshaped(left, first), *views.left), (*reshaped(right, second), *views.right)
+        )

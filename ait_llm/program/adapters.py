@@ -1,0 +1,64 @@
+"""The adapter of each kind of pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from ait_llm.program.adapt_api import program_of_calls
+from ait_llm.program.adapt_fx import program_of_nodes
+from ait_llm.program.adapt_ge import program_of_graph
+from ait_llm.program.adapt_kernels import is_compiled, program_of_kernels
+from ait_llm.program.adapt_operators import has_operators_alone, program_of_operators
+from ait_llm.program.one_pass import Pass
+from ait_llm.program.program import Program
+
+
+def _program_of_torch(run: Pass) -> Program:
+    return program_of_operators(run) if has_operators_alone(run) else Program(run)
+
+
+def _program_of_fx(run: Pass) -> Program:
+    return program_of_kernels(run) if is_compiled(run) else program_of_nodes(run)
+
+
+_ADAPTERS: Mapping[str, Callable[[Pass], Program | None]] = {
+    "atb": Program,
+    "torch": _program_of_torch,
+    "fx": _program_of_fx,
+    "ge": program_of_graph,
+    "api": program_of_calls,
+    "ptdbg": program_of_calls,
+}
+
+
+def program_of(run: Pass) -> Program | None:
+    """A pass as a program; None if its graph is not known.
+
+    Operations of a kind from elsewhere are taken for single operators, as nodes of a graph are.
+    """
+    kept = _kept.get()
+    if kept is None:
+        return _built(run)
+    if id(run) not in kept:
+        kept[id(run)] = run, _built(run)
+    return kept[id(run)][1]
+
+
+def _built(run: Pass) -> Program | None:
+    return _ADAPTERS.get(run.kind, program_of_nodes)(run)
+
+
+# By number of the pass, which is kept as well so that no other one gets its number.
+_kept: ContextVar[dict[int, tuple[Pass, Program | None]] | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def programs_kept() -> Iterator[None]:
+    """Build the program of each pass once, whoever asks for it inside."""
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)

@@ -1,0 +1,178 @@
+"""The token ids that a forward pass reads, found without building its program.
+
+A generating program reads its prompt first and then, pass by pass, the tokens that it chose. The
+ids of all passes tell what was chosen, whatever chose it: the largest logit, a sample, another run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.errors import AitError
+from ait_llm.formats.elements import Array
+from ait_llm.program.describe import integers
+from ait_llm.program.one_pass import Pass
+
+# The decoder's tokens are those that are chosen, where a model has an encoder as well.
+_DECODER = "input_decoder_input_ids"
+_NAMES = (_DECODER, "input_input_ids", "input_idx")
+_ENCODER = re.compile(r"\.encoder(\.|$)")
+_MASK = "input_attention_mask"
+_POSITIONS = "input_positions"
+"""What engines that pack requests call the place of each token in its own request."""
+_GATHERS = re.compile(r"Gather(Operation|V2|V2D)?$")
+"""Operators of the acceleration library and of the graph engine that look rows up."""
+_DEEP = 3
+"""Dots in the name of a module that is no model and no embedding of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """What one pass reads.
+
+    Attributes:
+        ids: ``[requests, tokens]``, or ``[tokens]`` of requests that are packed.
+        mask: True where a token is no padding, as ``ids``; None where nothing is padded.
+        begins: the encoder ran, so that the tokens are those that a generation begins with.
+        positions: of packed tokens in their requests, as ``ids``; None where they are not known.
+    """
+
+    ids: Array
+    mask: Array | None = None
+    begins: bool = False
+    positions: Array | None = None
+
+    @property
+    def newest(self) -> Array:
+        """The newest token of each request; all of them where requests are packed."""
+        return self.ids if self.ids.ndim == 1 else self.ids[:, -1]
+
+    def prompts(self) -> list[tuple[int, ...]]:
+        """The tokens of each request without padding.
+
+        Packed requests are told apart by their positions; without these they are one entry.
+        """
+        if self.ids.ndim == 1:
+            if self.positions is None:
+                return [tuple(map(int, self.ids))]
+            starts = [int(place) for place in np.flatnonzero(self.positions == 0) if place]
+            return [tuple(map(int, part)) for part in np.split(self.ids, starts)]
+        masks = self.mask if self.mask is not None else np.ones(self.ids.shape, dtype=bool)
+        return [tuple(map(int, row[kept])) for row, kept in zip(self.ids, masks, strict=True)]
+
+    def goes_on_from(self, before: TokenIds) -> bool:
+        """True if a generation that read ``before`` may have gone on with this.
+
+        It reads one further token of each request, or all of them again with one more.
+        """
+        if self.begins or self.ids.ndim != before.ids.ndim or not self.ids.size:
+            return False
+        if self.ids.ndim == 1:
+            return len(self.ids) <= len(before.ids)
+        if len(self.ids) != len(before.ids):
+            return False
+        return self.ids.shape[1] == 1 or np.array_equal(self.ids[:, :-1], before.ids)
+
+
+def token_ids(run: Pass) -> TokenIds | None:
+    """The tokens that a pass reads; None where the capture does not have them.
+
+    Known are what models of transformers and litgpt call them, and what the first embedding looks
+    up; parts of a prompt that is read in several calls are joined.
+    """
+    for name in _NAMES:
+        parts = [found for tensor in _called(run, name) if (found := _ids(tensor)) is not None]
+        if parts:
+            return _with_mask(run, _joined(parts), begins=name == _DECODER and _encodes(run))
+    looked_up = _lookup(run)
+    if looked_up is None:
+        return None
+    ids = _ids(looked_up[1])
+    return None if ids is None else _with_mask(run, ids, begins=False)
+
+
+def vocabulary(run: Pass) -> int | None:
+    """Rows of the table that token ids are looked up in; None where it was not captured."""
+    looked_up = _lookup(run)
+    if looked_up is None or looked_up[0] is None:
+        return None
+    try:
+        shape = looked_up[0].shape
+    except AitError:
+        return None
+    return shape[0] if len(shape) == 2 else None
+
+
+def _lookup(run: Pass) -> tuple[Tensor | None, Tensor] | None:
+    """Table and indices of the first operation that gathers rows of an embedding."""
+    for operation in run.operations:
+        looked_up = _looked_up(operation)
+        if looked_up is not None:
+            return looked_up
+    return None
+
+
+def _called(run: Pass, name: str) -> Iterator[Tensor]:
+    """What the outermost operation that is given something of that name gets, call by call."""
+    owner: str | None = None
+    for operation in run.operations:
+        if operation.name.count(".") >= _DEEP or operation.name != (owner or operation.name):
+            continue
+        for tensor in operation.tensors:
+            if tensor.role == "in" and tensor.stem == name:
+                owner = operation.name
+                yield tensor
+                break
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """Chunks of one prompt, one behind the other, where they are that."""
+    if len({part.shape[:-1] for part in parts}) > 1:
+        return parts[0]
+    return np.concatenate(parts, axis=-1)
+
+
+def _looked_up(operation: Operation) -> tuple[Tensor | None, Tensor] | None:
+    """Table, where it is given, and indices of an operation that gathers rows of an embedding."""
+    inputs = operation.inputs
+    if operation.type.startswith("aten.embedding"):
+        return (inputs[0], inputs[1]) if len(inputs) > 1 else None
+    if _GATHERS.match(operation.type):
+        return (inputs[0], inputs[1]) if len(inputs) > 1 and _is_table(inputs[0]) else None
+    if "Embedding" in operation.type and "Rotary" not in operation.type:
+        return (None, inputs[0]) if len(inputs) == 1 else None
+    return None
+
+
+def _is_table(tensor: Tensor) -> bool:
+    try:
+        return tensor.dtype.is_floating and len(tensor.shape) == 2
+    except AitError:
+        return False
+
+
+def _ids(tensor: Tensor) -> Array | None:
+    array = integers(tensor)
+    return array if array is not None and array.ndim in (1, 2) and array.size else None
+
+
+def _with_mask(run: Pass, ids: Array, *, begins: bool) -> TokenIds:
+    mask = next((_ids(tensor) for tensor in _called(run, _MASK)), None)
+    if ids.ndim == 1:
+        positions = next((_ids(tensor) for tensor in _called(run, _POSITIONS)), None)
+        fits = positions is not None and positions.shape == ids.shape
+        return TokenIds(ids, None, begins, positions if fits else None)
+    if mask is None or ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids):
+        return TokenIds(ids, None, begins)
+    if mask.shape[1] < ids.shape[1] or mask.all():
+        return TokenIds(ids, None, begins)
+    return TokenIds(ids, mask[:, mask.shape[1] - ids.shape[1] :] != 0, begins)
+
+
+def _encodes(run: Pass) -> bool:
+    return any(_ENCODER.search(operation.name) for operation in run.operations)
