@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ait_llm.apicheck.functions import Functions, drops, is_in_place
 from ait_llm.apicheck.inputs import TensorSource
-from ait_llm.apicheck.outcome import UncheckableError
-from ait_llm.apicheck.values import arguments_of
 from ait_llm.capsule.case import Call, Case, Origin
 from ait_llm.capsule.environment import environment_of
 from ait_llm.capsule.sizes import check_size
 from ait_llm.dumps import ApiDump
 from ait_llm.dumps.api_records import ApiCall
 from ait_llm.errors import AitError, UsageError
+from ait_llm.opcheck.api.arguments import arguments_of
+from ait_llm.opcheck.api.functions import Functions, drops, is_in_place
+from ait_llm.opcheck.api.unchecked import UncheckableError
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +86,7 @@ def api_case(
 
 
 def _case(dump: ApiDump, record: ApiCall, index: int) -> Case:
-    from ait_llm.capsule.carried.api_call import compute
+    from ait_llm.capsule.carried.api_call import compute, rerun
     from ait_llm.opcheck.golden.base import FLOAT32_KERNEL, PRODUCTS, GoldenOp
 
     home = _HOMES.get(record.parsed.prefix)
@@ -133,6 +133,7 @@ def _case(dump: ApiDump, record: ApiCall, index: int) -> Case:
         index,
         False,
         dumped[index],
+        again=rerun,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,8 @@ from ait_llm import __version__
 from ait_llm.capsule.case import Case, Origin
 from ait_llm.capsule.source import Extraction
 from ait_llm.capsule.tolerance import Tolerance
+from ait_llm.judge.standards import Output
 from ait_llm.opcheck.repro import write_tensors
-from ait_llm.opcheck.standards import Output
 from ait_llm.report.files import FILE_MODE, make_folder, replacing
 
 if TYPE_CHECKING:
@@ -74,17 +75,18 @@ def write_capsule(
         UsageError: the file cannot be written, or the operator's source is not there.
     """
     case = origin.case
-    texts, golden = _sources(case)
+    texts, held = _sources(case)
     facts = {
         "schema": SCHEMA,
         "tool": f"ait-llm {__version__}",
         "title": case.title,
         "operator": dict(case.place),
         "calls": [
-            {"inputs": _names(case, rank), "params": dict(call.params)}
+            {"inputs": _names(case, rank), "params": dict(call.params) | dict(held.params)}
             for rank, call in enumerate(case.calls)
         ],
-        "golden": golden,
+        "golden": held.golden,
+        "rerun": held.again,
         "output": {"index": case.index, "is_input": case.is_input},
         "contract": {
             "kind": tolerance.limits.kind,
@@ -133,8 +135,23 @@ def _tensors(case: Case, output: Output, tolerance: Tolerance) -> dict[str, Tens
     return {**tensors, "golden": output.golden, "dumped": output.mine, **tolerance.tensors}
 
 
-def _sources(case: Case) -> tuple[dict[str, str], dict[str, Any]]:
-    """The Python files, and where among them the definition of the operator is."""
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Where among the files of a capsule functions are.
+
+    Attributes:
+        golden: the definition of the operator.
+        again: what runs it again; None where torch has it not.
+        params: parameters that name a function.
+    """
+
+    golden: Mapping[str, Any]
+    again: Mapping[str, str] | None
+    params: Mapping[str, str]
+
+
+def _sources(case: Case) -> tuple[dict[str, str], _Held]:
+    """The Python files, and where in them functions are."""
     from ait_llm.capsule.carried import program
 
     extraction = Extraction()
@@ -143,6 +160,14 @@ def _sources(case: Case) -> tuple[dict[str, str], dict[str, Any]]:
     extraction.add("ait_llm.opcheck.golden.base", "DEVICE")
     module = extraction.add(definition.__module__, definition.__name__)
     base = extraction.add("ait_llm.opcheck.golden.base", "DEVICE")
+    again: dict[str, str] | None = None
+    named: dict[str, str] = {}
+    if case.again is not None:
+        name = case.again.__name__
+        again = {"module": extraction.add(case.again.__module__, name), "function": name}
+    if case.function:
+        place, _, name = str(case.call.params[case.function]).partition(":")
+        named[case.function] = f"{extraction.add(place, name)}:{name}"
     texts = extraction.files()
     usage = (program.__doc__ or "").partition("\n\n")[2]
     texts["run.py"] = _RUN.format(title=case.title, usage=usage, module=main)
@@ -158,12 +183,13 @@ def _sources(case: Case) -> tuple[dict[str, str], dict[str, Any]]:
             if case.is_input
             else "tuple(result.outputs)",
         )
-    return texts, {
+    golden = {
         "module": module,
         "function": definition.__name__,
         "of_ranks": collective,
         "place": case.rank,
     }
+    return texts, _Held(golden, again, named)
 
 
 def _readme(facts: Mapping[str, Any], files: list[str]) -> str:
@@ -174,6 +200,9 @@ def _readme(facts: Mapping[str, Any], files: list[str]) -> str:
         if "kernel.py" in files
         else "The operator needs several ranks; a kernel gets the inputs of the dumped one only.\n"
     )
+    rerun = "with `torch_atb`, where that is installed"
+    if facts["rerun"] is not None:
+        rerun = "again with this torch; `--device cuda:0` or `--device npu:0` says where"
     shrunk = facts["shrunk"]
     size = "" if shrunk is None else f"\nMade smaller: {shrunk['text']}.\n"
     return f"""# {facts["title"]}
@@ -188,7 +217,7 @@ Needs Python 3.10 or later, torch and NumPy, and nothing else.
 
 The first computes the output again by the definition in `source` and compares it with the dumped
 one. The second compares a kernel of yours, `function(inputs, params)`, which returns the output or
-a tuple of all. The third runs the operator with `torch_atb`, where that is installed. Each ends
+a tuple of all. The third runs the operator {rerun}. Each ends
 with 0 if the output is within its limits, with 1 if it is not, with 2 if it cannot tell.
 {kernel}
 - `case.json`: parameters, limits, verdict, and the environment of the capture

@@ -15,9 +15,9 @@ from ait_llm.core import OpId
 from ait_llm.core.comparison import Verdict
 from ait_llm.dumps import open_dump
 from ait_llm.errors import UsageError
-from ait_llm.opcheck.cases import golden_of, inputs_of
+from ait_llm.judge.outputs import Judged
+from ait_llm.opcheck.cases import inputs_of, library_operator
 from ait_llm.opcheck.checker import Checker
-from ait_llm.opcheck.judging import Judged
 from ait_llm.opcheck.ranks import Ranks, needs_ranks
 from ait_llm.opcheck.rerun import host_inputs
 from ait_llm.opcheck.selection import Selection, Target, Wanted
@@ -110,7 +110,7 @@ def _first_failing(
 
 
 def _case(target: Target, inputs: Sequence[Tensor | None], judged: Judged, ranks: Any) -> Case:
-    golden = golden_of(target.type)
+    golden = library_operator(target.type)
     output = judged.output
     assert golden is not None
     assert output is not None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ait_llm.errors import AitError, UsageError
+from ait_llm.judge.standards import Computation, Output
 from ait_llm.opcheck.cases import REFUSALS, evaluate, first_line
-from ait_llm.opcheck.standards import Computation, Output
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +43,10 @@ class Case:
         index: among the outputs or the inputs.
         is_input: it is an overwritten input.
         dumped: the output under test.
+        again: runs the operator itself on ``(inputs, params, device)``; None where torch has it
+            not.
+        function: parameter that names a function of this package, ``package.module:function``,
+            which the capsule must hold too; empty without one.
     """
 
     title: str
@@ -54,6 +58,8 @@ class Case:
     index: int
     is_input: bool
     dumped: Tensor
+    again: Callable[..., Any] | None = None
+    function: str = ""
 
     @property
     def call(self) -> Call:

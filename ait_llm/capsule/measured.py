@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ait_llm.capsule.case import Case
 from ait_llm.capsule.tolerance import Tolerance, tolerance_of
 from ait_llm.errors import AitError
+from ait_llm.judge.standards import Output
 from ait_llm.opcheck.cases import REFUSALS
-from ait_llm.opcheck.standards import Output
 
 if TYPE_CHECKING:
     from ait_llm.capsule.carried.verdict import Found

@@ -12,6 +12,7 @@ from ait_llm.capsule.archive import write_capsule
 from ait_llm.capsule.atb import atb_case
 from ait_llm.capsule.shrink import shrink
 from ait_llm.capsule.tolerance import tolerance_of
+from ait_llm.capsule.torch_cases import torch_case
 from ait_llm.core.optional import import_optional
 from ait_llm.dumps import ApiDump, AtbDump, open_dump
 from ait_llm.errors import UsageError
@@ -19,6 +20,7 @@ from ait_llm.opcheck.plugins import load_entry_points
 from ait_llm.storage import local_path
 
 MAX_BYTES = 4 << 30
+_TORCH = ("torch", "fx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,10 @@ def make_capsule(
     """Write one operator of a dump as a zip file that shows its error without this package.
 
     Args:
-        path: a dump of the acceleration library or of PyTorch functions, with values.
-        op: id of an operator, ``2_1_3``, or name of a call, ``Functional.linear.3.forward``.
+        path: a dump with values: of the acceleration library, of operators, modules or functions of
+            PyTorch, or of nodes of FX graphs.
+        op: id of an operator, ``2_1_3``; name of an operator, module or node,
+            ``root.mlp.aten.mm.default``; name of a call, ``Functional.linear.3.forward``.
         out: the zip file.
         step, device: which execution; None for the first that fails, else the first.
         output: ``outtensor1``; None for the first that fails, else the first.
@@ -78,10 +82,13 @@ def make_capsule(
         )
     elif isinstance(dump, ApiDump):
         origin = api_case(dump, op, step=step, device=device, output=output, max_bytes=max_bytes)
+    elif dump.kind in _TORCH:
+        origin = torch_case(dump, op, step=step, device=device, output=output, max_bytes=max_bytes)
     else:
         raise UsageError(
             f"{path}: this is a {dump.kind} dump; capsules are made of operators of the "
-            "acceleration library and of PyTorch functions (ait llm dump --type tensor or api)"
+            "acceleration library, of operators, modules and functions of PyTorch, and of nodes of "
+            "FX graphs"
         )
     shrunk: Mapping[str, Any] | None = None
     if smaller:

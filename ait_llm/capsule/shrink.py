@@ -252,7 +252,7 @@ def _belongs(candidate: Case, best: Measured, cut: Cut | None, units: Sequence[i
     import torch
 
     from ait_llm.capsule.carried.verdict import ROUNDING
-    from ait_llm.opcheck.standards.rounding import exact_of
+    from ait_llm.judge.standards.rounding import exact_of
 
     def part(tensor: Tensor) -> Tensor:
         tensor = tensor.reshape(best.output.golden.shape)

@@ -29,7 +29,7 @@ _ABSENT = {
     "        raise AttributeError(name)\n"
     "    return None\n"
 }
-_REGISTRATIONS = frozenset({"golden_op", "collective_op", "register"})
+_REGISTRATIONS = frozenset({"golden_op", "collective_op", "register", "module"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ait_llm.opcheck.standards import Output, standards
+from ait_llm.judge.standards import Output, standards
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ def tolerance_of(output: Output) -> Tolerance:
     from dataclasses import replace
 
     from ait_llm.capsule.carried.verdict import BITS, ROUNDING, STEPS, Limits
-    from ait_llm.opcheck.standards.rounding import permitted_of
+    from ait_llm.judge.standards.rounding import permitted_of
 
     golden = output.golden
     moves = output.computation.golden.kernel(output.computation.params).moves

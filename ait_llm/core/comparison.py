@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from ait_llm.core.dtype import DType
 from ait_llm.core.error_ledger import LedgerRow
+from ait_llm.faults import EXIT_CODE
 
 
 class Verdict(Enum):
@@ -110,7 +111,7 @@ class Comparison:
         golden, mine: the tensors; exactly one is None for a tensor without a partner.
         verdict: PASS, FAIL, SKIPPED or ERROR.
         reason: why it was not compared, or what is wrong; empty for a plain PASS.
-        rule: the matcher that made the pair (``by_name``, ``programs``).
+        rule: the matcher that made the pair (``programs``, ``saved_mapping``).
         confidence: of the match, in [0, 1].
         why: the matcher's reason in a few words.
         relation: how the two belong together, see ``match.model.Match``; empty where the matcher
@@ -134,6 +135,10 @@ class Comparison:
             as for a PASS.
         stamp: size in bytes and time of the last change in ns of golden's file, then of mine, when
             they were measured; None where nothing was.
+        comparable: False for a tensor without a partner that can have none, because only one of the
+            programs makes it; it decides nothing.
+        lost: a tensor without a partner should have had one.
+        fault: traceback of the exception, a fault of ait, that an ERROR stands for; else empty.
     """
 
     golden: TensorRecord | None
@@ -159,6 +164,9 @@ class Comparison:
     introduced: float | None = None
     histogram: tuple[int, ...] | None = None
     stamp: tuple[int, ...] | None = None
+    comparable: bool = True
+    lost: bool = False
+    fault: str = ""
 
     @property
     def record(self) -> TensorRecord:
@@ -177,11 +185,16 @@ class Problem:
         side: whose it is.
         text: what, in one sentence.
         decides: whether it makes the comparison incomplete (exit code 3).
+        fault: traceback of the exception, a fault of ait, that caused it; empty for others.
+        whole: nothing at all was compared of a rank or of a compiled graph, which
+            ``--allow-skip`` does not accept.
     """
 
     side: Literal["golden", "mine", "both"]
     text: str
     decides: bool = True
+    fault: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,19 +294,34 @@ class Report:
         return counts
 
     @property
+    def faults(self) -> Mapping[str, str]:
+        """Tracebacks of faults of ait itself, by what was said of each."""
+        found = {item.text: item.fault for item in self.problems if item.fault}
+        return {item.reason: item.fault for item in self.comparisons if item.fault} | found
+
+    @property
     def compared(self) -> int:
         """How many pairs have numbers behind their verdict."""
         counts = self.counts
         return counts[Verdict.PASS] + counts[Verdict.FAIL]
 
     @property
+    def missing(self) -> int:
+        """How many tensors should have been compared and were not."""
+        return sum(item.comparable for item in self.with_verdict(Verdict.SKIPPED))
+
+    @property
+    def not_comparable(self) -> int:
+        """How many tensors only one of the programs makes."""
+        return self.counts[Verdict.SKIPPED] - self.missing
+
+    @property
     def complete(self) -> bool:
-        """True if everything was looked at: no ERROR, no SKIPPED, no problem that decides."""
-        counts = self.counts
+        """True if all that can be was looked at: no ERROR, nothing missing, no deciding problem."""
         return not (
             self.partial
-            or counts[Verdict.ERROR]
-            or counts[Verdict.SKIPPED]
+            or self.counts[Verdict.ERROR]
+            or self.missing
             or not self.compared
             or any(problem.decides for problem in self.problems)
         )
@@ -305,17 +333,24 @@ class Report:
             return Verdict.FAIL
         return Verdict.PASS if self.complete else Verdict.SKIPPED
 
-    def exit_code(self, *, allow_skip: bool = False) -> int:
-        """0 all compared and passed, 1 a pair failed, 3 incomplete.
+    def exit_code(self, *, allow_skip: bool = False, strict: bool = False) -> int:
+        """0 all that has a counterpart was compared and passed, 1 a pair failed, 3 incomplete.
+
+        4 where an exception nobody foresaw cost a result, whatever the others say.
 
         Args:
-            allow_skip: what was not compared does not count; a comparison of nothing still does.
+            allow_skip: what was not compared does not count; a comparison of nothing still does,
+                and so does a rank or a compiled graph of which nothing was compared.
+            strict: what only one of the programs makes counts as missing, too.
         """
+        if self.faults:
+            return EXIT_CODE
         if self.verdict is Verdict.FAIL:
             return 1
         if self.verdict is Verdict.PASS:
-            return 0
-        return 0 if allow_skip and self.compared and not self.partial else 3
+            return 3 if strict and self.not_comparable else 0
+        whole = any(problem.whole for problem in self.problems)
+        return 0 if allow_skip and self.compared and not self.partial and not whole else 3
 
     def __bool__(self) -> bool:
         return self.verdict is Verdict.PASS

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from ait_llm.dump.earlier import earlier_runs
 from ait_llm.dump.ledger import ProcessRecord, read_ledger
 from ait_llm.dump.leftovers import remove_leftovers
 from ait_llm.dump.profiling import merge_profiling
@@ -52,6 +53,7 @@ class AtbDumpPlan:
         host: the acceleration library that the program is expected to load.
         probe: the library that will be preloaded.
         free_bytes: free space of the output's file system.
+        earlier: what lies in the output already, in a sentence; None if nothing does.
     """
 
     words: tuple[str, ...]
@@ -59,6 +61,7 @@ class AtbDumpPlan:
     host: HostLibrary
     probe: ProbeLibrary
     free_bytes: int
+    earlier: str | None = None
 
 
 def plan_atb_dump(
@@ -88,7 +91,7 @@ def plan_atb_dump(
             f"{config.output} has {free} bytes free and the capture must leave "
             f"{config.min_free_bytes}; free some space, or lower --min-free"
         )
-    return AtbDumpPlan(tuple(words), config, host, probe, free)
+    return AtbDumpPlan(tuple(words), config, host, probe, free, earlier_runs(config.dump_dir))
 
 
 def run_atb_dump(
@@ -125,7 +128,7 @@ def _collect(
     plan: AtbDumpPlan, config: ProbeConfig, exit_code: int, ledgers: Sequence[Path], started: int
 ) -> DumpSummary:
     problems: list[str] = []
-    notes: list[str] = []
+    notes = [plan.earlier] if plan.earlier is not None else []
     records: list[ProcessRecord] = []
     for path in ledgers:
         try:

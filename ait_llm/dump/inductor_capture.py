@@ -32,6 +32,7 @@ def capture(
     *,
     steps: Sequence[int] | str | None = None,
     tensor_part: int = 2,
+    weights: bool = False,
 ) -> Backend:
     """A backend for ``torch.compile`` that compiles with Inductor and captures.
 
@@ -41,6 +42,8 @@ def capture(
         steps: executions of each graph to record, from 0: a list, or intervals as in ``"0,0,3,5"``.
             None for all.
         tensor_part: 0 what kernels read, 1 what they store, 2 both.
+        weights: also save the parameters that kernels read, each once; ``ait llm opcheck`` needs
+            them to compute kernels again.
 
     Raises:
         UsageError: an argument of the wrong type or out of range, an output that cannot be
@@ -62,6 +65,7 @@ def capture(
             steps=steps_of(steps),
             inputs=tensor_part in (0, 2),
             outputs=tensor_part in (1, 2),
+            weights=bool(weights),
         )
     )
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from torch import nn
 
 from ait_llm.core import StepRange
+from ait_llm.dump.pytorch.following import Follower
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.selection import as_selection
@@ -42,10 +43,13 @@ class DumpConfig:
         layers: layer numbers and closed intervals of them, such as ``[(0, 3), 31]``.
         mode: ``"tensor"`` saves tensors, ``"stats"`` their statistics, ``"both"`` both.
         operators: also capture every aten operator, below the module that called it.
+        own_code: with ``operators`` and ``module_names``, only operators that the code of these
+            modules calls itself, and only weights of their own: nothing of their members.
         weights: also save parameters and buffers, each once.
         warmup: generations at the start of the process that do not count.
         queue_bytes: bytes that may wait to be written before the model waits.
         modules: False captures operators alone; needs ``operators``.
+        follow: dump of a golden run whose tokens ``generate`` takes in place of its own.
 
     Raises:
         UsageError: a value of the wrong type or out of range.
@@ -60,10 +64,12 @@ class DumpConfig:
     layers: Sequence[int | tuple[int, int]] = ()
     mode: str = "tensor"
     operators: bool = False
+    own_code: bool = False
     weights: bool = False
     warmup: int = 0
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     modules: bool = True
+    follow: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.dump_path, (str, os.PathLike)):
@@ -84,6 +90,10 @@ class DumpConfig:
             raise UsageError(f"mode {self.mode!r} is not 'tensor', 'stats' or 'both'")
         if not self.modules and not self.operators:
             raise UsageError("modules=False captures operators alone; add operators=True")
+        if self.own_code and not (self.operators and self.module_names):
+            raise UsageError("own_code=True is for operators=True and module_names=[...]")
+        if self.follow is not None and not isinstance(self.follow, (str, os.PathLike)):
+            raise UsageError(f"follow {self.follow!r} is not the path of a dump")
         if not _is_count(self.warmup):
             raise UsageError(f"warmup {self.warmup!r} is not a number of generations")
         if not _is_count(self.queue_bytes) or self.queue_bytes == 0:
@@ -103,9 +113,11 @@ class DumpConfig:
             modules=self.modules,
             operators=self.operators,
             device_id=self.device_id,
+            own_code=self.own_code,
             weights=self.weights,
             warmup=self.warmup,
             queue_bytes=self.queue_bytes,
+            follow=None if self.follow is None else Path(self.follow).expanduser().resolve(),
         )
 
 
@@ -194,6 +206,7 @@ def register_hook(
     Raises:
         UsageError: an argument of the wrong type, an unknown hook type, an output folder that
             cannot be written or that another capture of this process writes to.
+        FormatError: the dump to follow holds no tokens.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"register_hook needs a torch.nn.Module, not {type(model).__name__}")
@@ -210,6 +223,14 @@ def register_hook(
         and (device.index or 0) != options.device_id
     ):
         return HookHandle(None, None)
-    session = sessions.find(options) or CaptureSession(options, device)
+    session = sessions.find(options) or CaptureSession(options, device, _follower(options))
     sessions.add(session)
     return HookHandle(session, session.capture(model))
+
+
+def _follower(options: CaptureOptions) -> Follower | None:
+    if options.follow is None:
+        return None
+    from ait_llm.dump.golden_run import read_golden_tokens  # what reads dumps is seldom needed
+
+    return Follower(read_golden_tokens(options.follow))

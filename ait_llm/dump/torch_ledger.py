@@ -41,6 +41,7 @@ class TorchProcess:
         damaged_lines: lines that are not JSON objects.
         is_fx: it recorded the nodes or kernels of compiled graphs; ``operators`` counts them.
         unwritten: compiled graphs that could not be written, with the reason.
+        follow: lines that say how it took the tokens of a golden run.
     """
 
     path: Path
@@ -66,6 +67,7 @@ class TorchProcess:
     damaged_lines: int = 0
     is_fx: bool = False
     unwritten: list[str] = field(default_factory=list)
+    follow: list[Mapping[str, Any]] = field(default_factory=list)
 
     @property
     def sealed(self) -> bool:
@@ -127,6 +129,8 @@ def read_torch_ledger(path: Path, run: str) -> TorchProcess | None:
             _add_call(record, line)
         elif kind == "note":
             _add_note(record, line)
+        elif kind == "follow":
+            record.follow.append(line)
         elif kind == "file":
             record.unwritten.append(f"{line.get('path')}: {line.get('reason')}")
         elif kind == "seal":

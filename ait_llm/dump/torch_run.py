@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from ait_llm.dump.earlier import earlier_runs
 from ait_llm.dump.fx_summary import no_graphs
+from ait_llm.dump.golden_run import read_golden_tokens
+from ait_llm.dump.golden_tokens import GoldenTokens
 from ait_llm.dump.inject.channel import Report, read_reports
 from ait_llm.dump.inject.settings import TorchSettings, injection_environment
 from ait_llm.dump.torch_ledger import TorchProcess, read_torch_ledger
@@ -35,11 +38,15 @@ class TorchDumpPlan:
         words: the program and its arguments.
         settings: what to capture and where.
         free_bytes: free space of the output's file system.
+        golden: the tokens to follow; None where the program takes its own.
+        earlier: what lies in the output already, in a sentence; None if nothing does.
     """
 
     words: tuple[str, ...]
     settings: TorchSettings
     free_bytes: int
+    golden: GoldenTokens | None = None
+    earlier: str | None = None
 
 
 def plan_torch_dump(
@@ -54,8 +61,10 @@ def plan_torch_dump(
 
     Raises:
         UsageError: the program does not exist, or the output cannot be written.
+        FormatError: the dump to follow holds no tokens.
     """
     resolve_program(words, environ)
+    golden = None if settings.follow is None else read_golden_tokens(settings.follow)
     output = settings.output
     try:
         output.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -66,7 +75,8 @@ def plan_torch_dump(
             f"the output directory {output} cannot be written ({error.strerror}); "
             "give another one with -o"
         ) from error
-    return TorchDumpPlan(tuple(words), settings, free)
+    earlier = earlier_runs(settings.dump_dir)
+    return TorchDumpPlan(tuple(words), settings, free, golden, earlier)
 
 
 def run_torch_dump(
@@ -85,7 +95,7 @@ def run_torch_dump(
         UsageError: the program cannot be started.
     """
     with _channel(plan.settings) as (channel, run):
-        settings = replace(plan.settings, run=run)
+        settings = replace(plan.settings, run=run, tokens=_tokens(plan, channel))
         environment = injection_environment(settings, environ, channel)
         exit_code = run_command(plan.words, environment, output)
         reports = list(read_reports(channel))
@@ -113,7 +123,7 @@ def run_torch_dump(
             *torch_losses(processes),
             *problems,
         ),
-        notes=tuple(torch_notes(processes)),
+        notes=(*torch_notes(processes), *filter(None, (plan.earlier,))),
         observation=observation,
     )
 
@@ -153,7 +163,7 @@ def _verify(
 def _bare_run(plan: TorchDumpPlan, environ: Mapping[str, str]) -> tuple[int, _Outputs]:
     """Exit code and digests of a run without capture; what it prints goes nowhere."""
     with _channel(plan.settings) as (channel, run):
-        settings = replace(plan.settings, run=run, capture=False)
+        settings = replace(plan.settings, run=run, capture=False, tokens=_tokens(plan, channel))
         environment = injection_environment(settings, environ, channel)
         with open(os.devnull, "r+b") as nowhere:  # noqa: PTH123 - no file of ours
             exit_code = run_command(plan.words, environment, nowhere)
@@ -193,6 +203,15 @@ def _difference(first: tuple[int, _Outputs], second: tuple[int, _Outputs]) -> st
                 return f"output {number} of {name} differs between runs"
         return f"{name} was called {len(mine[0])} times in one run and {len(other[0])} in another"
     return "the order of processes differs"
+
+
+def _tokens(plan: TorchDumpPlan, channel: Path) -> Path | None:
+    """The file from which the program's processes read the tokens to follow."""
+    if plan.golden is None:
+        return None
+    path = channel / "tokens.json"
+    path.write_text(plan.golden.to_json(), "utf-8")
+    return path
 
 
 @contextmanager

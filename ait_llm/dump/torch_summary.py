@@ -11,6 +11,7 @@ from ait_llm.core import StepRange
 from ait_llm.dump.inject.channel import Report
 from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.torch_ledger import TorchProcess
+from ait_llm.dumps.following import followed
 
 _NAMED = 3
 
@@ -121,6 +122,9 @@ def torch_losses(processes: Iterable[TorchProcess]) -> list[str]:
                 f"not see them (first: {process.first_unseen}); to see them, dump with "
                 "TORCHDYNAMO_DISABLE=1 in the environment"
             )
+        took = followed(process.follow)
+        if took is not None:
+            sentences += [f"{name} {reason}" for reason in took.refused]
         if process.running:
             sentences.append(f"{name} is still running, so its capture is not finished")
         elif not process.sealed:
@@ -137,6 +141,9 @@ def torch_notes(processes: Iterable[TorchProcess]) -> list[str]:
     sentences = []
     for process in processes:
         name = f"process {process.pid} on {process.device}"
+        took = followed(process.follow)
+        if took is not None and took.done is not None:
+            sentences.append(f"{name} {took.done}")
         if process.not_captured:
             sentences.append(
                 f"{name}: {process.not_captured} values are no tensors that can be saved and are "

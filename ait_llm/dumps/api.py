@@ -27,7 +27,7 @@ class ApiDump(Dump):
     """A dump of API calls; see :class:`ait_llm.dumps.model.Dump`."""
 
     kind = "api"
-    traits = Traits(named=True, finished=True, own_code=True, program=True)
+    traits = Traits(named=True, finished=True, own_code=True)
 
     def __init__(self, root: Path, places: list[ApiPlace]) -> None:
         self._root = root

@@ -173,11 +173,7 @@ class ApiSource(Source):
     def recorded_statistics(self, tensor: Tensor) -> Statistics | None:
         """Those of the tool: all NaN if an element is NaN, infinite where an element is."""
         found = self._described.array
-        names = ("Min", "Max", "Mean", "Norm")
-        if all(found.get(name) is None for name in names):
-            return None
-        low, high, mean, norm = (_number(found.get(name)) for name in names)
-        return Statistics(low, high, mean, norm)
+        return statistics_named(*(found.get(name) for name in ("Max", "Min", "Mean", "Norm")))
 
     def values(self, tensor: Tensor, *, mmap: bool | None = None) -> Array:
         """The values."""
@@ -240,6 +236,14 @@ def dtype_named(name: str) -> DType:
         if plain and member.torch_name == plain:
             return member
     return DType.UNDEFINED
+
+
+def statistics_named(high: Any, low: Any, mean: Any, norm: Any) -> Statistics | None:
+    """Recorded statistics as numbers; None where none was recorded."""
+    found = tuple(_number(each) for each in (low, high, mean, norm))
+    if all(each is None for each in found):
+        return None
+    return Statistics(found[0], found[1], found[2], found[3])
 
 
 def _number(value: Any) -> float | None:

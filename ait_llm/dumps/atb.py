@@ -41,7 +41,7 @@ class AtbDump(Dump):
     """
 
     kind = "atb"
-    traits = Traits(counted=True, library=True, program=True)
+    traits = Traits(counted=True, library=True)
 
     def __init__(self, place: AtbPlace) -> None:
         self._place = place

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from ait_llm.core import OpId
 from ait_llm.dumps.fx_kernels import KernelLaunch, buffer_types, read_kernels
+from ait_llm.dumps.fx_nodes import GraphNode, GraphValue, graph_nodes, graph_sources
 from ait_llm.dumps.fx_place import FILE_NAME, FxPlace, FxUnit, find_fx_place
 from ait_llm.dumps.fx_records import FxFiles, others_among, tensors_among
-from ait_llm.dumps.fx_types import Places, read_logical_types
+from ait_llm.dumps.fx_types import Places, logical_types, read_graph
 from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.lazy import Lazy
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
@@ -29,12 +30,14 @@ class FxDump(Dump):
     """A dump of FX nodes; see :class:`ait_llm.dumps.model.Dump`."""
 
     kind = "fx"
-    traits = Traits(named=True, compiled=True, program=True)
+    traits = Traits(named=True, compiled=True)
 
     def __init__(self, place: FxPlace) -> None:
         self._place = place
         self._begins: dict[Path, str] = {}
         self._types: dict[Path, Places] = {}
+        self._graphs: dict[Path, Mapping[str, GraphNode]] = {}
+        self._sources: dict[Path, Mapping[str, GraphValue]] = {}
         self._kernels: dict[Path, Mapping[str, KernelLaunch]] = {}
         self._source = lru_cache(maxsize=None)(partial(FxFiles, place.root))
 
@@ -96,6 +99,8 @@ class FxDump(Dump):
         self.__dict__.pop("_identities", None)
         self._begins.clear()
         self._types.clear()
+        self._graphs.clear()
+        self._sources.clear()
         self._kernels.clear()
 
     @cached_property
@@ -152,7 +157,10 @@ class FxDump(Dump):
         if folder == self.root.parent:
             return {}  # a folder of files that lies in no tree
         if folder not in self._types:
-            types = read_logical_types(folder, self.root)
+            nodes = read_graph(folder, self.root)
+            self._graphs[folder] = graph_nodes(nodes)
+            self._sources[folder] = graph_sources(nodes)
+            types = logical_types(nodes)
             self._types[folder] = {**types, **buffer_types(self._launches(folder))}
         return self._types[folder]
 
@@ -174,12 +182,29 @@ class FxDump(Dump):
             found.setdefault((time, node, target), []).append(file)
         calls: Counter[str] = Counter()
         place_of_unit = f"{self._below_root(unit.folder.parent)}/{unit.step_directory}"
-        run = GraphRun(str(unit.folder), "", unit.graph, unit.step, unit.step_directory - unit.step)
+        nodes = self._graphs.get(unit.folder.parent, {})
+        counted_from = unit.step_directory - unit.step
+        tensors: dict[tuple[str, int], Tensor] = {}
+        run = GraphRun(
+            str(unit.folder),
+            "",
+            unit.graph,
+            unit.step,
+            counted_from,
+            nodes=nodes,
+            sources=self._sources.get(unit.folder.parent, {}),
+            tensors=tensors,
+        )
+        operations = []
         for place, (time, node, target) in enumerate(sorted(found)):
             known = self._identities.get(f"{place_of_unit}/{node}-{target}", {})
             values = self._values(sorted(found[time, node, target]), node, types, known)
             launch = launches.get(node)
-            yield Operation(
+            described = nodes.get(node) if launch is None else None
+            definition = {} if described is None else described.definition
+            if described is not None:
+                _note_values(node, described, values, tensors)
+            operation = Operation(
                 node,
                 OpId((unit.graph or 0, place)),
                 target,
@@ -190,6 +215,8 @@ class FxDump(Dump):
                 unit.rank,
                 location=run.folder,
                 tensors=Lazy(partial(tensors_among, values)),
+                params=definition,
+                definition=definition,
                 not_captured=Lazy(partial(others_among, values)),
                 parts=() if launch is None else launch.source,
                 timestamp=int(time),
@@ -197,6 +224,8 @@ class FxDump(Dump):
                 launch=launch,
             )
             calls[node] += 1
+            operations.append(operation)
+        yield from operations
 
     def _values(
         self,
@@ -229,6 +258,22 @@ class FxDump(Dump):
                 )
             )
         return tuple(values)
+
+
+def _note_values(
+    name: str,
+    node: GraphNode,
+    values: Sequence[Tensor],
+    tensors: dict[tuple[str, int], Tensor],
+) -> None:
+    """Say which values of the graph the tensors of a node are."""
+    read = dict(zip(node.labels, node.reads, strict=True))
+    for tensor in values:
+        place = tensor.stem.partition(".")[2].replace(".", "_")
+        if tensor.role == "out":
+            tensors[name, int(place.partition("_")[0])] = tensor
+        elif place in read:
+            tensors.setdefault(read[place], tensor)
 
 
 def _rank(ledger: Ledger) -> int:

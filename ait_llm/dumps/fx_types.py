@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ _BY_NAME = {
 Places = Mapping[tuple[str, str], DType]
 
 
-def read_logical_types(folder: Path, root: Path) -> Places:
-    """Types of arguments and results by node and ``INPUT.0``, as ``graph.json`` says.
+def read_graph(folder: Path, root: Path) -> list[dict[str, Any]]:
+    """The nodes in the ``graph.json`` of a graph.
 
     Args:
-        folder: of a graph.
+        folder: of the graph.
         root: folder that the file must not leave.
 
     Returns:
@@ -39,9 +39,11 @@ def read_logical_types(folder: Path, root: Path) -> Places:
         FormatError: the file is damaged.
     """
     path = folder / FILE
-    if not path.exists():
-        return {}
-    nodes = _nodes(path, root)
+    return _nodes(path, root) if path.exists() else []
+
+
+def logical_types(nodes: Sequence[Mapping[str, Any]]) -> Places:
+    """Types of arguments and results by node and ``INPUT.0``, as ``graph.json`` says."""
     results = {node["name"]: _results(node) for node in nodes}
     found: dict[tuple[str, str], DType] = {}
     for node in nodes:

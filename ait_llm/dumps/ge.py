@@ -47,7 +47,7 @@ class GeDump(Dump):
     """
 
     kind = "ge"
-    traits = Traits(named=True, compiled=True, fused=True, program=True)
+    traits = Traits(named=True, compiled=True, fused=True)
 
     def __init__(self, place: GePlace) -> None:
         self._place = place

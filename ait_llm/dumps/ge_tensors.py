@@ -74,6 +74,10 @@ class GeStored(Source):
             return None
         return ge_payload(self._file, self._stored)
 
+    def has_logical_dims(self, tensor: Tensor) -> bool:
+        """True if the engine recorded dims of their own for a private layout."""
+        return self._stored is not None and self._stored.described.shape != self._stored.shape
+
     def arranged(self, tensor: Tensor) -> Array:
         """The values in row-major order of the logical dims, private layouts restored."""
         return ge_values(*self._readable(tensor))
@@ -102,6 +106,12 @@ class GeStored(Source):
         return self._failure or FormatError(
             tensor.path, "holds only statistics", 'Dump with dump_data="tensor"'
         )
+
+
+def address_of(tensor: Tensor) -> int:
+    """Address of a tensor of such a file on the device; 0 if it was not recorded."""
+    stored = tensor.source._stored if isinstance(tensor.source, GeStored) else None
+    return 0 if stored is None else stored.described.address
 
 
 def original_op(stored: GeTensor) -> tuple[str, int] | None:

@@ -88,6 +88,7 @@ class Ledger:
         order: rank of each top-level execution ``(step, id)`` by its first entry.
         torn: True if the last line was cut off and left out.
         moves: new names of folders that were renamed, by the names that entries have.
+        follow: lines that say how the run took the tokens of another one.
     """
 
     path: Path
@@ -100,6 +101,7 @@ class Ledger:
     order: Mapping[tuple[int, int], int]
     torn: bool
     moves: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    follow: tuple[Mapping[str, Any], ...] = ()
 
     def entries(self) -> Iterator[LedgerEntry]:
         """All entries in the order of execution.
@@ -129,6 +131,7 @@ def read_ledger(path: Path) -> Ledger:
     order: dict[tuple[int, int], int] = {}
     torn = False
     moves: dict[str, str] = {}
+    follow: list[Mapping[str, Any]] = []
     for number, line in _lines(path):
         if line is None:
             torn = True
@@ -152,6 +155,8 @@ def read_ledger(path: Path) -> Ledger:
             seal = Seal(_text(path, number, line, "end"), MappingProxyType(line))
         elif kind == "moved":
             moves[_text(path, number, line, "from")] = _text(path, number, line, "to")
+        elif kind == "follow":
+            follow.append(MappingProxyType(line))
         else:
             incidents += _incident(path, number, line)
     if header is None:
@@ -169,6 +174,7 @@ def read_ledger(path: Path) -> Ledger:
         MappingProxyType(order),
         torn,
         MappingProxyType(moves),
+        tuple(follow),
     )
 
 

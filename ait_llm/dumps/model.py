@@ -50,7 +50,6 @@ class Traits:
             golden operators can compute again.
         dotted: what lies within an operation has a name below that of the operation.
         finished: operations are listed when they end; their ids tell when they began.
-        program: a pass becomes a program, see ``ait_llm.program``.
         own_code: an operation that has members computes between them as well.
         holds: ``file``, ``files`` and ``weights`` where tensor files stand in for operations.
     """
@@ -62,7 +61,6 @@ class Traits:
     library: bool = False
     dotted: bool = False
     finished: bool = False
-    program: bool = False
     own_code: bool = False
     holds: Literal["operations", "file", "files", "weights"] = "operations"
 

@@ -13,7 +13,9 @@ from ait_llm.dumps.tensors import Phase, Role, Tensor
 
 if TYPE_CHECKING:
     from ait_llm.dumps.api_values import ApiValue
+    from ait_llm.dumps.engine_operator import EngineOperator
     from ait_llm.dumps.fx_kernels import KernelLaunch
+    from ait_llm.dumps.fx_nodes import GraphNode, GraphValue
 
 _PHASES: tuple[Phase, ...] = ("before", "after")
 
@@ -106,6 +108,10 @@ class GraphRun:
         counted_from: number of the first step in the folders' own count.
         time: folder of the program's run; sorts before the times of operations.
         model_id: number of the loaded model, -1 if unknown.
+        nodes: the graph before compilation, by name; empty where the capture did not write it down.
+        sources: its inputs and constants, in the same way.
+        tensors: values of that graph by the node or input that made them, and which result; empty
+            where operations are no nodes.
     """
 
     folder: str
@@ -115,6 +121,11 @@ class GraphRun:
     counted_from: int = 0
     time: str = ""
     model_id: int = -1
+    nodes: Mapping[str, GraphNode] = field(default=NOTHING, repr=False, compare=False)
+    sources: Mapping[str, GraphValue] = field(default=NOTHING, repr=False, compare=False)
+    tensors: Mapping[tuple[str, int], Tensor] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +146,8 @@ class Operation:
         params: the parameters as the tool recorded them; read when looked at.
         definition: numbers, flags and names of weights that decide what it computes.
         weights: inputs that are parameters of the model, by name.
+        parameters: saved parameters and buffers by dotted name: of a module its own, of an operator
+            that reads some those of its model.
         not_captured: names and reasons of values of which there is no tensor.
         kernels: in launch order.
         graph_name: the compiled graph that it belongs to; empty if none, or unknown.
@@ -143,6 +156,8 @@ class Operation:
         timestamp: when it ran, in the capture's own count; 0 if unknown.
         run: the execution of a compiled graph that it belongs to.
         launch: what a compiler made it of, where it is a kernel and no node.
+        engine: what it is of the graph before fusion, where a graph engine ran it and that graph is
+            known; of operations of a pass only.
         api_name: function or module that an API capture says was called, ``Functional.linear``;
             empty for others.
         record_name: its name in newer captures of the same tool; empty if that is :attr:`name`.
@@ -164,6 +179,7 @@ class Operation:
     params: Mapping[str, Any] = field(default=NOTHING, repr=False, compare=False)
     definition: Mapping[str, Any] = field(default=NOTHING, repr=False, compare=False)
     weights: Mapping[str, Any] = field(default=NOTHING, repr=False, compare=False)
+    parameters: Mapping[str, Tensor] = field(default=NOTHING, repr=False, compare=False)
     not_captured: Sequence[Mapping[str, str]] = field(default=(), repr=False, compare=False)
     kernels: Sequence[Kernel] = field(default=(), repr=False, compare=False)
     graph_name: str = ""
@@ -172,10 +188,12 @@ class Operation:
     timestamp: int = field(default=0, compare=False)
     run: GraphRun | None = field(default=None, repr=False, compare=False)
     launch: KernelLaunch | None = field(default=None, repr=False, compare=False)
+    engine: EngineOperator | None = field(default=None, repr=False, compare=False)
     api_name: str = field(default="", compare=False)
     record_name: str = field(default="", compare=False)
     facts: Facts = field(default=NO_FACTS, repr=False, compare=False)
     stands_for: Literal["operation", "file", "weight"] = "operation"
+    _plain_inputs: int | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def path(self) -> Path:
@@ -253,12 +271,35 @@ class Operation:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """Inputs in the state before the operation where captured, else after it."""
-        return _preferred(self.tensors, "in", "before")
+        number = self._number_of_inputs()
+        if number < 0:
+            return _preferred(self.tensors, "in", "before")
+        return tuple(self.tensors[:number])
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """Outputs in the state after the operation where captured, else before it."""
-        return _preferred(self.tensors, "out", "after")
+        number = self._number_of_inputs()
+        if number < 0:
+            return _preferred(self.tensors, "out", "after")
+        return tuple(self.tensors[number:])
+
+    def _number_of_inputs(self) -> int:
+        """How many inputs there are if they come first, and all is there in one state; else -1."""
+        found = self._plain_inputs
+        if found is None:
+            found = _plain_inputs(self.tensors)
+            object.__setattr__(self, "_plain_inputs", found)
+        return found
+
+
+def _plain_inputs(tensors: Sequence[Tensor]) -> int:
+    if not isinstance(tensors, tuple):
+        return -1  # listed when it is looked at
+    number = sum(tensor.role == "in" for tensor in tensors)
+    is_sorted = all(tensor.role == "in" for tensor in tensors[:number])
+    once = len({(tensor.role, tensor.index) for tensor in tensors}) == len(tensors)
+    return number if is_sorted and once else -1
 
 
 def _preferred(tensors: Sequence[Tensor], role: Role, phase: Phase) -> tuple[Tensor, ...]:

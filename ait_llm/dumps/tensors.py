@@ -96,6 +96,10 @@ class Source(Protocol):
         """Statistics that the capture computed; None if it did not."""
         return None
 
+    def has_logical_dims(self, tensor: Tensor) -> bool:
+        """True if the header has the dims of the row-major array, whatever the format."""
+        return False
+
     def arranged(self, tensor: Tensor) -> Array:
         """The values in row-major order, private device formats converted."""
         array, desc = self.values(tensor), tensor.header.desc
@@ -106,6 +110,14 @@ class Source(Protocol):
         except ValueError as error:
             raise FormatError(tensor.path, str(error)) from None
 
+    def rounding(self, tensor: Tensor) -> float:
+        """Relative Euclidean distance that rounding to what could be stored has cost; 0 if none."""
+        return 0.0
+
+    def stored_as(self, tensor: Tensor) -> str:
+        """How a weight is stored whose values are computed when they are read; else empty."""
+        return ""
+
     def measured(self, tensor: Tensor) -> Array:
         """The values that statistics are computed from."""
         return self.values(tensor)
@@ -114,6 +126,10 @@ class Source(Protocol):
         """The values with their logical type."""
         desc = tensor.header.desc
         return LoadedTensor(self.values(tensor), desc.dtype, desc.format)
+
+    def as_torch(self, tensor: Tensor) -> torch.Tensor:
+        """The values as a CPU tensor of the same element type, in memory of its own."""
+        return self.loaded(tensor).torch()
 
     def names(self, tensor: Tensor) -> tuple[str, str]:
         """What the tool calls the element type and the format."""
@@ -267,6 +283,22 @@ class Tensor:
         """
         return self.source.names(self)
 
+    @property
+    def stored_as(self) -> str:
+        """How a quantised weight is stored whose real numbers these are, for people; else empty."""
+        return self.source.stored_as(self)
+
+    @property
+    def rounding(self) -> float:
+        """What rounding has cost where the values stand for a quantised weight, else 0.
+
+        It is the relative Euclidean distance from a weight that was rounded to the nearest value.
+
+        Raises:
+            FormatError: the file is damaged.
+        """
+        return self.source.rounding(self)
+
     def payload(self) -> Payload | None:
         """Where the values lie; None if none are stored or only :meth:`numpy` can read them.
 
@@ -298,4 +330,4 @@ class Tensor:
             FormatError: as :meth:`numpy`.
             MissingDependencyError: torch is not installed.
         """
-        return self.source.loaded(self).torch()
+        return self.source.as_torch(self)

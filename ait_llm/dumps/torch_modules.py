@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 from ait_llm.core import OpId
 from ait_llm.dumps.kinds import kinds
+from ait_llm.dumps.lazy import NOTHING
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Dump, Loss, Operation, Process, TopologyFile, Traits
@@ -55,12 +57,14 @@ class TorchDump(Dump):
     """A dump of torch modules; see :class:`ait_llm.dumps.model.Dump`."""
 
     kind = "torch"
-    traits = Traits(dotted=True, own_code=True, program=True)
+    traits = Traits(dotted=True, own_code=True)
 
     def __init__(self, place: TorchPlace) -> None:
         self._place = place
         self._folders: dict[tuple[str, int], list[_Folder]] = {}
         self._files = TorchFiles(place.root)
+        self._saved: dict[str, Mapping[str, Tensor]] = {}
+        self._own: dict[str, Mapping[str, Mapping[str, Tensor]]] = {}
 
     @property
     def root(self) -> Path:
@@ -117,8 +121,20 @@ class TorchDump(Dump):
             if device not in (None, device_number(name)) or pid not in (None, process_id(name)):
                 continue
             stems = _stems(folder) if folder.is_dir() else []
+            known = self._identities_of_weights(name)
             for index, stem in enumerate(sorted(stems, key=natural)):
-                yield self._tensor("in", index, stem, str(folder), self._files)
+                identity = read_identity(known[stem]) if stem in known else None
+                yield self._tensor("in", index, stem, str(folder), self._files, identity)
+
+    def _identities_of_weights(self, process: str) -> dict[str, object]:
+        """Where parameters lay that were not in order in memory of their own."""
+        return _mapping(self._line_of_weights(process).get("identity"))
+
+    def _line_of_weights(self, process: str) -> Mapping[str, Any]:
+        ledger = self._ledgers.get(process)
+        entries = iter(()) if ledger is None else ledger.entries()
+        first = next((one for one in entries if one.type == WEIGHTS), None)
+        return {} if first is None else first.line
 
     @property
     def models(self) -> tuple[TopologyFile, ...]:
@@ -233,8 +249,33 @@ class TorchDump(Dump):
             params=_mapping(line.get("values")),
             definition=_definition(node.definition, _mapping(line.get("values"))),
             weights=_mapping(line.get("weights")),
+            parameters=self._parameters_of(process, module, line),
             not_captured=_mappings(line.get("not_captured")),
         )
+
+    def _parameters_of(
+        self, process: str, module: str, line: Mapping[str, Any]
+    ) -> Mapping[str, Tensor]:
+        """All of the model for an operator that reads some, those of its own for a module."""
+        if line.get("weights"):
+            return self._parameters(process)
+        if process not in self._own:
+            own: dict[str, dict[str, Tensor]] = {}
+            for name, tensor in self._parameters(process).items():
+                own.setdefault(name.rpartition(".")[0], {})[name] = tensor
+            self._own[process] = own
+        return self._own[process].get(module, NOTHING)
+
+    def _parameters(self, process: str) -> Mapping[str, Tensor]:
+        """Saved parameters and buffers of a process, listed once; tied ones by all their names."""
+        if process not in self._saved:
+            place = device_number(process), process_id(process)
+            weights = self.weights(device=place[0], pid=place[1])
+            saved = {tensor.stem: tensor for tensor in weights}
+            tied = _mapping(self._line_of_weights(process).get("values"))
+            saved |= {name: saved[other] for name, other in tied.items() if other in saved}
+            self._saved[process] = saved
+        return self._saved[process]
 
     def _tensors(
         self,

@@ -7,6 +7,7 @@ import stat
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ait_llm.core import DType, TensorDesc
 from ait_llm.dumps.tensors import Described, Header, Source, Tensor
@@ -17,6 +18,10 @@ from ait_llm.formats.elements import Array
 from ait_llm.formats.opening import contained_file
 from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_payload import pth_payloads
+from ait_llm.formats.torch_bridge import read_tensor
+
+if TYPE_CHECKING:
+    import torch
 
 SUFFIX = ".pth"
 
@@ -73,6 +78,12 @@ class TorchFiles(Source):
     def loaded(self, tensor: Tensor) -> LoadedTensor:
         """The values with their logical type."""
         return load(Path(contained_file(tensor.file, self._root)))
+
+    def as_torch(self, tensor: Tensor) -> torch.Tensor:
+        """The values, read into their place at once where they lie in one piece."""
+        payload = self.payload(tensor)
+        found = None if payload is None else read_tensor(payload)
+        return super().as_torch(tensor) if found is None else found
 
     def _known(self, tensor: Tensor) -> Header:
         """What the file itself says."""

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ait_llm.core import DType, TensorDesc
+from ait_llm.core.parsing import expression
 from ait_llm.errors import FormatError
 from ait_llm.formats.elements import decode
 from ait_llm.formats.loaded import LoadedTensor, dtype_of
@@ -141,7 +142,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.
     if len(text) < length:
         raise FormatError(path, "header is cut off")
     try:
-        header = ast.literal_eval(text.decode("utf-8").strip())
+        header = ast.literal_eval(expression(text.decode("utf-8").strip()))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise FormatError(path, "header is damaged") from None
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:

@@ -1,15 +1,21 @@
-"""NumPy arrays to torch tensors of the same element type and back; torch is imported on use."""
+"""NumPy arrays and bytes of files to torch tensors of the same element type, and back.
+
+torch is imported on use.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ait_llm.core import DType
+from ait_llm.core import FORMAT_ND, DType
 from ait_llm.core.optional import import_optional
-from ait_llm.errors import MissingDependencyError
+from ait_llm.errors import FormatError, MissingDependencyError
 from ait_llm.formats.elements import Array
+from ait_llm.formats.opening import open_descriptor
+from ait_llm.formats.payload import Payload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,6 +63,41 @@ def to_torch(array: Array, dtype: DType) -> Tensor:
             f"torch {torch.__version__} has no element type {dtype.torch_name}; install a newer one"
         )
     return tensor
+
+
+def read_tensor(payload: Payload) -> Tensor | None:
+    """A CPU tensor with the values that lie in a file; it owns its memory.
+
+    They are read once, into their place. None for what has to be unpacked or put in order.
+
+    Raises:
+        FormatError: the file vanished or became shorter.
+        MissingDependencyError: torch is not installed.
+    """
+    torch = import_optional("torch", "a torch tensor")
+    dtype = payload.dtype
+    element = getattr(torch, dtype.torch_name or "", None)
+    plain = payload.format == FORMAT_ND and payload.strides is None and dtype.bits >= 8
+    if not plain or element is None or dtype is DType.BOOL or element.itemsize * 8 != dtype.bits:
+        return None
+    if payload.length != dtype.byte_count(payload.elements):
+        return None
+    found: Tensor = torch.empty(payload.shape, dtype=element)
+    memory = found.reshape(-1).view(torch.uint8).numpy().data
+    descriptor, _ = open_descriptor(payload.path)
+    filled = 0
+    try:
+        while filled < payload.length:
+            count = os.preadv(descriptor, [memory[filled:]], payload.offset + filled)
+            if not count:
+                raise FormatError(payload.path, "became shorter while it was read")
+            filled += count
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FormatError(payload.path, f"cannot be read: {reason}") from None
+    finally:
+        os.close(descriptor)
+    return found
 
 
 def from_torch(tensor: Tensor) -> tuple[Array, DType]:

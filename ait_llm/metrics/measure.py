@@ -22,7 +22,6 @@ from ait_llm.metrics.numpy_pass import Settings, block_totals
 from ait_llm.metrics.precision import coarser, element_limit
 from ait_llm.metrics.registry import METRIC_NAMES, ULP_METRICS, Metric, Undefined
 from ait_llm.metrics.registry import metrics as registered
-from ait_llm.metrics.tolerance import Tolerance, tolerance_for
 from ait_llm.metrics.totals import SideTotals, Totals, empty_totals, merge
 
 Blocks = Callable[[], Iterable[tuple[Array, Array]]]
@@ -49,7 +48,7 @@ class Measurement:
         element_error: largest ``abs(m - g) / (abs(g) + rms(g))``, rms over the finite places of
             golden; None without such a place, infinite for a golden of zeros that mine is not.
         element_error_exact: False if ``element_error`` is only a bound, ``max abs(m - g) /
-            rms(g)``, that lies already within the tolerance.
+            rms(g)``, that lies already within ``max_element``.
     """
 
     count: int
@@ -77,7 +76,7 @@ def measure_pair(
     my_dtype: DType | None = None,
     metrics: Sequence[str] | None = None,
     custom: Sequence[CustomMetric] = (),
-    tolerance: Tolerance | None = None,
+    max_element: float = 0.0,
     ulp_limit: int = 1,
     jobs: int = 1,
     blocks: Blocks | None = None,
@@ -93,7 +92,7 @@ def measure_pair(
             float32; by default those of the arrays.
         metrics: names from the registry, all by default.
         custom: further metrics, see :func:`ait_llm.metrics.load_custom`.
-        tolerance: what the pair will be judged by, see :func:`ait_llm.metrics.judge`.
+        max_element: where it is certain that no ``element_error`` is larger, it may stay inexact.
         ulp_limit: representable numbers up to which a place is not counted in ulp_error_rate.
         jobs: threads.
         blocks: called for the same elements in row-major order as 1-D contiguous pieces of both
@@ -135,10 +134,7 @@ def measure_pair(
     for metric in custom:
         metric.add(golden, mine, values, missing)
 
-    limits = tolerance_for(golden_dtype, my_dtype, tolerance)
-    element_error, exact = _element_error(
-        totals, golden, mine, limits.max_element, exponent, blocks
-    )
+    element_error, exact = _element_error(totals, golden, mine, max_element, exponent, blocks)
     part = 2 if "c" in (golden.dtype.kind, mine.dtype.kind) else 1
     some = totals.finite > 0
     relative = values

@@ -24,23 +24,34 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
             ``outputs``, the types of the recorded results.
         arithmetic: in which it is computed.
     """
-    function: Any = torch
-    for part in str(params["function"]).removeprefix("torch.").split("."):
-        function = getattr(function, part)
-    wide = [None if each is None else arithmetic.widen(each).clone() for each in inputs]
-    args = [_argument(each, wide) for each in params["args"]]
-    kwargs = {name: _argument(each, wide) for name, each in params["kwargs"].items()}
-    returned = function(*args, **kwargs)
-    if returned is None:  # it writes to its first argument
-        returned = args[0]
-    found = returned if isinstance(returned, (tuple, list)) else [returned]
-    tensors = [each for each in found if isinstance(each, Tensor)]
+    tensors = _called(
+        params, [None if each is None else arithmetic.widen(each).clone() for each in inputs]
+    )
     return Result(
         tuple(
             _rounded(tensor, getattr(torch, name), arithmetic)
             for tensor, name in zip(tensors, params["outputs"], strict=True)
         )
     )
+
+
+def rerun(inputs: Sequence[Tensor | None], params: Params, device: str) -> list[Tensor]:
+    """What the function itself makes of the arguments on a device, in their own types."""
+    there = [None if each is None else each.to(device, copy=True) for each in inputs]
+    return _called(params, there)
+
+
+def _called(params: Params, tensors: Sequence[Tensor | None]) -> list[Tensor]:
+    function: Any = torch
+    for part in str(params["function"]).removeprefix("torch.").split("."):
+        function = getattr(function, part)
+    args = [_argument(each, tensors) for each in params["args"]]
+    kwargs = {name: _argument(each, tensors) for name, each in params["kwargs"].items()}
+    returned = function(*args, **kwargs)
+    if returned is None:  # it writes to its first argument
+        returned = args[0]
+    found = returned if isinstance(returned, (tuple, list)) else [returned]
+    return [each for each in found if isinstance(each, Tensor)]
 
 
 def _rounded(tensor: Tensor, dtype: torch.dtype, arithmetic: Arithmetic) -> Tensor:

@@ -2,7 +2,7 @@
 
     python run.py                                   golden against the dumped output
     python run.py --kernel my_kernel.py:function    golden against a kernel of yours
-    python run.py --rerun                           golden against torch_atb on this machine
+    python run.py --rerun                           golden against the operator run here again
 
 A kernel gets the list of inputs (None for an absent one) and the dict of parameters, and returns
 the output, or a tuple of all outputs. Exits with 0 if the output is within its limits, with 1 if
@@ -85,8 +85,15 @@ class Capsule:
         tensor: Tensor = returned.detach().cpu()
         return tensor
 
-    def rerun(self, device: int) -> Tensor:
-        """The output of torch_atb on this machine."""
+    def rerun(self, place: str, device: int) -> Tensor:
+        """The output of the operator on this machine: torch's own, or that of torch_atb."""
+        own = self.facts["rerun"]
+        if own is not None:
+            if place.startswith("npu"):
+                importlib.import_module("torch_npu")
+            function = getattr(importlib.import_module(own["module"]), own["function"])
+            with torch.no_grad():
+                return self.picked(function(self.inputs, self.params, place))
         library = self.facts["torch_atb"]
         if library is None:
             raise SystemExit("torch_atb does not have this operator as one call")
@@ -127,7 +134,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
             given = [None if each is None else each.clone() for each in capsule.inputs]
             mine = capsule.picked(load(words.kernel)(given, capsule.params))
         elif words.rerun:
-            title, mine = "rerun", capsule.rerun(words.device_id)
+            title, mine = "rerun", capsule.rerun(words.device, words.device_id)
         return _report(title, mine, golden, limits, judge(mine, golden, limits))
     except SystemExit as error:
         if not isinstance(error.code, str):
@@ -144,8 +151,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kernel", metavar="FILE.py:FUNCTION", help="judge this kernel")
-    parser.add_argument("--rerun", action="store_true", help="judge torch_atb on this machine")
-    parser.add_argument("--device-id", type=int, default=0, metavar="N", help="NPU of --rerun")
+    parser.add_argument("--rerun", action="store_true", help="judge the operator run here again")
+    parser.add_argument(
+        "--device", default="cpu", metavar="NAME", help="where torch runs it: cpu, cuda:0, npu:0"
+    )
+    parser.add_argument("--device-id", type=int, default=0, metavar="N", help="NPU of torch_atb")
     return parser
 
 

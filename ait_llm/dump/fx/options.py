@@ -23,6 +23,7 @@ class FxOptions:
         nodes: globs on node names, such as ``mul_*``; empty for every node.
         targets: globs on targets, such as ``aten.mm.*``; empty for every target.
         inputs, outputs: which sides of a node to record.
+        weights: kernels' inputs that are parameters of the model, too; each is saved once.
         run: name of the launcher's run, in the header of the ledger.
         survey: files have their size and no data, and the ledger counts all executions.
     """
@@ -33,6 +34,7 @@ class FxOptions:
     targets: tuple[str, ...] = ()
     inputs: bool = True
     outputs: bool = True
+    weights: bool = False
     run: str = ""
     survey: bool = False
 
@@ -48,6 +50,7 @@ class FxOptions:
             "targets": list(self.targets),
             "inputs": self.inputs,
             "outputs": self.outputs,
+            **({"weights": True} if self.weights else {}),
             **({"run": self.run} if self.run else {}),
         }
 

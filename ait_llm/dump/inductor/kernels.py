@@ -233,7 +233,7 @@ class _Table:
         self._writings.append(Writing(statement, launch, tuple(places), starts))
 
     def _stored(self, each: _Buffer) -> Stored:
-        if each.node is None:
+        if each.node is None or _is_only_asserted(each.node):
             return Stored(each.name, each.variable, dtype=each.dtype)
         return replace(self._of_node(each.name, each.variable, each.node), dtype=each.dtype)
 
@@ -384,6 +384,11 @@ def _origin(operation: Any, buffer: Any) -> Node | None:
 def _writes_in_place(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and bool(schema.is_mutable)
+
+
+def _is_only_asserted(node: Node) -> bool:
+    """True for a condition that a kernel checks on its way: it need not store what it checks."""
+    return bool(node.users) and all("_assert" in str(user.target) for user in node.users)
 
 
 def _parts(operation: Any) -> Iterator[str]:

@@ -86,6 +86,8 @@ class GraphRecorder:
         self._open: dict[int, _Files] = {}
         # Buffer to the file that has its present content.
         self._files: dict[str, str] = {}
+        # The same of parameters, for all runs of the graph, with what tells that one was written.
+        self._weights: dict[str, tuple[str, tuple[int, int]]] = {}
 
     @_guarded
     def begin(self) -> None:
@@ -122,8 +124,10 @@ class GraphRecorder:
                     files.missed.append({"name": name, "reason": "its file has gone"})
             elif isinstance(outside.get(each.variable), Tensor):
                 value = outside[each.variable]
-                if not isinstance(value, torch.nn.Parameter):  # weights are the program's own
+                if not isinstance(value, torch.nn.Parameter):
                     self._save(files, name, each, value)
+                elif self._session.options.weights:  # else they are the program's own
+                    self._save_weight(files, name, each, value)
 
     @_guarded
     def wrote(self, launch: int, stored: Mapping[int, Any]) -> None:
@@ -179,6 +183,17 @@ class GraphRecorder:
         except (OSError, RuntimeError, MemoryError) as error:
             files.lost += 1
             files.reason = files.reason or getattr(error, "strerror", None) or str(error)
+
+    def _save_weight(self, files: _Files, name: str, each: Stored, value: Tensor) -> None:
+        """A parameter; where it was saved before and nobody wrote to it, that file again."""
+        state = value.data_ptr(), -1 if value.is_inference() else value._version
+        path, known = self._weights.get(each.buffer, ("", None))
+        if known != state or not self._link(path, files, name):
+            self._save(files, name, each, value)
+            path = self._files.pop(each.buffer, "")
+            self._files.pop(each.variable, None)
+        if path:
+            self._weights[each.buffer] = path, state
 
     def _link(self, source: str, files: _Files, name: str) -> bool:
         try:

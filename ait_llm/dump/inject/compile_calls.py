@@ -55,6 +55,7 @@ def fx_options(settings: TorchSettings) -> FxOptions:
     """The settings in the form that the capture itself takes."""
     return FxOptions(
         output=settings.output,
+        weights=settings.weights,
         steps=settings.steps,
         targets=tuple(
             pattern

@@ -23,6 +23,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
+from ait_llm.dump.golden_tokens import GoldenTokens
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.inject.compile_calls import capture_compiled
 from ait_llm.dump.inject.compiled import watch_compiled_modules
@@ -36,6 +37,8 @@ from ait_llm.dump.inject.models import (
 )
 from ait_llm.dump.inject.observer import observe_outputs, report_output
 from ait_llm.dump.inject.settings import VARIABLE, TorchSettings
+from ait_llm.dump.inject.site.ait_torch_capture import when_imported
+from ait_llm.dump.pytorch.following import UTILS, Follower, follow
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.selection import ModuleSelection
@@ -69,6 +72,7 @@ class RootFinder:
         self._names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._found = 0
         self._lock = threading.RLock()
+        self._follower = _follower(settings)
 
     def install(self) -> None:
         """Watch all module calls of this process."""
@@ -79,6 +83,10 @@ class RootFinder:
         register_module_forward_pre_hook(self._before)
         register_module_forward_hook(self._after, always_call=True)
         watch_compiled_modules(self)
+        if self._follower is not None:
+            self._follow()
+            if UTILS not in sys.modules:
+                when_imported(UTILS, self._follow)
         atexit.register(self._report_end)
 
     def enter_compiled(
@@ -205,8 +213,10 @@ class RootFinder:
         self._found += 1
         capture = None
         if self._settings.capture:
-            session = sessions.find(self._options) or CaptureSession(self._options, device)
-            sessions.add(session)
+            session = sessions.find(self._options)
+            if session is None:
+                session = CaptureSession(self._options, device, self._follower)
+                sessions.add(session)
             capture = session.capture(model)
             self._captures.append(capture)
             self._belongs.update(dict.fromkeys(model.modules(), capture))
@@ -214,6 +224,15 @@ class RootFinder:
             observe_outputs(model, name)
         self._names[model] = name
         return capture
+
+    def _follow(self) -> None:
+        """Have transformers ask for golden's tokens, as soon as it is there."""
+        if self._follower is not None:
+            follow(self._follower, self._step_of)
+
+    def _step_of(self, model: nn.Module) -> int:
+        capture = self._belongs.get(model)
+        return -1 if capture is None else capture.steps.step
 
     def _report_end(self) -> None:
         for capture in self._captures:
@@ -240,13 +259,21 @@ def capture_options(settings: TorchSettings) -> CaptureOptions:
         descriptions=settings.descriptions,
         modules=settings.modules,
         operators=settings.operators,
+        own_code=settings.own_code,
         device_id=settings.device_id,
         weights=settings.weights,
         warmup=settings.warmup,
         queue_bytes=settings.queue_bytes,
         run=settings.run,
         survey=settings.survey,
+        follow=settings.follow,
     )
+
+
+def _follower(settings: TorchSettings) -> Follower | None:
+    if settings.tokens is None:
+        return None
+    return Follower(GoldenTokens.from_json(settings.tokens.read_text("utf-8")))
 
 
 def start_from_environment() -> None:

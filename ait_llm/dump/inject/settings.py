@@ -41,6 +41,8 @@ class TorchSettings:
         module_names: globs, or regular expressions after ``re:``; empty for every path.
         layers: closed intervals of layer numbers; empty for every layer.
         device_id: record only on the accelerator with this index.
+        own_code: of operators those alone that the code of a selected module calls itself, and of
+            weights its own: nothing of its members.
         weights: also save parameters and buffers.
         warmup: generations at the start that do not count.
         queue_bytes: bytes that may wait to be written.
@@ -48,6 +50,8 @@ class TorchSettings:
         capture: False to leave the model alone, for the comparison of ``observe``.
         observe: report a digest of everything that an outermost model returns.
         survey: only note what would be saved; see :mod:`ait_llm.plan`.
+        follow: dump of the golden run whose tokens ``generate`` takes; None for its own.
+        tokens: file that the launcher wrote these tokens to.
 
     Raises:
         UsageError: a type or a pattern that cannot be used.
@@ -63,6 +67,7 @@ class TorchSettings:
     module_names: tuple[str, ...] = ()
     layers: tuple[tuple[int, int], ...] = ()
     device_id: int | None = None
+    own_code: bool = False
     weights: bool = False
     warmup: int = 0
     queue_bytes: int = 256 << 20
@@ -70,6 +75,8 @@ class TorchSettings:
     capture: bool = True
     observe: bool = False
     survey: bool = False
+    follow: Path | None = None
+    tokens: Path | None = None
 
     def __post_init__(self) -> None:
         for name in self.types:
@@ -81,6 +88,11 @@ class TorchSettings:
             raise UsageError(
                 f"--type {graphs} {_DOES[graphs]}, and {others} cannot be captured with it; run "
                 "once for each, with an output of its own"
+            )
+        if self.own_code and not (self.operators and self.module_names):
+            raise UsageError(
+                "--own-code is for operators of chosen modules; give --type torch-op and "
+                "--module-name with it"
             )
         for name in self.module_names:
             try:
@@ -134,6 +146,8 @@ class TorchSettings:
         """The text of :data:`VARIABLE`."""
         values = asdict(self) | {
             "output": str(self.output),
+            "follow": None if self.follow is None else str(self.follow),
+            "tokens": None if self.tokens is None else str(self.tokens),
             "steps": self.steps.intervals,
         }
         return json.dumps(values, sort_keys=True)
@@ -151,15 +165,19 @@ class TorchSettings:
             if unknown:
                 raise ValueError(f"unknown settings {', '.join(sorted(unknown))}")
             values["output"] = Path(values["output"])
+            for name in ("follow", "tokens"):
+                values[name] = None if values[name] is None else Path(values[name])
             values["steps"] = StepRange(tuple((first, last) for first, last in values["steps"]))
             for name in ("types", "type_prefixes", "module_names"):
                 values[name] = tuple(values[name])
             values["layers"] = tuple((first, last) for first, last in values["layers"])
-            return cls(**values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            found = cls(**values)
+            found.to_json()  # a value that is nested without end is none of ours
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UsageError(
                 f"{VARIABLE} is not readable ({error}); start through ait llm dump"
             ) from error
+        return found
 
 
 def injection_environment(

@@ -43,6 +43,16 @@ _MOVES = frozenset({"aten::detach_", "aten::set_", "aten::requires_grad_"})
 _BATCH_NORMS = frozenset(
     f"aten::{name}" for name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 )
+# They write their first argument while they run beside the program; their schemas do not say so,
+# and no counter of the tensor shows it.
+_COLLECTIVES = frozenset(
+    f"c10d::{name}"
+    for name in (
+        *("_allgather_base_", "_reduce_scatter_base_", "allgather_", "allreduce_", "alltoall_"),
+        *("alltoall_base_", "allreduce_coalesced_", "broadcast_", "gather_", "reduce_"),
+        *("reduce_scatter_", "scatter_"),
+    )
+)
 
 _numbers = itertools.count()
 _periods = itertools.count(1)
@@ -223,12 +233,19 @@ class ObservedWrites:
             func: an ``OpOverload``, or something without a schema, which may write every argument.
             args, kwargs: its arguments.
         """
-        return Writes(_written(func, args, kwargs), moves=_moves(func))
+        is_counted = not isinstance(func, torch._ops.OpOverload) or not is_collective(func)
+        return Writes(_written(func, args, kwargs), moves=_moves(func), is_counted=is_counted)
 
 
 def may_write(func: Any) -> bool:
     """True if an ``OpOverload`` may change a tensor that it is given."""
-    return func._schema.is_mutable or func._schema.name in _BATCH_NORMS
+    schema = func._schema
+    return schema.is_mutable or schema.name in _BATCH_NORMS or is_collective(func)
+
+
+def is_collective(func: Any) -> bool:
+    """True if an ``OpOverload`` is a collective that writes its first argument."""
+    return func._schema.name in _COLLECTIVES
 
 
 class Writes:
@@ -237,12 +254,14 @@ class Writes:
     Args:
         tensors: arguments that it writes.
         moves: it changes only which part of its storage a tensor is.
+        is_counted: torch counts the change.
     """
 
-    __slots__ = ("_moves", "_storages")
+    __slots__ = ("_is_counted", "_moves", "_storages")
 
-    def __init__(self, tensors: Iterator[Tensor], *, moves: bool) -> None:
+    def __init__(self, tensors: Iterator[Tensor], *, moves: bool, is_counted: bool = True) -> None:
         self._moves = moves
+        self._is_counted = is_counted
         self._storages: list[tuple[_Storage, int, int | None]] = []
         for tensor in tensors:
             storage = _marked(tensor)
@@ -259,7 +278,7 @@ class Writes:
                         storage.version += 1
                         storage.period = _thread.period
                     if counter is not None:
-                        storage.counter = counter + 1
+                        storage.counter = counter + self._is_counted
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Tensor]:
@@ -286,6 +305,8 @@ def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     """Places and names of the arguments that the schema of an operator says it writes."""
     if not isinstance(func, torch._ops.OpOverload):
         return ()
+    if is_collective(func):
+        return ((0, func._schema.arguments[0].name),)
     return tuple(
         (place, argument.name)
         for place, argument in enumerate(func._schema.arguments)

@@ -78,6 +78,10 @@ class Ledger:
         """Append a remark that concerns the whole capture."""
         self._write({"kind": "note", "text": text, **facts})
 
+    def followed(self, facts: Mapping[str, Any]) -> None:
+        """Append how the run follows the tokens of another one."""
+        self._write({"kind": "follow", **facts})
+
     def not_written(self, path: str, reason: str) -> None:
         """Append that a file which belongs to no operation could not be written."""
         self._write({"kind": "file", "path": path, "reason": reason})
@@ -157,13 +161,19 @@ def _header(device: str, options: Mapping[str, Any], producer: str) -> dict[str,
         "environment": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),
-            **{
-                name: os.environ[name]
-                for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-                if name in os.environ
-            },
+            **_place(),
         },
     }
+
+
+def _place() -> dict[str, str]:
+    """The rank of this process: as its launcher says, else as it told the others of its job."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    if given or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return given
+    ranks = torch.distributed.get_world_size()
+    return {"RANK": str(torch.distributed.get_rank()), "WORLD_SIZE": str(ranks)}
 
 
 def _open(path: Path) -> int:

@@ -6,7 +6,7 @@ import inspect
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
@@ -71,12 +71,14 @@ class _OpenUnit:
     Attributes:
         handled: the exception that the caller was handling, to tell it from one of the module.
         early: entered around the call, so that the module's own hook may follow.
+        is_member: nothing of it is recorded; it stands for a member of a module whose own code is.
     """
 
     unit: Unit
     step: _Step
     handled: BaseException | None
     early: bool = False
+    is_member: bool = False
 
 
 class _ThreadState(threading.local):
@@ -103,6 +105,7 @@ class ModelCapture:
         self.root = root
         self.steps = StepCounter(session.options.warmup)
         self.removed = False
+        self.on_call: Callable[[Mapping[str, Any]], None] | None = None
         self._session = session
         self._options = session.options
         self._handles: list[RemovableHandle] = []
@@ -167,6 +170,8 @@ class ModelCapture:
         if state.roots and not _is_running(state.roots[-1].frame, frame):
             # KeyboardInterrupt and its like pass by torch's hooks.
             self._abandon("the forward call did not return")
+        if self.on_call is not None and not state.roots:
+            self.on_call({**dict(zip(self._parameters, args, strict=False)), **kwargs})
         step = state.roots[-1].step if state.roots else self._next_step(args, kwargs)
         state.roots.append(_RootCall(frame, step, len(state.open)))
         with self._lock:
@@ -204,6 +209,18 @@ class ModelCapture:
             values += [(f"input_{name}", value) for name, value in kwargs.items()]
             self._record(unit, values)
 
+    def enter_member(self, path: str) -> None:
+        """Note that a module is running of which nothing is recorded, within one that is."""
+        opened = self._state.open
+        if opened:
+            step = opened[-1].step
+            unit = self._session.recorder.unit(path, "", step.number)
+            opened.append(_OpenUnit(unit, step, sys.exc_info()[1], is_member=True))
+
+    def leave_member(self, path: str) -> None:
+        """Account for the return of such a module."""
+        self._pop(path)
+
     def _type_name(self, path: str, module: nn.Module) -> str:
         """The module's :func:`class_name`; its class may change while the capture runs."""
         known = self._types.get(path)
@@ -226,11 +243,11 @@ class ModelCapture:
             return
         error = sys.exc_info()[1]
         if error is not None and error is not opened.handled:
-            self._finish(opened.unit, f"the module raised {type(error).__name__}")
+            self._finish(opened, f"the module raised {type(error).__name__}")
         else:
             if self._options.outputs and self._options.modules:
                 self._record(opened.unit, (("output", output),))
-            self._finish(opened.unit)
+            self._finish(opened)
         if self._options.operators:
             self._leave_mode()
 
@@ -297,6 +314,8 @@ class ModelCapture:
         if state.recording or not state.open:
             return None
         above = state.open[-1]
+        if above.is_member:
+            return None
         return self._unit(f"{above.unit.path}.{name}", name, above.step, None)
 
     def _enter_mode(self, step: _Step) -> None:
@@ -326,12 +345,12 @@ class ModelCapture:
     def _close_units(self, keep: int, reason: str) -> None:
         opened = self._state.open
         while len(opened) > keep:
-            self._finish(opened.pop().unit, reason)
+            self._finish(opened.pop(), reason)
 
-    def _finish(self, unit: Unit, reason: str = "") -> None:
+    def _finish(self, opened: _OpenUnit, reason: str = "") -> None:
         """Account for a call; where operators alone are recorded, only one that failed."""
-        if self._options.modules or reason:
-            self._session.recorder.finish(unit, reason)
+        if not opened.is_member and (self._options.modules or reason):
+            self._session.recorder.finish(opened.unit, reason)
 
     def _abandon(self, reason: str) -> None:
         """Close whatever is open on this thread."""
@@ -345,6 +364,7 @@ class ModelCapture:
     def _install(self) -> None:
         selection = self._options.selection
         places: dict[int, str] = {}
+        members: dict[int, tuple[str, nn.Module]] = {}
         self._handles.append(
             self.model.register_forward_pre_hook(
                 Hook(lambda module, args, kwargs: self.enter_root(args, kwargs)), with_kwargs=True
@@ -352,6 +372,7 @@ class ModelCapture:
         )
         for path, module in module_paths(self.model, self.root):
             if not selection.covers(path, wrapped_module(module)):
+                members.setdefault(id(module), (path, module))
                 continue
             if id(module) in places:
                 self._aliases.setdefault(places[id(module)], []).append(path)
@@ -362,6 +383,9 @@ class ModelCapture:
                 if layer is not None:
                     self._layers[path] = layer
                 self._hook(path, module)
+        for place, (path, module) in members.items() if self._options.own_code else ():
+            if place not in places:
+                self._hook_member(path, module)
         self._handles.append(
             self.model.register_forward_hook(
                 Hook(lambda *args: self.leave_root()), with_kwargs=True, always_call=True
@@ -381,6 +405,19 @@ class ModelCapture:
         self._handles.append(module.register_forward_pre_hook(Hook(before), with_kwargs=True))
         self._handles.append(
             module.register_forward_hook(Hook(after), with_kwargs=True, always_call=True)
+        )
+
+    def _hook_member(self, path: str, module: nn.Module) -> None:
+        """See a module run, wherever it is, and record nothing of it."""
+        self._handles.append(
+            module.register_forward_pre_hook(
+                Hook(lambda *args: self.enter_member(path)), with_kwargs=True
+            )
+        )
+        self._handles.append(
+            module.register_forward_hook(
+                Hook(lambda *args: self.leave_member(path)), with_kwargs=True, always_call=True
+            )
         )
 
     def _wrap_generate(self) -> None:

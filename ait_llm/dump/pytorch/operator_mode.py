@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ait_llm.dump.pytorch.identity import ObservedWrites, may_write
+from ait_llm.dump.pytorch.identity import ObservedWrites, is_collective, may_write
 
 if TYPE_CHECKING:
     from ait_llm.dump.pytorch.recorder import Recorder, Unit
@@ -92,6 +93,16 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             return func(*args, **kwargs)
         writes = self._observed.begin(func, args, kwargs)
         try:
-            return func(*args, **kwargs)
+            output = func(*args, **kwargs)
+            if is_collective(func):
+                _wait(output)
+            return output
         finally:
             writes.done()
+
+
+def _wait(output: Any) -> None:
+    """Wait for a collective: until it is through, its results hold what was there before."""
+    for each in output if isinstance(output, tuple) else (output,):
+        if isinstance(each, torch.ScriptObject):
+            torch.distributed.Work.unbox(each).wait()

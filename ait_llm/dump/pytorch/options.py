@@ -25,12 +25,15 @@ class CaptureOptions:
         descriptions: write rows like those of ``statistics`` without computing any.
         modules: record what the selected modules receive and return.
         operators: record every aten operator below the selected modules.
+        own_code: of operators those alone that the code of a selected module calls itself, and of
+            weights its own: nothing of its members.
         device_id: record only on the accelerator with this index; None for every device.
         weights: also save parameters and buffers, once.
         warmup: generations at the start that do not count.
         queue_bytes: bytes that may wait to be written.
         run: name of the launcher's run, in the header of the ledger.
         survey: only note what would be saved, see :mod:`ait_llm.dump.pytorch.survey`.
+        follow: dump of the golden run whose tokens this one takes; None for its own.
     """
 
     output: Path
@@ -43,12 +46,14 @@ class CaptureOptions:
     descriptions: bool = False
     modules: bool = True
     operators: bool = False
+    own_code: bool = False
     device_id: int | None = None
     weights: bool = False
     warmup: int = 0
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     run: str = ""
     survey: bool = False
+    follow: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The settings as the ledger's header shows them."""
@@ -65,9 +70,11 @@ class CaptureOptions:
             "descriptions": self.descriptions,
             "modules": self.modules,
             "operators": self.operators,
+            **({"own_code": True} if self.own_code else {}),
             "device_id": self.device_id,
             "weights": self.weights,
             "warmup": self.warmup,
             "queue_bytes": self.queue_bytes,
             **({"run": self.run} if self.run else {}),
+            **({"follow": str(self.follow)} if self.follow is not None else {}),
         }

@@ -333,8 +333,9 @@ class Recorder:
         unchanged: bool | None = None,
     ) -> None:
         """Note which value the program's own tensor is, where that can be told."""
-        if unit.type_name == WEIGHTS:
-            return
+        is_in_order = tensor.is_contiguous() and tensor.storage_offset() == 0
+        if unit.type_name == WEIGHTS and is_in_order:
+            return  # the file has the layout of the memory
         numbers = cells.numbers if isinstance(cells, Cells) else None
         identity = identity_of(tensor, unchanged=unchanged, numbers=numbers)
         if identity is not None:
@@ -438,7 +439,9 @@ def _line(unit: Unit, failure: str, above: int) -> dict[str, Any]:
     elif state == "dropped":
         line |= {"reason": unit.missed[0]["reason"], "lost": unit.lost_tensors}
     if unit.identities:  # of those beyond the limit nothing is lost but who they are
-        line["identity"] = dict(itertools.islice(unit.identities.items(), _MAX_ENTRIES))
+        # a parameter without one lies in order
+        limit = None if unit.type_name == WEIGHTS else _MAX_ENTRIES
+        line["identity"] = dict(itertools.islice(unit.identities.items(), limit))
     entries = (("weights", unit.weights), ("values", unit.values), ("notes", unit.notes))
     for key, found in entries:
         if found:

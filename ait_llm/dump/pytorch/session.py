@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ait_llm.dump.pytorch.following import Follower, follow, stop_following
+from ait_llm.dump.pytorch.following_loops import LoopFollower
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.model_tree import write_module_tree
@@ -37,19 +39,27 @@ class CaptureSession:
     Args:
         options: what to record.
         device: device of the first model.
+        follower: makes ``generate`` take the tokens of a golden run; None if it takes its own.
 
     Raises:
         UsageError: the output folder cannot be written.
     """
 
-    def __init__(self, options: CaptureOptions, device: torch.device) -> None:
+    def __init__(
+        self, options: CaptureOptions, device: torch.device, follower: Follower | None = None
+    ) -> None:
         self.options = options
+        self._follower = follower
+        self._loops: list[LoopFollower] = []
         self.device = device_text(device)
         self.models: list[ModelCapture] = []
         self.closed = False
         self._recorder: Recorder | None = None
         self._lock = threading.RLock()
         self._open()
+        if follower is not None:
+            follower.attach(lambda facts: self._ledger.followed(facts))
+            follow(follower, self.step_of)
 
     @property
     def folder(self) -> Path:
@@ -78,6 +88,11 @@ class CaptureSession:
         root = f"root{len(self.models) or ''}"
         capture = ModelCapture(model, self, root)
         self.models.append(capture)
+        if self._follower is not None:
+            loop = LoopFollower(self._follower, lambda: capture.steps.step)
+            loop.watch(model)
+            capture.on_call = loop.before
+            self._loops.append(loop)
         self._tell_model(capture)
         return capture
 
@@ -94,6 +109,8 @@ class CaptureSession:
         self.closed = True
         for capture in self.models:
             capture.remove()
+        if self._follower is not None:
+            self._end_following(self._follower)
         if self._recorder is not None:
             for capture in self.models:
                 self._report_unseen(capture)
@@ -166,8 +183,13 @@ class CaptureSession:
     def _save_weights(self, capture: ModelCapture) -> None:
         unit = self.recorder.unit(f"{capture.root}.weights", WEIGHTS, 0)
         unit.folder = str(self.folder / "weights")
+        tied = _tied(capture.model)
+        own = None if not self.options.own_code else _own_names(capture, tied)
         for name, tensor in _weights(capture.model):
-            self.recorder.values(unit, tensor, f"{capture.root}.{name}")
+            if own is None or name in own:
+                self.recorder.values(unit, tensor, f"{capture.root}.{name}")
+        for name, other in tied.items():
+            unit.values[f"{capture.root}.{name}"] = f"{capture.root}.{other}"
         self.recorder.finish(unit)
 
     def _report_unseen(self, capture: ModelCapture) -> None:
@@ -187,6 +209,18 @@ class CaptureSession:
             )
             self._ledger.note(text, unseen=len(hidden), modules=hidden[:_MAX_NAMES])
             sys.stderr.write(f"ait: {text} (first: {hidden[0]})\n")
+
+    def step_of(self, model: nn.Module) -> int:
+        """The step that the capture of a model, or of what wraps it, is at; -1 without one."""
+        for capture in self.models:
+            if any(each is model for each in capture.model.modules()):
+                return capture.steps.step
+        return -1
+
+    def _end_following(self, follower: Follower) -> None:
+        stop_following(follower)
+        for loop, capture in zip(self._loops, self.models, strict=True):
+            loop.finish(capture.steps.step > 0)
 
     def _report_outside(self, capture: ModelCapture) -> None:
         """Name calls of modules while the model itself was not running."""
@@ -211,6 +245,26 @@ class CaptureSession:
 def _weights(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Parameters, then buffers, each tensor once."""
     return [*model.named_parameters(), *model.named_buffers()]
+
+
+def _own_names(capture: ModelCapture, tied: Mapping[str, str]) -> set[str]:
+    """Names under which parameters and buffers of the recorded modules themselves are saved."""
+    every = (name for name, _ in _weights(capture.model))
+    return {
+        tied.get(name, name)
+        for name in (*every, *tied)
+        if f"{capture.root}.{name}".rpartition(".")[0] in capture.selected
+    }
+
+
+def _tied(model: nn.Module) -> dict[str, str]:
+    """Names of parameters and buffers that are saved by another name, with that name."""
+    names = {id(tensor): name for name, tensor in _weights(model)}
+    every = [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]
+    return {name: names[id(tensor)] for name, tensor in every if names[id(tensor)] != name}
 
 
 def _below(path: str, outer: str) -> bool:

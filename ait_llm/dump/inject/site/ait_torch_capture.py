@@ -40,33 +40,37 @@ class _AfterImport:
         self._callback()
 
 
-class _TorchFinder:
-    """Watches for the import of torch, and leaves the import system as it was after that.
+class _Finder:
+    """Watches for the import of a module, and leaves the import system as it was after that.
 
-    Programs also ask where torch is without importing it; they get a specification like any other.
+    Programs also ask where it is without importing it; they get a specification like any other.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, callback: Callable[[], None]) -> None:
+        self._name = name
+        self._callback = callback
         self._searching: set[int] = set()  # threads
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != "torch" or path is not None or get_ident() in self._searching:
+        if fullname != self._name or get_ident() in self._searching:
             return None
         self._searching.add(get_ident())
         try:
-            spec = self._ask_others(fullname, target)
+            spec = self._ask_others(fullname, path, target)
         finally:
             self._searching.discard(get_ident())
         if spec is not None and spec.loader is not None:
             spec.loader = _AfterImport(spec.loader, self._imported)  # type: ignore[assignment]
         return spec
 
-    def _ask_others(self, fullname: str, target: ModuleType | None) -> ModuleSpec | None:
+    def _ask_others(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
         for finder in sys.meta_path:
             if finder is not self and hasattr(finder, "find_spec"):
-                spec = finder.find_spec(fullname, None, target)
+                spec = finder.find_spec(fullname, path, target)
                 if spec is not None:
                     return spec
         return None
@@ -74,7 +78,12 @@ class _TorchFinder:
     def _imported(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        _start_capture()
+        self._callback()
+
+
+def when_imported(name: str, callback: Callable[[], None]) -> None:
+    """Call back once a module that is not there yet has been imported."""
+    sys.meta_path.insert(0, _Finder(name, callback))
 
 
 def capture_when_torch_is_imported() -> None:
@@ -82,7 +91,7 @@ def capture_when_torch_is_imported() -> None:
     if "torch" in sys.modules:
         _start_capture()
     else:
-        sys.meta_path.insert(0, _TorchFinder())
+        when_imported("torch", _start_capture)
 
 
 def _start_capture() -> None:
