@@ -7,6 +7,7 @@ in-place operators and phases exist once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,12 @@ import numpy as np
 from ait_llm.core import FORMAT_FRACTAL_NZ, DType
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.formats import to_torch
+from ait_llm.opcheck.api.cases import api_case
+from ait_llm.opcheck.aten_cases import aten_case, is_aten
+from ait_llm.opcheck.case import Case, NoCase
+from ait_llm.opcheck.fx_cases import fx_case
+from ait_llm.opcheck.ge_cases import ge_case, is_engine_type
+from ait_llm.opcheck.module_cases import module_case
 
 if TYPE_CHECKING:
     import torch
@@ -40,11 +47,36 @@ _NZ_DIMS = 4  # storage dims of a batch of matrices
 REFUSALS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def golden_of(type_name: str) -> GoldenOp | None:
-    """The golden operator of an operation type, None if there is none."""
+def case_of(operation: Operation) -> Case | NoCase:
+    """How a dumped operation is computed again, whatever captured it.
+
+    This is the one place that knows the kinds of operations: those with a registered golden
+    operator, the acceleration library's among them, operators of torch, nodes of compiled graphs,
+    calls of functions and modules.
+    """
+    if operation.engine is not None or is_engine_type(operation):
+        return ge_case(operation)
+    if operation.run is not None:
+        return fx_case(operation)
+    golden = library_operator(operation.type)
+    if is_aten(operation.type):
+        return aten_case(operation, golden)
+    if operation.api_name:
+        return api_case(operation)
+    return module_case(operation) if golden is None else _library_case(operation, golden)
+
+
+def library_operator(type_name: str) -> GoldenOp | None:
+    """The registered golden operator of a type: the acceleration library's, and users' own."""
     from ait_llm.opcheck.golden import golden_ops
 
     return golden_ops.get(type_name) if type_name in golden_ops else None
+
+
+def golden_of(operation: Operation) -> GoldenOp | None:
+    """The golden operator of an operation, None if there is none."""
+    case = case_of(operation)
+    return case.golden if isinstance(case, Case) else None
 
 
 def inputs_of(operation: Operation) -> list[torch.Tensor | None]:
@@ -52,8 +84,16 @@ def inputs_of(operation: Operation) -> list[torch.Tensor | None]:
 
     Raises:
         FormatError: values were not saved, or a file is damaged.
+        UnverifiableError: a parameter of the model was not saved.
     """
-    return values_by_index(operation.inputs)
+    case = case_of(operation)
+    return case.read() if isinstance(case, Case) else values_by_index(operation.inputs)
+
+
+def params_of(operation: Operation) -> Mapping[str, Any]:
+    """An operation's parameters as its golden operator takes them."""
+    case = case_of(operation)
+    return case.params if isinstance(case, Case) else operation.params
 
 
 def outputs_of(operation: Operation) -> dict[int, torch.Tensor]:
@@ -62,11 +102,34 @@ def outputs_of(operation: Operation) -> dict[int, torch.Tensor]:
     Raises:
         FormatError: values were not saved, or a file is damaged.
     """
-    return {
-        tensor.index: values_of(tensor)
-        for tensor in operation.outputs
-        if tensor.dtype is not DType.UNDEFINED  # an optional output that was not asked for
-    }
+    case = case_of(operation)
+    return results_of(case) if isinstance(case, Case) else {}
+
+
+def saved_outputs(operation: Operation) -> Mapping[int, Tensor]:
+    """The records of an operation's outputs by the index that its golden operator gives them."""
+    case = case_of(operation)
+    return case.outputs() if isinstance(case, Case) else {}
+
+
+def results_of(case: Case) -> dict[int, torch.Tensor]:
+    """The dumped results of a case, by the golden operator's numbers.
+
+    Raises:
+        FormatError: values were not saved, or a file is damaged.
+    """
+    return {index: values_of(tensor) for index, tensor in case.outputs().items()}
+
+
+def _library_case(operation: Operation, golden: GoldenOp) -> Case:
+    def outputs() -> dict[int, Tensor]:
+        return {
+            tensor.index: tensor
+            for tensor in operation.outputs
+            if tensor.dtype is not DType.UNDEFINED  # an optional output that was not asked for
+        }
+
+    return Case(golden, operation.params, partial(values_by_index, operation.inputs), outputs)
 
 
 def values_by_index(tensors: Sequence[Tensor]) -> list[torch.Tensor | None]:

@@ -11,24 +11,32 @@ from typing import TYPE_CHECKING, Any
 from ait_llm.core.comparison import Verdict
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
+from ait_llm.faults import told, trace_of
+from ait_llm.judge.outputs import (
+    Judged,
+    Produced,
+    failure_verdict,
+    judge_outputs,
+    overwritten,
+    remembered,
+)
+from ait_llm.judge.standards import Standard, standards
 from ait_llm.naming import shown
+from ait_llm.opcheck.case import Case, NoCase
 from ait_llm.opcheck.cases import (
     REFUSALS,
+    case_of,
     evaluate,
     first_line,
-    golden_of,
-    inputs_of,
     is_filled,
     needs_state_before,
-    outputs_of,
+    results_of,
     values_of,
 )
-from ait_llm.opcheck.judging import Judged, Produced, failure_verdict, judge
 from ait_llm.opcheck.outcome import Checked, Rerun
 from ait_llm.opcheck.ranks import Ranks, compute_group, needs_ranks
 from ait_llm.opcheck.rerun import Backend
 from ait_llm.opcheck.selection import Target
-from ait_llm.opcheck.standards import Standard, standards
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +59,7 @@ class Checker:
         on_failure: gets the tensors of each output that failed.
     """
 
-    standard: str = "classic"
+    standard: str = "contract"
     metrics: Sequence[str] = ()
     backend: Backend | None = None
     ranks: Callable[[], Ranks] | None = None
@@ -72,23 +80,25 @@ class Checker:
     def examine(self, target: Target) -> tuple[list[torch.Tensor | None], list[Judged]]:
         """The same with its tensors: the inputs, and each output with its verdict."""
         base = self._base(target)
-        golden = golden_of(target.type)
         if target.missing or target.operation is None:
             reason = target.missing or "its tensors are not in the dump"
             return [], [Judged(replace(base, reason=reason))]
         if target.is_graph:
             reason = "it is a graph whose operators were not captured; dump with -child true"
             return [], [Judged(replace(base, reason=reason))]
-        if golden is None:
+        case = case_of(target.operation)
+        if isinstance(case, NoCase):
             return [], [Judged(replace(base, reason=f"there is no golden {target.type}"))]
         base = replace(base, stamp=stamp_of(target.operation))
         try:
-            return self._read_and_check(target, target.operation, golden, base)
+            return self._read_and_check(target, target.operation, case, base)
         except AitError as error:
             failed = replace(base, verdict=failure_verdict(error), reason=str(error))
         except REFUSALS as error:
             reason = f"the golden {target.type} refuses its inputs ({first_line(error)})"
             failed = replace(base, verdict=Verdict.ERROR, reason=reason)
+        except Exception as error:  # noqa: BLE001  it costs this operator, not the others
+            failed = replace(base, verdict=Verdict.ERROR, reason=told(error), fault=trace_of(error))
         return [], [Judged(failed)]
 
     def _base(self, target: Target) -> Checked:
@@ -106,25 +116,26 @@ class Checker:
         )
 
     def _read_and_check(
-        self, target: Target, operation: Operation, golden: GoldenOp, base: Checked
+        self, target: Target, operation: Operation, case: Case, base: Checked
     ) -> tuple[list[torch.Tensor | None], list[Judged]]:
         """The inputs and the judged outputs; one without tensors where it cannot be checked."""
         from ait_llm.opcheck.golden.products import shared_products
 
         if reason := _described(operation.inputs):
             return [], [Judged(replace(base, reason=reason))]
-        inputs = inputs_of(operation)
+        inputs = case.read()
         with shared_products(inputs):
-            return inputs, self._check(target, operation, golden, base, inputs)
+            return inputs, self._check(target, operation, case, base, inputs)
 
     def _check(
         self,
         target: Target,
         operation: Operation,
-        golden: GoldenOp,
+        case: Case,
         base: Checked,
         inputs: Sequence[torch.Tensor | None],
     ) -> list[Judged]:
+        golden = case.golden
         run = self._run(golden, operation, inputs, target.params)
         if "after" not in operation.phases:
             if self.backend is None:
@@ -133,24 +144,24 @@ class Checker:
         else:
             if reason := _described(operation.outputs):
                 return [Judged(replace(base, reason=reason))]
-            produced = Produced(outputs_of(operation), _InputsAfter(operation))
-        result = run(golden.recover(inputs, _listed(produced), target.params), _golden_arithmetic())
-        reused = target.overwritten - set(result.updated_inputs)
+            produced = Produced(results_of(case), _InputsAfter(operation))
+        written = overwritten(golden, inputs, target.params, produced, run)
         before = "before" in operation.phases
-        if needs_state_before(operation, bool(result.updated_inputs)) or (reused and not before):
+        reused = target.overwritten - written
+        if needs_state_before(operation, bool(written)) or (reused and not before):
             reason = (
                 f"{target.type} works in place here and its inputs were only saved after it ran; "
                 "dump with -time 2"
             )
             return [Judged(replace(base, reason=reason))]
-        if result.updated_inputs and not before:
+        if written and not before:
             base = replace(
                 base,
                 note="its inputs were saved after it ran, so what it must leave as it was is not "
                 "checked; dump with -time 2 for that",
             )
         standard = standards.get(self.standard)
-        judged = judge(
+        judged = judge_outputs(
             golden,
             inputs,
             target.params,
@@ -173,8 +184,8 @@ class Checker:
     ) -> Callable[[Mapping[str, Any], Arithmetic], Result]:
         if self.ranks is not None and needs_ranks(golden, params):
             group = self.ranks().group(operation)
-            return _remembered(partial(compute_group, golden, group, operation))
-        return _remembered(partial(evaluate, golden, inputs))
+            return remembered(partial(compute_group, golden, group, operation))
+        return remembered(partial(evaluate, golden, inputs))
 
     def _again(
         self,
@@ -197,7 +208,7 @@ class Checker:
                 again = Produced(dict(enumerate(result.outputs)), result.updated_inputs)
             else:
                 again = backend.run(target.type, params, inputs)
-            rejudged = judge(golden, inputs, params, again, standard, base, run=run)
+            rejudged = judge_outputs(golden, inputs, params, again, standard, base, run=run)
         except (AitError, *REFUSALS) as error:
             rerun = Rerun(
                 backend.name, Verdict.SKIPPED, cause=f"not run again: {first_line(error)}"
@@ -205,21 +216,6 @@ class Checker:
             return [replace(i, checked=replace(i.checked, rerun=rerun)) for i in judged]
         answers = {item.checked.output: item for item in rejudged}
         return [_three_way(item, answers.get(item.checked.output), backend.name) for item in judged]
-
-
-def _remembered(
-    run: Callable[[Mapping[str, Any], Arithmetic], Result],
-) -> Callable[[Mapping[str, Any], Arithmetic], Result]:
-    """The same function, computing each result once."""
-    results: dict[tuple[str, Arithmetic], Result] = {}
-
-    def remembered(params: Mapping[str, Any], arithmetic: Arithmetic) -> Result:
-        key = (json.dumps(dict(params), sort_keys=True, default=str), arithmetic)
-        if key not in results:
-            results[key] = run(params, arithmetic)
-        return results[key]
-
-    return remembered
 
 
 def _three_way(item: Judged, again: Judged | None, backend: str) -> Judged:
@@ -270,17 +266,6 @@ def _agree(item: Judged, again: Judged) -> bool:
         return standards.get("classic")(replace(item.output, golden=rerun)).passed
     except AitError:  # a type that the manual does not know
         return torch.equal(mine, rerun)
-
-
-def _golden_arithmetic() -> Arithmetic:
-    from ait_llm.opcheck.golden import GOLDEN
-
-    return GOLDEN
-
-
-def _listed(produced: Produced) -> list[torch.Tensor | None]:
-    count = max(produced.outputs, default=-1) + 1
-    return [produced.outputs.get(index) for index in range(count)]
 
 
 class _InputsAfter(Mapping[int, "torch.Tensor"]):

@@ -12,7 +12,7 @@ from ait_llm.core import DType
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ait_llm.opcheck.standards.base import Output
+    from ait_llm.judge.standards.base import Output
 
 # Below this size of golden the manual's tool takes no relative error; the float32 epsilon.
 TINY_GOLDEN = 2.0**-23

@@ -10,11 +10,11 @@ from ait_llm.core import Registry, TensorDesc
 from ait_llm.core.comparison import Verdict
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError, OperationError, UsageError
+from ait_llm.judge.outputs import Produced, failure_verdict, judge_outputs
+from ait_llm.judge.standards import standards
 from ait_llm.opcheck.cases import REFUSALS, first_line
-from ait_llm.opcheck.judging import Produced, failure_verdict, judge
 from ait_llm.opcheck.outcome import Checked
 from ait_llm.opcheck.plugins import load_entry_points
-from ait_llm.opcheck.standards import standards
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,7 @@ def check(
     outputs: Tensor | Sequence[Tensor] | Kernel | None = None,
     golden: str | GoldenOp | Kernel | None = None,
     golden_params: Mapping[str, Any] | None = None,
-    standard: str = "classic",
+    standard: str = "contract",
     metrics: Sequence[str] = (),
 ) -> CheckedKernel:
     """Check what a kernel makes of its inputs.
@@ -76,7 +76,8 @@ def check(
         params: the kernel's keyword arguments; those of the golden operator where ``op`` is a name.
         outputs: results to judge instead of calling ``op``, or a callable that makes them.
         golden: the golden operator or its name; or a plain function, called as
-            ``golden(*inputs, **params)`` on inputs of the next wider floating type. Unless given,
+            ``golden(*inputs, **params)`` on inputs of the next wider floating type, and once as
+            they are, to see where it keeps values in 16 bits. Unless given,
             the one registered under the name of ``op`` (``mylib::rms_norm``).
         golden_params: parameters of the golden operator, where they are not ``params``.
         standard: name of the precision standard.
@@ -117,11 +118,15 @@ def check(
         produced = Produced({i: tensor.detach().cpu() for i, tensor in enumerate(listed)}, {})
     golden_op = known
     if callable(golden):
-        golden_op = _rounded_like(known, produced)
+        golden_op = _traced(known.name, golden, given, params, produced) or _rounded_like(
+            known, produced
+        )
     own_params = dict(params if golden_params is None else golden_params)
     try:
         with shared_products(given):
-            judged = judge(golden_op, given, own_params, produced, judge_by, base, metrics=metrics)
+            judged = judge_outputs(
+                golden_op, given, own_params, produced, judge_by, base, metrics=metrics
+            )
     except (AitError, *REFUSALS) as error:
         reason = f"golden {known.name} cannot be computed: {first_line(error)}"
         item = replace(base, verdict=failure_verdict(error), reason=reason)
@@ -227,6 +232,40 @@ def _from_function(name: str, function: Kernel) -> GoldenOp:
         raise OperationError(f"{name}: a plain function has no shape rule")
 
     return GoldenOp(name, compute, infer_shape)
+
+
+def _traced(
+    name: str,
+    function: Kernel,
+    inputs: Sequence[Tensor | None],
+    params: Params,
+    produced: Produced,
+) -> GoldenOp | None:
+    """A plain function with limits that follow from its steps, and from where it keeps 16 bits.
+
+    Returns:
+        None where the kernel's results are of other types than its own, or it cannot be run in the
+        types of the inputs: then only what goes in and comes out is known to be rounded.
+    """
+    from ait_llm.opcheck.golden import GOLDEN
+    from ait_llm.opcheck.golden.functions import golden_function
+
+    def call(tensors: Sequence[Tensor | None]) -> Any:
+        return function(*[None if t is None else t.clone() for t in tensors], **params)
+
+    golden = golden_function(name, call)
+    outputs = produced.outputs
+    mine = [outputs.get(index) for index in range(max(outputs, default=-1) + 1)]
+    try:
+        golden.recover(inputs, mine, params)
+        made = golden.compute(inputs, params, GOLDEN).outputs
+    except (AitError, *REFUSALS):
+        return None
+    alike = len(made) == len(mine) and all(
+        one is not None and each.is_floating_point() and each.dtype == one.dtype
+        for each, one in zip(made, mine, strict=True)
+    )
+    return golden if alike else None
 
 
 def _rounded_like(golden: GoldenOp, produced: Produced) -> GoldenOp:

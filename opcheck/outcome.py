@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ait_llm.core.comparison import Problem, Verdict
+from ait_llm.faults import EXIT_CODE
 
 FailOn = Literal["fail", "error", "skipped", "never"]
 FAIL_ON: tuple[FailOn, ...] = ("fail", "error", "skipped", "never")
@@ -66,6 +67,7 @@ class Checked:
         values: further numbers of the standard.
         rerun: result of running it again; None if nobody asked.
         stamp: bytes and time of the last change in ns of all files of the operator.
+        fault: traceback of the exception, a fault of ait, that an ERROR stands for; else empty.
     """
 
     op_id: str
@@ -95,10 +97,13 @@ class Checked:
     values: Mapping[str, float] = field(default_factory=dict)
     rerun: Rerun | None = None
     stamp: tuple[int, int] | None = None
+    fault: str = ""
 
     @property
     def op(self) -> str:
-        """``LinearOperation_0_1``."""
+        """``LinearOperation_0_1``; operators of torch have a name of their own."""
+        if self.op_type in self.op_id:
+            return self.op_id
         return f"{self.op_type}_{self.op_id}" if self.op_id else self.op_type
 
     @property
@@ -119,16 +124,18 @@ class OpcheckReport:
         metrics: optional columns, ``abs``, ``cos_sim``, ``kl``.
         rerun: backend that ran the operators again, empty if none did.
         partial: it was interrupted before everything was checked.
+        unchecked: why operators were left out that have no result to check, and how many.
         started, finished: local time, ISO 8601 with offset.
     """
 
     path: str
     items: Sequence[Checked]
     problems: Sequence[Problem] = ()
-    standard: str = "classic"
+    standard: str = "contract"
     metrics: Sequence[str] = ()
     rerun: str = ""
     partial: bool = False
+    unchecked: Mapping[str, int] = field(default_factory=dict)
     started: str = ""
     finished: str = ""
 
@@ -139,6 +146,11 @@ class OpcheckReport:
         for item in self.items:
             counts[item.verdict] += 1
         return counts
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """Tracebacks of faults of ait itself, by what was said of each."""
+        return {item.reason: item.fault for item in self.items if item.fault}
 
     @property
     def operators(self) -> int:
@@ -171,10 +183,14 @@ class OpcheckReport:
     def exit_code(self, *, fail_on: FailOn = "fail", allow_skip: bool = False) -> int:
         """0 all checked and passed, 1 failed, 3 incomplete.
 
+        4 where an exception nobody foresaw cost a result, whatever the others say.
+
         Args:
             fail_on: the mildest verdict that counts as failed.
             allow_skip: what was not checked does not count; a check of nothing still does.
         """
+        if self.faults:
+            return EXIT_CODE
         counts = self.counts
         if any(counts[verdict] for verdict in _FAILING[fail_on]):
             return 1

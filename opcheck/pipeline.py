@@ -18,17 +18,17 @@ from ait_llm.core.optional import import_optional
 from ait_llm.dumps import open_dump
 from ait_llm.engine import Engine, Lost
 from ait_llm.errors import UsageError
+from ait_llm.judge.outputs import METRICS
+from ait_llm.judge.standards import standards
 from ait_llm.naming import shown
 from ait_llm.opcheck.checker import Checker, OnFailure, stamp_of
 from ait_llm.opcheck.journal import Journal, Key, read_journal
-from ait_llm.opcheck.judging import METRICS
 from ait_llm.opcheck.outcome import Checked, OpcheckReport
 from ait_llm.opcheck.plugins import load_entry_points
 from ait_llm.opcheck.ranks import Ranks
 from ait_llm.opcheck.remote import OTHER_FILES, OpcheckRequest, check_unit, units_of
 from ait_llm.opcheck.rerun import Backend
 from ait_llm.opcheck.selection import Selection, Target, Wanted
-from ait_llm.opcheck.standards import standards
 from ait_llm.storage import address, is_staging, local_path, prefetch
 
 _AHEAD = 2  # operators waiting for a thread, for each thread
@@ -41,7 +41,7 @@ def opcheck(
     *,
     table: Path | str | None = None,
     wanted: Wanted | None = None,
-    standard: str = "classic",
+    standard: str | None = None,
     metrics: Sequence[str] = (),
     backend: Backend | None = None,
     jobs: int | None = None,
@@ -59,7 +59,8 @@ def opcheck(
         path: an ATB dump, or any folder in it.
         table: operation table of the run; None to go by the dump alone.
         wanted: filters.
-        standard: name of the precision standard.
+        standard: name of the precision standard; None for ``classic`` where operators are the
+            acceleration library's, ``contract`` where they are torch's.
         metrics: optional columns, ``abs``, ``cos_sim``, ``kl``.
         backend: runs each operator again; then operators are checked one after the other.
         jobs: threads; None for one for each processor.
@@ -78,7 +79,8 @@ def opcheck(
         MissingDependencyError: torch is not installed.
     """
     import_optional("torch", "computing golden operators")
-    standards.get(standard)
+    if standard is not None:
+        standards.get(standard)
     for name in metrics:
         if name not in METRICS:
             raise UsageError(f"unknown metric {name!r}; known: {', '.join(METRICS)}")
@@ -90,6 +92,11 @@ def opcheck(
     path = local_path(path)
     selection = Selection(path, None if table is None else local_path(table), wanted or Wanted())
     targets, problems = selection.targets(), selection.problems()
+    standard = standard or "contract"
+    if backend is not None and not selection.dump.traits.library:
+        raise UsageError(f"{path}: operators of torch cannot be run again; leave out --rerun")
+    if not targets and selection.unchecked:
+        problems = [*problems, Problem("mine", "none of the operators that it has can be checked")]
     if not targets and not problems:
         raise UsageError(
             f"{path}: no operator to check; the dump has none of those that -ids, -opname or -c "
@@ -137,6 +144,7 @@ def opcheck(
         metrics=tuple(metrics),
         rerun=backend.name if backend else "",
         partial=any(items is None for items in results),
+        unchecked=dict(selection.unchecked),
         started=started,
         finished=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     )

@@ -30,7 +30,7 @@ class Ranks:
         for operation in operations:
             if operation.is_graph:
                 continue
-            golden = golden_of(operation.type)
+            golden = golden_of(operation)
             if operation.type in self._messages:
                 self._messages[operation.type].append(operation)
             elif golden is not None and golden.compute_ranks is not None:

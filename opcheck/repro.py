@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ait_llm.formats import from_torch
+from ait_llm.judge.outputs import Judged
 from ait_llm.opcheck.element_errors import LEVELS
-from ait_llm.opcheck.judging import Judged
 from ait_llm.opcheck.selection import Target
 from ait_llm.report.files import make_folder, replacing
 

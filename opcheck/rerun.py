@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ait_llm.opcheck.judging import Produced
+from ait_llm.judge.outputs import Produced
 
 if TYPE_CHECKING:
     from torch import Tensor

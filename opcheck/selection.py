@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,9 +17,15 @@ from ait_llm.dumps import IoRow, Loss, open_dump, read_io_table
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.formats.opening import open_regular
+from ait_llm.opcheck.aten_cases import is_aten
+from ait_llm.opcheck.case import Case
+from ait_llm.opcheck.cases import case_of
+from ait_llm.program.compiled import CompiledProcess
+from ait_llm.program.ge.graph import Unfused
 from ait_llm.topology.atb_json import read_topology
 from ait_llm.topology.graph import Node
 
+_LISTED = 8  # types without a golden operator
 _STEP_TABLE = re.compile(r"operation_tensors_([0-9]{1,19})\.csv")
 
 
@@ -75,26 +82,25 @@ class Selection:
         table: the manual's operation table; None to find operators by the dump alone.
         wanted: filters.
 
+    Attributes:
+        unchecked: why operators are left out that have no result to check, and how many.
+
     Raises:
-        FormatError: no ATB dump, or its table cannot be read.
-        UsageError: a dump of another kind.
+        FormatError: no dump, or its table cannot be read.
     """
 
     def __init__(self, path: Path, table: Path | None, wanted: Wanted) -> None:
         dump = open_dump(path)
-        if not dump.traits.library:
-            raise UsageError(
-                f"{path}: this is a {dump.kind} dump; opcheck checks operators of the acceleration "
-                "library, captured with ait llm dump --type tensor"
-            )
         self.dump = dump
+        self.unchecked: Counter[str] = Counter()
         self._table = table
+        self._doubts: list[str] = []  # what is wrong with graphs
         self._nameless = 0  # rows of the table without an id
         self._wanted = wanted
 
     def problems(self) -> list[Problem]:
         """What the dump itself says is missing, as far as it may concern selected operators."""
-        found = []
+        found = [Problem("mine", text) for text in self._doubts]
         for process in self.dump.processes:
             if process.state == "unfinished" or (process.ledger and process.ledger.incidents):
                 found.append(Problem("mine", process.problem or "it did not finish its capture"))
@@ -110,6 +116,8 @@ class Selection:
         Raises:
             FormatError: the table or a ledger is damaged.
         """
+        if not self.dump.traits.library:
+            return self._other_targets()
         found: list[Target] = []
         seen: set[tuple[int, int, int, str]] = set()
         rows, used = self._rows, set()
@@ -133,6 +141,65 @@ class Selection:
                 place = (key[1], row.type, key[0] or 0, -1, -1)
                 found.append(Target(*place, None, row.params, missing=missing))
         return found
+
+    def _other_targets(self) -> list[Target]:
+        """Operators and modules that have no place in a graph of the library, and lost ones."""
+        if self.dump.traits.holds != "operations":
+            raise UsageError(
+                f"{self.dump.root}: these are tensors without operations; opcheck checks operators "
+                "of the acceleration library, captured with ait llm dump --type tensor, operators "
+                "and modules of torch, with --type torch-op or torch, and --weights, API calls, "
+                "FX nodes, kernels of Inductor and operators of the graph engine"
+            )
+        if self._table is not None:
+            raise UsageError(
+                f"{self._table}: -c takes a table of operators of the acceleration library, and "
+                f"{self.dump.root} has operators of torch; leave out -c"
+            )
+        leaves, containers = [], set()
+        for one in self._operations():
+            if one.is_graph:
+                containers.add(one.name)
+            else:
+                leaves.append(one)
+        if any(is_aten(one.type) for one in leaves):  # modules consist of them
+            containers |= {one.name for one in leaves if not is_aten(one.type)}
+            leaves = [one for one in leaves if is_aten(one.type)]
+        found: list[Target] = []
+        unknown: Counter[str] = Counter()
+        for operation in leaves:
+            if not self._wanted.selects(operation.op_id, operation.type):
+                continue
+            case = case_of(operation)
+            if isinstance(case, Case):
+                found.append(_target_of(operation, case.params, case.missing))
+            elif case.lost:
+                found.append(_target_of(operation, operation.params, case.lost))
+            elif case.reason:
+                self.unchecked[case.reason] += 1
+            else:
+                unknown[operation.type] += 1
+        if unknown:
+            self.unchecked[f"have no golden operator: {_most_common(unknown)}"] = unknown.total()
+        for process in self.dump.processes:
+            for loss in process.losses:
+                if loss.op not in containers and self._wanted.selects(None, loss.type):
+                    place = (loss.op, loss.type, loss.step, process.device, process.pid)
+                    found.append(Target(*place, None, missing=_lost_text(loss)))
+        return found
+
+    def _operations(self) -> Iterator[Operation]:
+        """All of them; those of a graph engine with what they are of the graph before fusion."""
+        if not self.dump.traits.fused:
+            yield from self.dump.operations()
+            return
+        unfused = Unfused.of(self.dump)
+        self._doubts += unfused.problems
+        for process in self.dump.processes:
+            compiled = CompiledProcess(self.dump, process, unfused)
+            for run in compiled.passes:
+                yield from run.operations
+            self._doubts += compiled.problems
 
     @cached_property
     def _rows(self) -> Mapping[tuple[int | None, str], IoRow] | None:
@@ -265,6 +332,25 @@ class Selection:
                 if node.op_id is not None:
                     found[file.pid, node.op_id] = node
         return found
+
+
+def _target_of(operation: Operation, params: Mapping[str, Any], missing: str) -> Target:
+    return Target(
+        op_id=f"{operation.name}@{operation.call}",
+        type=operation.type,
+        step=operation.step,
+        device=operation.device,
+        pid=operation.pid,
+        operation=operation,
+        params=params,
+        missing=missing,
+    )
+
+
+def _most_common(types: Counter[str]) -> str:
+    names = [name for name, _ in types.most_common(_LISTED)]
+    more = len(types) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def _ends_with_a_line(path: Path) -> bool:

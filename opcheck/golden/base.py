@@ -68,12 +68,17 @@ class Arithmetic:
             tolerance standards that need the unrounded value.
         int8_min: lowest int8 that quantisation produces; -127 where the run had
             ``ASDOPS_QUANT_MIN_NEG_127=1`` in its environment.
+        move: by how much each value on the way is moved, relative to it, to sample what rounding
+            does; 0 for results. Operators of one step have no value on the way.
+        sample: which sample.
     """
 
     float32_compute: torch.dtype = torch.float64
     half_compute: torch.dtype = torch.float32
     round_output: bool = True
     int8_min: int = -128
+    move: float = 0.0
+    sample: int = 0
 
     def widen(self, tensor: Tensor) -> Tensor:
         """Cast a floating tensor to the dtype it is computed in; integers pass unchanged."""
@@ -108,6 +113,11 @@ class KernelArithmetic:
         shared: what is rounded on the way enters all elements of a row.
         products: it sums products of its floating inputs, linear in each. On absolute values the
             operator then is the bound of every partial sum.
+        terms: of its longest sum; 0 to go by the shapes of its inputs.
+        unknown: nobody has looked at its kernels. Any of its steps may be stored in 16 bits, also
+            those that do not depend on the values of its inputs, and what is rounded may enter all
+            elements.
+        once: one operation on each pair of elements, which leaves nothing to round on the way.
     """
 
     moves: bool = False
@@ -115,6 +125,9 @@ class KernelArithmetic:
     roundings: int = 0
     shared: bool = False
     products: bool = False
+    terms: int = 0
+    unknown: bool = False
+    once: bool = False
 
 
 FLOAT32_KERNEL = KernelArithmetic()
@@ -136,11 +149,13 @@ class Result:
         undefined: outputs with elements that the operator leaves as they happen to be, by index;
             a boolean tensor that broadcasts to the output, true at those elements. A checker does
             not compare them.
+        dtypes: what the outputs are rounded to, if they are; for operators that round last.
     """
 
     outputs: tuple[Tensor, ...]
     updated_inputs: Mapping[int, Tensor] = field(default_factory=dict)
     undefined: Mapping[int, Tensor] = field(default_factory=dict)
+    dtypes: tuple[torch.dtype, ...] = ()
 
 
 Compute = Callable[[Sequence[Tensor | None], Params, Arithmetic], Result]
@@ -152,6 +167,7 @@ Recover = Callable[[Sequence[Tensor | None], Sequence[Tensor | None], Params], P
 Accepts = Callable[[Sequence[Tensor | None], Sequence[Tensor], Params], bool]
 Alternatives = Callable[[Params], tuple[Params, ...]]
 Kernel = Callable[[Params], KernelArithmetic]
+Plain = Callable[[Sequence[Tensor | None], Params], Sequence[Tensor]]
 
 
 def _as_given(
@@ -196,6 +212,10 @@ class GoldenOp:
             not the golden ones are legal all the same. It looks at all outputs. None where only
             the golden ones are.
         kernel: how a correct kernel computes with given parameters.
+        rounds_last: it overwrites no input, and in any arithmetic it rounds its results only at the
+            end, to the types that results name.
+        plain: the operator itself on its inputs as they are, on this machine; None where it has
+            none, or results could be larger than the inputs are. It may raise anything.
     """
 
     name: str
@@ -206,6 +226,8 @@ class GoldenOp:
     alternatives: Alternatives = _none
     accepts: Accepts | None = None
     kernel: Kernel = _float32_kernel
+    rounds_last: bool = False
+    plain: Plain | None = None
 
     @property
     def recovers(self) -> bool:

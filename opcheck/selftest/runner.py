@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 import ait_llm.opcheck.selftest as package
+from ait_llm.judge.standards import Computation, Output, standards
 from ait_llm.opcheck.golden import DEVICE, GOLDEN, Result, UnverifiableError, golden_ops
 from ait_llm.opcheck.selftest.cases import NOT_GRADED, Case, Draw, cases
 from ait_llm.opcheck.selftest.faults import Produce, Run, faults, variations
-from ait_llm.opcheck.standards import Computation, Output, standards
 
 for _module in pkgutil.iter_modules(package.__path__):
     if _module.name.startswith("cases_"):

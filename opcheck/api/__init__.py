@@ -1,0 +1,1 @@
+"""Recorded calls of functions and methods of torch: which function, with which arguments."""

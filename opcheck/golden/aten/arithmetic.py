@@ -1,0 +1,222 @@
+"""How correct kernels of aten operators compute, by name without overload.
+
+What is here was held to torch's own samples of its operators (``scripts/bench/aten_samples.py``),
+computed by its CPU kernels in bfloat16, float16 and float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ait_llm.opcheck.golden.aten.kinds import base_name, is_attention, is_exact
+from ait_llm.opcheck.golden.base import (
+    ATTENTION,
+    FLOAT32_KERNEL,
+    MOVES,
+    PRODUCTS,
+    KernelArithmetic,
+)
+
+# Sums of products of their inputs, or of the inputs alone: linear in each.
+_SUMS = frozenset(
+    {
+        "_grouped_mm",
+        "_scaled_mm",
+        "_weight_int8pack_mm",
+        "addmm",
+        "addmv",
+        "baddbmm",
+        "bmm",
+        "cumsum",
+        "dot",
+        "linear",
+        "matmul",
+        "mean",
+        "mkldnn_linear",
+        "mm",
+        "mv",
+        "sum",
+        "trace",
+    }
+)
+# Computed in float32 element by element, or row by row, and rounded once at the end.
+_ONCE = frozenset(
+    {
+        "_fused_rms_norm",
+        "_prelu_kernel",
+        "_softmax",
+        "_safe_softmax",
+        "abs",
+        "acos",
+        "acosh",
+        "add",
+        "add_",
+        "addcdiv",
+        "addcmul",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "avg_pool1d",
+        "avg_pool2d",
+        "ceil",
+        "celu",
+        "cos",
+        "cosh",
+        "div",
+        "div_",
+        "elu",
+        "erf",
+        "erfc",
+        "exp",
+        "exp2",
+        "exp_",
+        "expm1",
+        "floor",
+        "fmod",
+        "frac",
+        "gelu",
+        "glu",
+        "hardsigmoid",
+        "hardswish",
+        "hardtanh",
+        "hypot",
+        "leaky_relu",
+        "lerp",
+        "linalg_vector_norm",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "log_sigmoid_forward",
+        "logaddexp",
+        "mish",
+        "mul",
+        "mul_",
+        "native_group_norm",
+        "native_layer_norm",
+        "reciprocal",
+        "remainder",
+        "round",
+        "rsub",
+        "scatter_add",
+        "sigmoid",
+        "sigmoid_",
+        "silu",
+        "silu_",
+        "sin",
+        "sinh",
+        "softplus",
+        "sqrt",
+        "sqrt_",
+        "std",
+        "sub",
+        "sub_",
+        "tan",
+        "tanh",
+        "tanh_",
+        "threshold",
+        "trunc",
+        "var",
+        "var_mean",
+    }
+)
+# Of those, one operation on each pair of elements: there is nothing to round on the way.
+_PAIRS = frozenset({"add", "mul", "sub"})
+# Stages between which kernels in use round. Small powers are products, rounded one by one; the
+# root is rounded before it is inverted, and so are shifted logits before they are added up.
+_STAGES = {
+    "_convolution": 4,
+    "_log_softmax": 2,
+    "_native_batch_norm_legit": 2,
+    "_native_batch_norm_legit_no_training": 2,
+    "conv1d": 4,
+    "conv2d": 4,
+    "conv3d": 4,
+    "convolution": 4,
+    "logsumexp": 2,
+    "native_batch_norm": 2,
+    "pow": 1,
+    "pow_": 1,
+    "rsqrt": 1,
+    "rsqrt_": 1,
+}
+_TERMS = frozenset({"add", "add_", "sub", "sub_", "rsub"})
+_ROWS = frozenset({"_softmax", "_safe_softmax"})
+# Operators that nobody has looked at: kernels of them keep any step in 16 bits.
+_MOST_STAGES = 16
+_FACTORS = ("alpha", "beta")
+_COMPARING = frozenset({"eq", "ge", "gt", "le", "logical_and", "logical_not", "lt", "ne"})
+# Numbers among their arguments say how large their results are.
+_GROWING = frozenset(
+    {
+        "as_strided",
+        "broadcast_to",
+        "constant_pad_nd",
+        "diag",
+        "expand",
+        "fill_",
+        "full",
+        "full_like",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "ones",
+        "ones_like",
+        "reflection_pad1d",
+        "reflection_pad2d",
+        "repeat",
+        "repeat_interleave",
+        "replication_pad1d",
+        "replication_pad2d",
+        "scalar_tensor",
+        "unfold",
+        "upsample_nearest1d",
+        "upsample_nearest2d",
+        "zeros",
+        "zeros_like",
+    }
+)
+
+
+def kernel_of(type_name: str, plain: Mapping[str, Any]) -> KernelArithmetic:
+    """How a correct kernel of an operator computes.
+
+    Args:
+        type_name: ``aten.addmm.default``.
+        plain: its arguments that are no tensors, by their places (``"1"``) or keywords.
+    """
+    name = base_name(type_name)
+    if is_exact(type_name):
+        return MOVES
+    if is_attention(type_name):
+        return ATTENTION
+    factors = [plain[word] for word in _FACTORS if word in plain]
+    linear = all(isinstance(value, (int, float)) and value >= 1 for value in factors)
+    if name in _SUMS:
+        return PRODUCTS if linear else FLOAT32_KERNEL
+    if name in _ONCE:
+        # A multiple of the second term, and sums along rows that do not lie together, are stored.
+        stored = (name in _TERMS and not linear) or (name in _ROWS and plain.get("1") != -1)
+        if stored:
+            return KernelArithmetic(roundings=1)
+        factor = plain.get("alpha", plain.get("2", 1))
+        return KernelArithmetic(once=True) if name in _PAIRS and factor == 1 else FLOAT32_KERNEL
+    if name in _STAGES:
+        return KernelArithmetic(roundings=_STAGES[name])
+    return KernelArithmetic(roundings=_MOST_STAGES, unknown=True)
+
+
+def is_bounded(type_name: str) -> bool:
+    """True for operators whose results are about as large as their inputs let expect."""
+    name = base_name(type_name)
+    known = name in _SUMS | _ONCE | _STAGES.keys() | _COMPARING
+    known |= is_exact(type_name) or is_attention(type_name)
+    return known and name not in _GROWING and "conv" not in name and not name.endswith("_")
+
+
+def is_sum(type_name: str) -> bool:
+    """True for operators that add up products, those in attention included."""
+    return base_name(type_name) in _SUMS or is_attention(type_name)

@@ -1,0 +1,99 @@
+"""Operators that no CPU runs in float64, written out: fused attention, grouped and scaled products.
+
+Each is a function of the operator's arguments by name, in the type of its inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ait_llm.opcheck.golden.aten.calls import Call
+from ait_llm.opcheck.golden.aten.kinds import base_name, is_attention
+from ait_llm.opcheck.golden.base import UnverifiableError
+
+Definition = Callable[[Mapping[str, Any]], Tensor]
+
+
+def written_out(type_name: str) -> Definition | None:
+    """The definition of an operator; None where torch's own can be run in any type."""
+    return _attention if is_attention(type_name) else _DEFINITIONS.get(base_name(type_name))
+
+
+def arguments(func: Any, call: Call) -> dict[str, Any]:
+    """The arguments of a call by name; absent ones have their defaults."""
+    given = {one.name: one.default_value for one in func._schema.arguments}
+    names = [one.name for one in func._schema.arguments]
+    return given | dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
+
+
+def _attention(given: Mapping[str, Any]) -> Tensor:
+    """``softmax(query key' scale + mask) value``; of the statistics beside it none is computed."""
+    if given.get("dropout_p") or any(given.get(f"cum_seq_{one}") is not None for one in "qk"):
+        raise UnverifiableError("it drops at random here, or works on packed sequences")
+    query, key, value = (given.get(name) for name in ("query", "key", "value"))
+    if query is None or key is None or value is None or query.dim() != 4:
+        raise UnverifiableError("its query, key and value are not four-dimensional")
+    mask = given.get("attn_mask", given.get("attn_bias"))
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (one.repeat_interleave(groups, 1) for one in (key, value))
+    scale = given.get("scale")
+    scores = query @ key.transpose(-2, -1)
+    scores = scores * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    hidden = float("-inf")
+    if given.get("is_causal"):
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~seen, hidden)
+    if mask is not None:
+        is_flag = mask.dtype == torch.bool
+        scores = scores.masked_fill(~mask, hidden) if is_flag else scores + mask
+    weights = torch.softmax(scores, -1)
+    found: Tensor = torch.nan_to_num(weights, nan=0.0) @ value  # a row that sees nothing is zero
+    return found
+
+
+def _grouped_product(given: Mapping[str, Any]) -> Tensor:
+    """``self [rows, K] . mat2 [groups, K, N]``, where ``offs`` are the ends of the groups of rows.
+
+    Raises:
+        UnverifiableError: both are groups, or neither is.
+    """
+    rows: Tensor = given["self"]
+    weights, ends = given["mat2"], given["offs"]
+    if rows.dim() == 3 and weights.dim() == 3:
+        return torch.bmm(rows, weights)
+    if rows.dim() != 2 or weights.dim() != 3 or ends is None or given["bias"] is not None:
+        raise UnverifiableError("only groups of rows of one matrix are defined here")
+    found = rows.new_zeros(rows.shape[0], weights.shape[2])
+    start = 0
+    for group, end in enumerate(ends.tolist()):
+        found[start:end] = rows[start:end] @ weights[group]
+        start = end
+    return found
+
+
+def _scaled_product(given: Mapping[str, Any]) -> Tensor:
+    """``(self scale_a) . (mat2 scale_b) + bias`` of fp8; scales are of tensors, rows or columns."""
+    if given["scale_result"] is not None:
+        raise UnverifiableError("it scales its result, too")
+    found: Tensor = (given["self"] * given["scale_a"]) @ (given["mat2"] * given["scale_b"])
+    return found if given["bias"] is None else found + given["bias"]
+
+
+def _int8_weight_product(given: Mapping[str, Any]) -> Tensor:
+    """``self [M, K] . (mat2 [N, K] scales [N])'`` with int8 weights."""
+    x: Tensor = given["self"]
+    scales: Tensor = given["scales"]
+    return torch.mm(x, given["mat2"].to(x.dtype).t()) * scales
+
+
+_DEFINITIONS: Mapping[str, Definition] = {
+    "_grouped_mm": _grouped_product,
+    "_scaled_mm": _scaled_product,
+    "_weight_int8pack_mm": _int8_weight_product,
+}

@@ -1,0 +1,30 @@
+"""Modules of torch and of well-known libraries as golden operators.
+
+A module is known by the name of its class, and only if what its capture says of it leaves no
+choice: all numbers that its definition needs are recorded, and its parameters are those of the
+class and no others. See :mod:`~ait_llm.opcheck.golden.modules.table`. Nothing here knows what a
+dump is.
+"""
+
+from ait_llm.opcheck.golden.modules import activations, layers, norms, rotary
+from ait_llm.opcheck.golden.modules.layers import legal_choice
+from ait_llm.opcheck.golden.modules.table import (
+    Compute,
+    Given,
+    definition_of,
+    module_function,
+    why_lost,
+)
+
+__all__ = [
+    "Compute",
+    "Given",
+    "activations",
+    "definition_of",
+    "layers",
+    "legal_choice",
+    "module_function",
+    "norms",
+    "rotary",
+    "why_lost",
+]
