@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from ait_llm.apicheck.calls import Call
 from ait_llm.apicheck.error_data import save_error_data
-from ait_llm.apicheck.functions import Functions, drops, is_conversion
 from ait_llm.apicheck.inputs import SEED, TensorSource
 from ait_llm.apicheck.judging import Judge
 from ait_llm.apicheck.outcome import (
     BLANK,
-    LEFT_OUT,
     PASS,
     SKIP,
     ApiResult,
     OutputResult,
     Status,
-    UncheckableError,
     joined,
     worst,
 )
 from ait_llm.apicheck.sides import Run, Side, in_one_line, run_call
-from ait_llm.apicheck.values import arguments_of, gradients_of
 from ait_llm.dumps.api_values import ApiValue
-from ait_llm.errors import FormatError
+from ait_llm.errors import AitError, FormatError
+from ait_llm.faults import told, trace_of
+from ait_llm.opcheck.api.arguments import arguments_of, gradients_of
+from ait_llm.opcheck.api.functions import Functions, drops, is_conversion
+from ait_llm.opcheck.api.unchecked import LEFT_OUT, UncheckableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,8 +121,10 @@ class Checker:
             return self._checked(prepared, device)
         except UncheckableError as error:
             return ApiResult(name, SKIP, message=error.reason)
-        except Exception as error:  # noqa: BLE001  # kernels raise what they like; it goes to the table
+        except (AitError, OSError, RuntimeError, ValueError, MemoryError) as error:
             return ApiResult(name, SKIP, message=in_one_line(error))
+        except Exception as error:  # noqa: BLE001  it costs this call, not the others
+            return ApiResult(name, SKIP, message=told(error), fault=trace_of(error))
 
     def _checked(self, prepared: Prepared, device: Side) -> ApiResult:
         call = prepared.call

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ait_llm.apicheck.outcome import UncheckableError
 from ait_llm.dumps.api_values import ApiValue, tensor_of
+from ait_llm.opcheck.api.unchecked import UncheckableError
 
 if TYPE_CHECKING:
     import torch

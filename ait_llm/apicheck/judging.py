@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ait_llm.apicheck.limits import class_of, limits_of
 from ait_llm.apicheck.metrics import measure_floats, measure_integers
-from ait_llm.apicheck.outcome import ERROR, LEFT_OUT, PASS, SKIP, OutputResult, Status
+from ait_llm.apicheck.outcome import ERROR, PASS, SKIP, OutputResult, Status
 from ait_llm.apicheck.standards import Measured, standards
+from ait_llm.judge.api_limits import class_of, limits_of
+from ait_llm.opcheck.api.unchecked import LEFT_OUT
 
 if TYPE_CHECKING:
     from torch import Tensor

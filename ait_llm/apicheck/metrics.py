@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ait_llm.apicheck.limits import limits_of
-from ait_llm.opcheck.standards.rounding import spacing
+from ait_llm.judge.api_limits import limits_of
+from ait_llm.judge.standards.rounding import spacing
 
 if TYPE_CHECKING:
     import torch

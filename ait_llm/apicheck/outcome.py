@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ait_llm.apicheck.metrics import Metrics
+from ait_llm.faults import EXIT_CODE
+from ait_llm.opcheck.api.unchecked import LEFT_OUT
 
 Status = Literal["pass", "warning", "error", "SKIP", " "]
 """As the tables have it; a blank where there was nothing to do, such as a call without backward."""
@@ -18,20 +20,6 @@ WARNING: Status = "warning"
 ERROR: Status = "error"
 SKIP: Status = "SKIP"
 BLANK: Status = " "
-
-
-class UncheckableError(Exception):
-    """A call that is not checked.
-
-    Args:
-        reason: a clause for the table.
-        by_rule: the check leaves such calls out by definition; it is not something that the user
-            asked for and did not get.
-    """
-
-    def __init__(self, reason: str, *, by_rule: bool = False) -> None:
-        self.reason = f"{LEFT_OUT} {reason}" if by_rule else reason
-        super().__init__(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +45,6 @@ class OutputResult:
 
 
 _BACKWARD = "backward: "
-LEFT_OUT = "left out:"
 """Begins the message about what the check leaves out by definition."""
 
 
@@ -70,6 +57,7 @@ class ApiResult:
         forward, backward: the worst of its outputs and gradients; :data:`BLANK` without backward.
         message: why, in one line; empty where there is nothing to say.
         outputs, gradients: what was compared; empty if taken over from an earlier table.
+        fault: traceback of the exception, a fault of ait, that kept it from being checked.
     """
 
     name: str
@@ -78,6 +66,7 @@ class ApiResult:
     message: str = ""
     outputs: tuple[OutputResult, ...] = ()
     gradients: tuple[OutputResult, ...] = ()
+    fault: str = ""
 
     @property
     def is_missing(self) -> bool:
@@ -143,8 +132,15 @@ class Outcome:
         """Calls by the worse of both directions."""
         return Counter(result.worst for result in self.results)
 
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """Tracebacks of faults of ait itself, by what was said of each."""
+        return {each.message: each.fault for each in self.results if each.fault}
+
     def exit_code(self, *, allow_skip: bool = False) -> int:
-        """0: all well; 1: an API errs; 3: something could not be checked."""
+        """0: all well; 1: an API errs; 3: something could not be checked; 4: a fault of ait."""
+        if self.faults:
+            return EXIT_CODE
         if any(result.worst == ERROR for result in self.results):
             return 1
         if self.stopped:

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ait_llm.apicheck.limits import RATIOS, class_of, limits_of
 from ait_llm.apicheck.outcome import BLANK, ERROR, PASS, SKIP, Status, joined, worst
 from ait_llm.apicheck.standards import error_ratio
 from ait_llm.apicheck.tables import METRIC_COLUMNS, RESULT_COLUMNS, free_stamp
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import read_small
+from ait_llm.judge.api_limits import RATIOS, class_of, limits_of
 from ait_llm.report.files import make_folder, replacing
 from ait_llm.report.wording import printable
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from ait_llm.apicheck.calls import Call, CallFile, read_calls, without_repeats
 from ait_llm.apicheck.checker import Checker, Prepared, Selection
 from ait_llm.apicheck.devices import choose_devices, set_up
-from ait_llm.apicheck.functions import Functions
 from ait_llm.apicheck.judging import Judge
 from ait_llm.apicheck.outcome import ApiResult, Checked, Outcome
 from ait_llm.apicheck.sides import Side, golden_side
 from ait_llm.apicheck.tables import Tables, free_stamp, stamp_of
 from ait_llm.errors import UsageError
+from ait_llm.opcheck.api.functions import Functions
 from ait_llm.storage import local_path
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ait_llm.apicheck.functions import is_in_place
-from ait_llm.apicheck.outcome import UncheckableError
+from ait_llm.opcheck.api.functions import is_in_place
+from ait_llm.opcheck.api.unchecked import UncheckableError
 
 if TYPE_CHECKING:
     import torch

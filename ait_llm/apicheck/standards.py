@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ait_llm.apicheck.limits import RATIOS, ApiClass, TypeLimits
 from ait_llm.apicheck.metrics import Metrics
 from ait_llm.apicheck.outcome import ERROR, PASS, WARNING, Status
 from ait_llm.core import Registry
+from ait_llm.judge.api_limits import RATIOS, ApiClass, TypeLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,8 @@ from typing import Protocol
 import numpy as np
 
 from ait_llm.formats.elements import Array
-from ait_llm.match.views import (
-    Dequantise,
-    Part,
-    Plus,
-    Reorder,
-    Repeat,
-    Reshape,
-    Rows,
-    View,
-    added,
-    apply,
-)
+from ait_llm.match.value_views import Dequantise
+from ait_llm.match.views import Part, Plus, Reorder, Repeat, Reshape, Rows, View, added, apply
 
 # Elements compared at a time. Large enough that a call costs nothing beside its work, small enough
 # that copies of a block, where they are needed, stay in the caches.

@@ -14,7 +14,8 @@ from ait_llm.compare.pipeline import settings_of
 from ait_llm.compare.values import Values, open_file
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.formats import dtype_of, from_torch
-from ait_llm.metrics import CustomMetric, Tolerance
+from ait_llm.judge import Tolerance
+from ait_llm.metrics import CustomMetric
 from ait_llm.naming import shown
 from ait_llm.storage import local_path
 

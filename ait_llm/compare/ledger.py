@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from math import prod
 
 from ait_llm.compare.ledger_errors import ledger_rows
-from ait_llm.compare.origin_values import operation_key, record_key
+from ait_llm.compare.origin_run import operation_key, record_key
 from ait_llm.core.comparison import Comparison
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.dumps.model import Operation
@@ -189,7 +189,7 @@ def with_shares(comparisons: Sequence[Comparison], rows: Sequence[LedgerRow]) ->
 
 def _obstacle(operation: Operation) -> str:
     """Why an operator cannot be computed again, as far as headers tell; empty if nothing."""
-    if golden_of(operation.type) is None:
+    if golden_of(operation) is None:
         return f"there is no golden {operation.type}"
     if "after" not in operation.phases:
         return "its outputs were not saved; dump with -time 1 or 2"

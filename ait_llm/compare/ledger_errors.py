@@ -12,29 +12,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from ait_llm.compare.introduced import MOST_BYTES
 from ait_llm.core.comparison import Verdict
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.judge.evidence import Unknown, excess_of
+from ait_llm.judge.outputs import Judged
+from ait_llm.judge.recomputed import recomputed
 from ait_llm.match.model import Match
 from ait_llm.match.views import apply
-from ait_llm.opcheck.cases import (
-    REFUSALS,
-    evaluate,
-    first_line,
-    golden_of,
-    inputs_of,
-    needs_state_before,
-    outputs_of,
-)
-from ait_llm.opcheck.judging import Judged, Produced, judge
-from ait_llm.opcheck.outcome import Checked
-from ait_llm.opcheck.standards import standards
-
-_STANDARD = "contract"
-_RANDOM = frozenset({"MultinomialOperation", "ToppsampleOperation", "TopkToppSamplingOperation"})
+from ait_llm.opcheck.cases import first_line
 
 
 def ledger_rows(
@@ -48,48 +36,16 @@ def ledger_rows(
             report.
         row: names of the operator.
     """
-    try:
-        found = _judged(operation, row)
-    except AitError as error:
-        return [replace(row, reason=str(error))]
-    except REFUSALS as error:
-        reason = f"the golden {operation.type} refuses its inputs ({first_line(error)})"
-        return [replace(row, reason=reason)]
-    if isinstance(found, str):
-        return [replace(row, reason=found)]
+    found = recomputed(operation)
+    if isinstance(found, Unknown):
+        return [replace(row, reason=found.reason)]
     rows = []
     for item in found:
-        if item.output is not None and item.output.is_input:
-            continue
         name = item.checked.output
         index = int(name.removeprefix("outtensor")) if name.startswith("outtensor") else -1
         place, match = matches.get(index, (None, None))
         rows.append(_measured(replace(row, output=name, index=place), item, match))
     return rows or [replace(row, reason="it has no outputs that were saved")]
-
-
-def _judged(operation: Operation, row: LedgerRow) -> list[Judged] | str:
-    """Its outputs judged by its arithmetic contract, or why they are not."""
-    from ait_llm.opcheck.golden.products import shared_products
-
-    golden = golden_of(operation.type)
-    assert golden is not None
-    if operation.type in _RANDOM:
-        return f"{operation.type} draws its result"
-    inputs, params = inputs_of(operation), operation.params
-    if sum(each.nbytes for each in inputs if each is not None) > MOST_BYTES:
-        return f"its inputs take more than the {MOST_BYTES >> 20} MiB that are recomputed"
-    produced = Produced(outputs_of(operation), {})
-    listed = [produced.outputs.get(index) for index in range(max(produced.outputs, default=-1) + 1)]
-    base = Checked(row.op_id, row.op_type, Verdict.SKIPPED, standard=_STANDARD)
-    with shared_products(inputs):
-        updated = evaluate(golden, inputs, golden.recover(inputs, listed, params)).updated_inputs
-        if needs_state_before(operation, bool(updated)):
-            return (
-                f"{operation.type} works in place and its inputs were only saved after it ran; "
-                "dump with -time 2"
-            )
-        return judge(golden, inputs, params, produced, standards.get(_STANDARD), base)
 
 
 def _measured(row: LedgerRow, item: Judged, match: Match | None) -> LedgerRow:
@@ -102,7 +58,7 @@ def _measured(row: LedgerRow, item: Judged, match: Match | None) -> LedgerRow:
         return replace(row, reason=checked.reason)
     row = replace(
         row,
-        excess=_excess(checked),
+        excess=excess_of(checked),
         reason=checked.reason if checked.verdict is not Verdict.PASS else "",
     )
     right, mine = (
@@ -150,21 +106,3 @@ def _norm(values: Array) -> float:
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0 if part == 0 else math.inf
-
-
-def _excess(checked: Checked) -> float | None:
-    """How many times what the contract allows; None where it has no limit for this output."""
-    if checked.verdict not in (Verdict.PASS, Verdict.FAIL):
-        return None
-    values = checked.values
-    factors = [values.get("worst", 0.0)]
-    for name in ("rms", "scale", "shift", "share"):
-        if name in values and f"permitted_{name}" in values:
-            factors.append(_ratio(abs(values[name]), values[f"permitted_{name}"]))
-    if "largest" in values:  # quantised numbers may be off by one
-        factors.append(values["largest"])
-    factor = max(factors)
-    if checked.verdict is Verdict.PASS:
-        return min(factor, 1.0)
-    # Bits that are moved may not change at all, and what is not finite has no size.
-    return factor if 1 < factor < math.inf else math.inf

@@ -9,6 +9,7 @@ import numpy as np
 from ait_llm.compare.alignment import Aligned, pairs
 from ait_llm.compare.blocks import BLOCK_ELEMENTS
 from ait_llm.formats.elements import Array
+from ait_llm.judge import tolerance_for
 from ait_llm.metrics import Measurement, measure_pair
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def measure_aligned(golden: Aligned, mine: Aligned, settings: Settings) -> Measu
         my_dtype=mine.dtype,
         metrics=settings.metrics,
         custom=settings.custom,
-        tolerance=settings.tolerance,
+        max_element=tolerance_for(golden.dtype, mine.dtype, settings.tolerance).max_element,
         blocks=None if golden.size <= BLOCK_ELEMENTS else lambda: pairs(golden, mine),
     )
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ait_llm.compare.origin_values import DISTANCE, RunValues, operation_key, record_key
+from ait_llm.compare.origin_run import operation_key, record_key
+from ait_llm.compare.origin_values import DISTANCE, RunValues
 from ait_llm.core import DType
-from ait_llm.core.comparison import Comparison
+from ait_llm.core.comparison import Comparison, TensorRecord
+from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass
 
 # Twice the error of all tensors before, and of one rounding of each side.
@@ -28,14 +30,18 @@ def sudden_growth(
 ) -> Iterator[int]:
     """Comparisons of a run at which the error grows suddenly, in execution order.
 
+    The first that is not exact is one of them, where some before it are: with one implementation
+    on both sides nothing but a fault or a definition explains even a small error.
+
     Args:
         run: my run.
         comparisons: all of the report, in execution order of my side.
         indices: those of the run.
     """
-    # A graph is listed before its members, with the error that they end with.
-    graphs = {operation_key(each) for each in run.operations if each.is_graph}
-    largest = 0.0
+    # What has members is listed before them, with the error that they end with.
+    around = {parent for parent in parents_of(run) if parent is not None}
+    graphs = {operation_key(run.operations[op]) for op in around}
+    largest, exact = 0.0, 0
     for index in indices:
         item = comparisons[index]
         if item.mine is None or item.golden is None or record_key(item.mine) in graphs:
@@ -43,13 +49,17 @@ def sudden_growth(
         error = item.values.get(DISTANCE)
         if error is None:
             continue
-        roundings = [
-            _ROUNDING.get(record.dtype, _FLOAT32_SUMS) if record.dtype else _FLOAT32_SUMS
-            for record in (item.golden, item.mine)
-        ]
-        if error > _FACTOR * max(largest, *roundings):
+        roundings = [rounding_of(record) for record in (item.golden, item.mine)]
+        is_first = bool(exact and error and not largest)
+        if is_first or error > _FACTOR * max(largest, *roundings):
             yield index
+        exact += not error
         largest = max(largest, error)
+
+
+def rounding_of(record: TensorRecord) -> float:
+    """Relative error of one rounding to the type of a tensor, or of sums in float32."""
+    return _ROUNDING.get(record.dtype, _FLOAT32_SUMS) if record.dtype else _FLOAT32_SUMS
 
 
 def growth(values: RunValues, op: int) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ait_llm.compare.introduced import right_outputs
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.judge.evidence import right_outputs
 from ait_llm.match.model import Match
 from ait_llm.match.views import apply
 
@@ -25,7 +25,7 @@ def inherited_error(operation: Operation, match: Match) -> float | None:
     try:
         right = right_outputs(operation)
         index = match.mine.record.index
-        if right is None or index >= len(right):
+        if index not in right:
             return None
         mine = apply(right[index].reshape(match.mine.tensor.shape), match.mine.views)
         golden = apply(match.golden.tensor.nd().astype(np.float64), match.golden.views)

@@ -7,7 +7,7 @@ from math import prod
 from ait_llm.diagnosis import Call, Diagnosis, Kind, diagnose
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
-from ait_llm.opcheck.cases import REFUSALS, first_line, golden_of, inputs_of, outputs_of
+from ait_llm.opcheck.cases import REFUSALS, first_line, golden_of, inputs_of, outputs_of, params_of
 
 
 def diagnosis_of(operation: Operation) -> Diagnosis:
@@ -16,12 +16,12 @@ def diagnosis_of(operation: Operation) -> Diagnosis:
     Args:
         operation: an operator that was recomputed from its own inputs, with its outputs.
     """
-    golden = golden_of(operation.type)
+    golden = golden_of(operation)
     if golden is None:
         return Diagnosis(Kind.UNKNOWN, f"there is no golden {operation.type}")
     try:
         inputs, outputs = inputs_of(operation), outputs_of(operation)
         filled = {index: tensor for index, tensor in outputs.items() if prod(tensor.shape)}
-        return diagnose(Call(golden, inputs, operation.params, filled))
+        return diagnose(Call(golden, inputs, params_of(operation), filled))
     except (AitError, *REFUSALS) as error:
         return Diagnosis(Kind.UNKNOWN, f"it could not be diagnosed: {first_line(error)}")

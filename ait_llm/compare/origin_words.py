@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ait_llm.compare.introduced import Introduced, Unknown
+from ait_llm.compare.origin_between import Between
+from ait_llm.compare.origin_rewired import Rewired
 from ait_llm.compare.origin_values import RunValues, Upstream
 from ait_llm.core.comparison import Comparison
+from ait_llm.core.definition import DefinitionDifference
+from ait_llm.dumps.model import Operation
+from ait_llm.judge.evidence import Introduced, Unknown
+from ait_llm.program.roles import is_operator
 
 Results = Mapping[int, Introduced | Unknown]
+_TOLD = 3  # differences of one operation
 
 
 def _number(value: float) -> str:
@@ -32,22 +38,17 @@ def _off(values: RunValues, value: int) -> str:
     return f" ({trouble})" if trouble else ""
 
 
-def _measured(result: Introduced) -> str:
+def own_error(result: Introduced) -> str:
     """What recomputation says about the guilty operation."""
     place = ", ".join(map(str, result.worst))
     values = f"[{place}] is {result.mine:.6g} and should be {result.right:.6g}"
+    text = f"from its own inputs recomputed, {result.name}"
     if result.error == float("inf"):
-        return f"from its own inputs recomputed, outtensor{result.output} {values}"
-    if result.is_wrong:
-        return (
-            f"from its own inputs recomputed, outtensor{result.output} is off by "
-            f"{_number(result.error)} where rounding permits {_number(result.permitted)}; {values}"
-        )
-    return (
-        f"from its own inputs recomputed, outtensor{result.output} is off by "
-        f"{_number(result.error)}, up to {result.strict_excess:.3g} times what float32 sums and "
-        f"one rounding permit; {values}"
-    )
+        return f"{text} {values}"
+    text += f" is off by {_number(result.error)}"
+    if result.error > result.permitted:
+        return f"{text} where rounding permits {_number(result.permitted)}; {values}"
+    return f"{text}: {result.reason}; {values}"
 
 
 def _cleared(results: Results, guilty: int) -> str:
@@ -71,7 +72,7 @@ def by_recomputation(
     """The operation's own error is more than its arithmetic permits."""
     result = results[guilty]
     assert isinstance(result, Introduced)
-    text = _measured(result)
+    text = own_error(result)
     if failed is not None and values.producer(failed) != guilty:
         text += f"; first seen in {_title(values, failed)}{_off(values, failed)}"
     elif failed is not None:
@@ -127,6 +128,117 @@ def by_definition(
     )
 
 
+def by_golden(values: RunValues, op: int, golden: Operation, wrong: Introduced) -> str:
+    """Mine computes rightly, and golden does not."""
+    return (
+        f"golden is the wrong side here: {wrong.name} of golden's `{golden.name}` is not what its "
+        f"own inputs make ({_number(wrong.error)} relative error), and that of mine is; exchange "
+        "-gp and -mp if the sides were mixed up"
+    )
+
+
+def by_other_weight(values: RunValues, item: Comparison, failed: int | None) -> str:
+    """A weight is not that of golden."""
+    assert item.mine is not None
+    text = f"`{item.mine.name}` of `{item.mine.op}` is not that of golden"
+    if item.histogram is not None and (count := sum(item.histogram)):
+        text += f", {100 * (1 - item.histogram[0] / count):.3g} % of its elements differ"
+    if item.worst is not None and item.worst_values is not None:
+        place = ", ".join(map(str, item.worst))
+        golden, mine = item.worst_values
+        text += f", most at [{place}]: {mine:.6g} instead of {golden:.6g}"
+    elif item.reason:
+        text += f" ({item.reason})"
+    if failed is None:
+        return text
+    return f"{text}; {_title(values, failed)} is the first value that fails{_off(values, failed)}"
+
+
+def by_other_definition(
+    values: RunValues,
+    differences: Sequence[DefinitionDifference],
+    failed: int | None,
+    *,
+    before: bool = False,
+) -> str:
+    """An operation is defined otherwise than its golden counterpart."""
+    text = "; ".join(each.text for each in differences[:_TOLD])
+    if len(differences) > _TOLD:
+        text += f"; {len(differences) - _TOLD} more of it differ"
+    if failed is None:
+        return text
+    first = f"{_title(values, failed)} is the first value that fails{_off(values, failed)}"
+    if before:
+        return f"{text}; what it makes is off within the tolerance, and {first}"
+    return f"{text}; {first}"
+
+
+def by_own_code(values: RunValues, found: Between) -> str:
+    """A module's own code makes something else than golden's."""
+    module = _name(values, found.op)
+    inputs = f"{len(found.agreeing)} compared values that it gets and makes before agree"
+    start = _member(values, found, found.before)
+    if found.after is None:
+        where = f"behind `{start}`" if start else "alone"
+    elif start:
+        where = f"between `{start}` and `{_member(values, found, found.after)}`"
+    else:
+        where = f"before `{_member(values, found, found.after)}`"
+    text = (
+        f"the code of `{module}`, {where}: {inputs}, and {_made(values, found)} does not"
+        f"{_off(values, found.value)}"
+    )
+    if any(is_operator(each) for each in values.run.operations):
+        return text
+    return f"{text}; look inside with ait llm dump --type torch-op --module-name '{module}'"
+
+
+def by_other_mask(values: RunValues, op: int, text: str, failed: int) -> str:
+    """An attention hides other places than golden's."""
+    first = f"{_title(values, failed)} is the first value that fails{_off(values, failed)}"
+    return f"the code of `{_name(values, op)}`: {text}; {first}"
+
+
+def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
+    """An operator reads what another operation makes than in golden's code."""
+    operations = values.run.operations
+    reader, reads = _call(operations[found.op]), _call(operations[found.reads])
+    text = f"the code of `{_name(values, values.owner(found.op))}`: `{reader}` reads what `{reads}`"
+    right = _call(found.should_read)
+    if right == reads:
+        ways = (
+            " and ".join(f"`{each}`" for each in way) for way in (found.moves, found.should_move)
+        )
+        mine, golden = (each or "nothing" for each in ways)
+        text += f" makes through {mine} instead of {golden}"
+    else:
+        text += f" makes, and golden's reads what `{right}` makes"
+    return f"{text}; {_title(values, failed)} is the first value that fails{_off(values, failed)}"
+
+
+def _call(operation: Operation) -> str:
+    """``aten.mul.Tensor@4``: an operator within its module, and which call of it."""
+    _, dot, rest = operation.name.partition(".aten.")
+    name = f"aten.{rest}" if dot else operation.name
+    return f"{name}@{operation.call}" if operation.call else name
+
+
+def _made(values: RunValues, found: Between) -> str:
+    """``intensor1 (attention_mask) of model.layers.0``, as the member behind it reads it."""
+    uses = values.flow.values[found.value].reads
+    use = next((use for use in uses if use.op == found.after), None)
+    if use is None:
+        return _title(values, found.value)
+    label = use.tensor.ir_name or ""
+    known = f" ({label})" if label and not label.isdigit() else ""
+    return f"{use.tensor.name}{known} of {_name(values, use.op)}"
+
+
+def _member(values: RunValues, found: Between, op: int | None) -> str:
+    """The name of a member within its module; empty without one."""
+    return "" if op is None else _name(values, op).removeprefix(f"{_name(values, found.op)}.")
+
+
 def by_differing_input(
     values: RunValues, op: int, value: int, comparisons: Sequence[Comparison]
 ) -> str:
@@ -169,6 +281,12 @@ def first_seen_later(values: RunValues, failed: int) -> str:
         f"first seen in {_title(values, failed)} of step {values.run.step}"
         f"{_off(values, failed)}, which reads it from a cache"
     )
+
+
+def inherited(values: RunValues, agreeing: Sequence[int]) -> str:
+    """Why a value beyond its limit is no failure."""
+    errors = [error for value in agreeing if (error := values.error(value)) is not None]
+    return f"no more than its inputs explain, which are {_number(max(errors, default=0.0))} off"
 
 
 def without_failure(evidence: str) -> str:

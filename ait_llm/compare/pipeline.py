@@ -11,32 +11,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ait_llm.compare.coverage import mark_not_comparable, uncompared_parts
 from ait_llm.compare.ledger import error_ledger, plan_ledger, with_shares
-from ait_llm.compare.origin import Findings, apply_findings, find_origins
+from ait_llm.compare.origin import find_origins
+from ait_llm.compare.origin_findings import Findings, apply_findings
 from ait_llm.compare.pair import Settings
+from ait_llm.compare.parted_rows import unknown_rows, without_parted
+from ait_llm.compare.parting import parting_problems
 from ait_llm.compare.progress import ProgressCallback
 from ait_llm.compare.remote import Request, open_both
 from ait_llm.compare.requests import different_requests
 from ait_llm.compare.resources import MAX_JOBS, default_jobs, without_full_collections
 from ait_llm.compare.resume import EarlierReport
+from ait_llm.compare.sides import exchanged_sides, same_side
+from ait_llm.compare.stated_notes import stated_notes
 from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
 from ait_llm.compare.work import Elsewhere, Item, measure_all
-from ait_llm.core.comparison import Comparison, Problem, Report, Side
+from ait_llm.core.comparison import Comparison, Problem, Report, Side, Verdict
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.engine import Engine
 from ait_llm.errors import AitError, UsageError
+from ait_llm.faults import told, trace_of
+from ait_llm.judge import Tolerance, parse_tolerance
+from ait_llm.judge.definition_pairs import DefinitionsOfPass
+from ait_llm.match.checkpoint import read_sides, with_checkpoints
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
 from ait_llm.match.saved_mapping import check_mapping, read_either, read_mapping
 from ait_llm.match.scenario import Scenario, find_scenario
-from ait_llm.metrics import (
-    METRIC_NAMES,
-    CustomMetric,
-    Tolerance,
-    load_custom,
-    parse_tolerance,
-)
+from ait_llm.metrics import METRIC_NAMES, CustomMetric, load_custom
 from ait_llm.metrics import metrics as known_metrics
 from ait_llm.naming import shown
 from ait_llm.program.one_pass import Pass
@@ -53,6 +57,7 @@ def compare(
     mapping: Path | str | None = None,
     weights: bool = False,
     by_value: bool = False,
+    weights_from: Sequence[str] = (),
     steps: Mapping[int, int] | str | None = None,
     metrics: Sequence[str] | None = None,
     custom: Sequence[str | CustomMetric] = (),
@@ -82,6 +87,8 @@ def compare(
         mapping: a file made by ``--save-mapping``, perhaps edited.
         weights: take both sides as weights, also those that a dump saved.
         by_value: match by fingerprints of values what nothing else matched.
+        weights_from: checkpoints for sides that captured no weights, ``golden=PATH`` and
+            ``mine=PATH``.
         steps: golden step to my step, ``{0: 1}`` or ``"0:1,1:2"``; found out when None.
         metrics: names of metrics, all when None.
         custom: the user's own metrics, ``path.py:function`` or loaded ones.
@@ -130,6 +137,8 @@ def compare(
         "steps": None if step_map is None else {str(k): v for k, v in step_map.items()},
         "deep": deep,
     }
+    if weights_from:
+        options["weights_from"] = [shown(text) for text in weights_from]
     if jobs is not None and not 1 <= jobs <= MAX_JOBS:
         raise UsageError(f"the number of jobs must be from 1 to {MAX_JOBS}, not {jobs}")
     earlier = EarlierReport(resume, options) if resume is not None else None
@@ -138,7 +147,9 @@ def compare(
     scenario = find_scenario(golden_path, my_path, weights=weights)
     if engine is None or not engine.remote:
         expect_values(scenario.golden.path, scenario.mine.path)
-    match_options = _match_options(op_mapping_file, mapping, by_value)
+    match_options = replace(
+        _match_options(op_mapping_file, mapping, by_value), weights_from=read_sides(weights_from)
+    )
     request = None
     if engine is not None and engine.remote:
         sides = address(golden_path), address(my_path)
@@ -148,6 +159,8 @@ def compare(
         pairing = pair_runs(scenario, step_map)
     if match_options.mapping is not None:
         check_mapping(match_options.mapping, ((each.golden, each.mine) for each in pairing.pairs))
+    for pair in pairing.pairs[:1]:  # a wrong path is told before anything is measured
+        with_checkpoints(pair.golden, pair.mine, match_options.weights_from)
     golden_side, my_side = _sides(scenario, pairing)
     report = Report(
         golden=golden_side,
@@ -162,8 +175,9 @@ def compare(
     if on_start is not None:
         on_start(report)
     with without_full_collections():
-        items, sources, problems = _match(pairing, match_options, on_matches)
+        items, sources, problems, definitions = _match(pairing, match_options, on_matches)
         total = len(items)
+        unknown = unknown_rows(items, sources, pairing.pairs)
         every: dict[int, Match] = {}
         if ledger is not False:
             every = {place: item for place, item in enumerate(items) if isinstance(item, Match)}
@@ -183,17 +197,18 @@ def compare(
             on_progress=on_progress,
         )
     places = [place for place, item in enumerate(measured.comparisons) if item is not None]
-    comparisons = [item for item in measured.comparisons if item is not None]
+    found = [item for item in measured.comparisons if item is not None]
+    comparisons = without_parted(found, unknown, places)
     matches = {
         index: measured.failed[place]
         for index, place in enumerate(places)
-        if place in measured.failed
+        if place in measured.failed and comparisons[index].verdict is Verdict.FAIL
     }
     findings = Findings()
     if len(places) == total:  # who interrupts a comparison does not want to wait for more
         runs = [pair.mine for pair in pairing.pairs]
         with without_full_collections():
-            findings = _origins(comparisons, runs, matches, deep)
+            findings = _origins(comparisons, runs, matches, deep, problems, definitions)
     completed = apply_findings(comparisons, findings)
     rows: tuple[LedgerRow, ...] = ()
     if len(places) == total and ledger is not False:
@@ -203,13 +218,21 @@ def compare(
             completed = with_shares(completed, [r for r in rows if r.index not in findings.shares])
         elif why := plan.too_large():
             problems.append(Problem("mine", why, decides=False))
+    dumps = scenario.golden.dump, scenario.mine.dump
+    one_library = all(dump is not None and dump.traits.library for dump in dumps)
+    completed = mark_not_comparable(completed, one_library=one_library)
     if on_comparison is not None:
-        for place, before, after in zip(places, comparisons, completed, strict=True):
+        for place, before, after in zip(places, found, completed, strict=True):
             if after is not before:
                 on_comparison(place, after)
-    problems = [*pairing.problems, *problems]
+    parted = parting_problems(pairing.partings, completed)
+    problems = [*same_side(scenario), *parted, *pairing.problems, *problems]
     problems += [Problem("mine", text) for text in findings.problems]
+    problems += stated_notes(completed, definitions, findings.origins)
+    problems += [Problem("mine", text, decides=False) for text in findings.notes]
+    problems += exchanged_sides(completed)
     problems += different_requests(completed)
+    problems += uncompared_parts(completed)
     if len(places) < total:
         problems.append(
             Problem("both", f"interrupted before {total - len(places)} of {total} were compared")
@@ -300,10 +323,11 @@ def _match(
     pairing: Pairing,
     options: MatchOptions,
     on_matches: Callable[[FoundMatches], None] | None,
-) -> tuple[list[Item], list[tuple[int, int]], list[Problem]]:
+) -> tuple[list[Item], list[tuple[int, int]], list[Problem], list[DefinitionsOfPass]]:
     """What answers what, in my execution order; golden tensors without a partner last.
 
-    Of each also the number of its pass and its place among the matches of that.
+    Of each also the number of its pass and its place among the matches of that; and the definitions
+    of each pair of passes.
 
     Passes that cannot be matched, because of a damaged topology perhaps, become problems.
     """
@@ -313,6 +337,7 @@ def _match(
     our_sources: list[tuple[int, int]] = []
     golden_sources: list[tuple[int, int]] = []
     found: list[tuple[Pass, Pass, Sequence[Match]]] = []
+    definitions: list[DefinitionsOfPass] = []
     for number, pair in enumerate(pairing.pairs):
         matches: list[Match] = []
         try:
@@ -320,6 +345,7 @@ def _match(
         except AitError as error:
             text = f"step {pair.mine.step} of process {pair.mine.pid} was not compared: {error}"
             problems.append(Problem("both", text))
+            definitions.append(DefinitionsOfPass(pair.golden, pair.mine, ()))
             continue
         for place, item in enumerate(items):
             alone = isinstance(item, Unmatched) and item.side == "golden"
@@ -328,9 +354,10 @@ def _match(
             if isinstance(item, Match):
                 matches.append(item)
         found.append((pair.golden, pair.mine, matches))
+        definitions.append(DefinitionsOfPass(pair.golden, pair.mine, matches))
     if on_matches is not None:
         on_matches(found)
-    return ours + golden_only, our_sources + golden_sources, problems
+    return ours + golden_only, our_sources + golden_sources, problems, definitions
 
 
 def _origins(
@@ -338,12 +365,15 @@ def _origins(
     runs: Sequence[Pass],
     matches: Mapping[int, Match],
     deep: bool,
+    problems: list[Problem],
+    definitions: Sequence[DefinitionsOfPass],
 ) -> Findings:
     try:
-        return find_origins(comparisons, runs, matches, deep=deep)
+        return find_origins(comparisons, runs, matches, deep=deep, definitions=definitions)
     except Exception as error:  # noqa: BLE001  what was measured must not be lost with it
-        text = f"the origin could not be looked for: {type(error).__name__}: {error}"
-        return Findings(problems=(text,))
+        text = f"the origin could not be looked for: {told(error)}"
+        problems.append(Problem("mine", text, fault=trace_of(error)))
+        return Findings()
 
 
 def _columns(metrics: Sequence[str], comparisons: Sequence[Comparison]) -> tuple[str, ...]:

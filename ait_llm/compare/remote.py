@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 from ait_llm.compare.pair import Settings, compare_match
 from ait_llm.core.comparison import Comparison, TensorRecord
+from ait_llm.judge import Tolerance
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs
 from ait_llm.match.scenario import find_scenario
-from ait_llm.metrics import CustomMetric, Tolerance
+from ait_llm.metrics import CustomMetric
 from ait_llm.naming import shown
 from ait_llm.storage import is_staging, local_path, prefetch
 

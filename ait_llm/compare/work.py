@@ -12,7 +12,6 @@ from math import prod
 from operator import itemgetter
 from pathlib import Path
 
-from ait_llm.compare.error_split import operation_key, split_error
 from ait_llm.compare.pair import (
     Settings,
     compare_match,
@@ -26,6 +25,7 @@ from ait_llm.compare.remote import OTHER_FILES, Request, is_about, measure_place
 from ait_llm.compare.resume import EarlierReport
 from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
 from ait_llm.engine import Engine, LocalEngine, Lost
+from ait_llm.judge.shares import operation_key, split_error
 from ait_llm.match.model import Match, Unmatched
 from ait_llm.storage import is_staging, prefetch
 

@@ -108,14 +108,16 @@ def severity(item: Comparison, metric: str) -> float:
 
 
 def not_compared(report: Report) -> list[tuple[str, int, Comparison]]:
-    """Reasons for SKIPPED and ERROR with their number and one example, the most frequent first.
+    """Reasons for what is missing and for ERROR, with their number and one example.
+
+    The most frequent come first.
 
     Errors come before what was skipped.
     """
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], Comparison] = {}
     for item in report.comparisons:
-        if item.verdict in (Verdict.SKIPPED, Verdict.ERROR):
+        if item.verdict in (Verdict.SKIPPED, Verdict.ERROR) and item.comparable:
             key = (item.verdict.value, _general(why_not(item), item))
             counts[key] += 1
             examples.setdefault(key, item)
@@ -131,6 +133,7 @@ def _general(reason: str, item: Comparison) -> str:
         for text, placeholder in (
             (record.path, "the file"),
             (record.title, "the tensor"),
+            (f"no operator {record.op}", "no such operator"),
             (record.op, "the operation"),
         ):
             if len(text) > 3:

@@ -255,6 +255,20 @@ def _worst(report: Report) -> Iterator[Row]:
         yield "", text
 
 
+def _not_comparable(report: Report) -> Iterator[Row]:
+    """How many tensors decide nothing: those of one program alone, and those of other choices."""
+    skipped = [each for each in report.with_verdict(Verdict.SKIPPED) if not each.comparable]
+    chosen = sum(each.golden is not None and each.mine is not None for each in skipped)
+    name = "incomparable"
+    if len(skipped) > chosen:
+        what = counted(len(skipped) - chosen, "tensor")
+        yield name, f"{what} that only one of the two programs makes (in the reports)"
+        name = ""
+    if chosen:
+        what = counted(chosen, "tensor")
+        yield name, f"{what} that follow from another choice of tokens or experts (in the reports)"
+
+
 def _not_compared(report: Report) -> Iterator[Row]:
     groups = not_compared(report)
     for place, (reason, count, example) in enumerate(groups[:MANY]):
@@ -266,6 +280,7 @@ def _not_compared(report: Report) -> Iterator[Row]:
     if len(groups) > MANY:
         rest = sum(count for _, count, _ in groups[MANY:])
         yield "", f"and {counted(rest, 'tensor')} for {len(groups) - MANY} more reasons"
+    yield from _not_comparable(report)
     problems = report.problems
     for problem in problems[: 2 * MANY]:
         yield ("missing" if problem.decides else "note"), f"{problem.side}: {problem.text}"

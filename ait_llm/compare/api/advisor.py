@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ait_llm.compare.api.row import Row
-
 _NONE = "All data in comparison result meets the accuracy requirements."
 _FORWARD_INPUT = (
     "1. Check whether the source of this input is right: the call before it, or the data.\n"
@@ -44,10 +42,9 @@ class Advice:
         return f"Line: {line}\nSuspect Nodes: {self.suspect or 'NA'}\nExpert Advice: {self.text}\n"
 
 
-def advise(line: int, row: Row) -> Advice:
+def advise(line: int, name: str, *, is_output: bool) -> Advice:
     """Advice on a row that fails."""
-    name = row.item.name
-    return Advice(line, name, advice_on(name, row.is_output))
+    return Advice(line, name, advice_on(name, is_output))
 
 
 def nothing_to_advise() -> Advice:

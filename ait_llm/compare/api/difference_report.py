@@ -23,8 +23,10 @@ from ait_llm.compare.api.outcome import Outcome, PairOutcome
 from ait_llm.compare.api.rank_order import Call
 from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.settings import ApiOptions
+from ait_llm.compare.api.settling import settle
 from ait_llm.compare.api.sides import ApiPair, pair_sides, problems_of
-from ait_llm.core import whole_number
+from ait_llm.compare.api.statistics_rules import difference_cells
+from ait_llm.core import Verdict, whole_number
 from ait_llm.dumps.api_order import read_stacks
 from ait_llm.report.files import make_folder, replacing
 
@@ -63,14 +65,15 @@ def analyze_differences(
     reports: dict[int, tuple[Path, ApiPair]] = {}
     for number, pair in enumerate(found.pairs):
         rank = pair.mine.place.rank if pair.mine.place.rank >= 0 else number
-        if pair.mode == "tensor":
-            pair = replace(pair, mode="statistics")
+        shown = replace(pair, mode="statistics") if pair.mode == "tensor" else pair
         path = output / f"compare_result{pair.suffix or f'_rank{rank}'}_{stamp}.json"
-        result = PairOutcome(pair.suffix, pair.mode, problems=problems_of(pair), files=[path])
-        calls[rank] = list(_write_rank(pair, path, result, options))
-        reports[rank] = (path, pair)
+        result = PairOutcome(pair.suffix, shown.mode, problems=problems_of(pair), files=[path])
+        calls[rank] = list(_write_rank(pair, shown, path, result, options))
+        reports[rank] = (path, shown)
         outcome.pairs.append(result)
-    analysis = Analysis(outcome, first_differences(calls), len(calls))
+    settle(outcome, found.pairs, mine, golden, options)
+    first = first_differences(calls) if outcome.counts[Verdict.FAIL] else []
+    analysis = Analysis(outcome, first, len(calls))
     if analysis.first:
         path = output / f"diff_analyze_{time.time_ns()}.json"
         with replacing(path) as file:
@@ -80,9 +83,9 @@ def analyze_differences(
 
 
 def _write_rank(
-    pair: ApiPair, path: Path, result: PairOutcome, options: ApiOptions
+    pair: ApiPair, shown: ApiPair, path: Path, result: PairOutcome, options: ApiOptions
 ) -> Iterator[Call]:
-    """Write the file of a rank record by record."""
+    """Write the file of a rank record by record: statistics, whatever the rows are judged by."""
     stacks = read_stacks(pair.mine.place.folder / "stack.json")
     line = 0
     with (
@@ -92,19 +95,21 @@ def _write_rank(
         separator = "{\n"
         for rows in groups:
             for row in rows:
-                result.take(line, row, options.style)
+                if shown is not pair:
+                    row.cells = difference_cells(row.mine, row.golden)
+                result.take(line, row)
                 line += 1
             mine = [row for row in rows if row.mine is not None]
             if not mine:
                 continue
             record = mine[0].item.record
             entry = {
-                "is_same": not record_differs(rows, pair.mode),
-                "op_items": list(_items(record, mine, pair, stacks)),
+                "is_same": not record_differs(rows, shown.mode),
+                "op_items": list(_items(record, mine, shown, stacks)),
             }
             file.write(f"{separator}{json.dumps(record)}: {json.dumps(entry, indent=1)}")
             separator = ",\n"
-            yield call_of(record, rows, pair.mode)
+            yield call_of(record, rows)
         file.write("{}" if separator.startswith("{") else "\n}\n")
 
 

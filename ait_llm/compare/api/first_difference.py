@@ -9,7 +9,7 @@ from typing import Any
 from ait_llm.compare.api.rank_order import Call, Communication, depths
 from ait_llm.compare.api.row import Row, fraction, number
 from ait_llm.compare.api.without_rules import function_of
-from ait_llm.core import whole_number
+from ait_llm.core import Verdict, whole_number
 
 _LIMIT = 0.5
 # Memory without values, and writes that change what was there before.
@@ -34,18 +34,33 @@ class FirstDifference:
 
 
 def record_differs(rows: Sequence[Row], mode: str, *, output: bool = True) -> bool:
-    """True if an output, or an input, of a record is further from golden than it may be."""
+    """True if msprobe calls an output, or an input, of a record different."""
     return any(_row_differs(row, mode) for row in rows if row.matched and row.is_output is output)
 
 
-def call_of(record: str, rows: Sequence[Row], mode: str) -> Call:
-    """What the search needs to know of a record."""
+def call_of(record: str, rows: Sequence[Row]) -> Call:
+    """What the search needs to know of a record: by what rounding permits, as every verdict."""
     return Call(
         record,
-        record_differs(rows, mode) and not record.startswith(_LEFT_OUT),
-        record_differs(rows, mode, output=False),
+        _fails(rows, output=True) and not record.startswith(_LEFT_OUT),
+        _fails(rows, output=False),
         communication_of(record, rows),
     )
+
+
+def _fails(rows: Sequence[Row], *, output: bool) -> bool:
+    return any(
+        row.judged.verdict is Verdict.FAIL and not _is_state(row)
+        for row in rows
+        if row.matched and row.is_output is output
+    )
+
+
+def _is_state(row: Row) -> bool:
+    """True for an output that is the state of a random generator."""
+    assert row.mine is not None
+    states = _STATES.get(function_of(row.mine.record), ())
+    return row.is_output and any(row.mine.name.endswith(f".output.{place}") for place in states)
 
 
 def first_differences(ranks: Mapping[int, Sequence[Call]]) -> list[FirstDifference]:
@@ -94,10 +109,7 @@ def _row_differs(row: Row, mode: str) -> bool:
     assert row.golden is not None
     if mode == "md5":
         return row.mine.md5 != row.golden.md5
-    states = _STATES.get(function_of(row.mine.record), ())
-    if row.is_output and any(row.mine.name.endswith(f".output.{place}") for place in states):
-        return False
-    return any(_is_far(row, place) for place in range(4))
+    return not _is_state(row) and any(_is_far(row, place) for place in range(4))
 
 
 def _is_far(row: Row, place: int) -> bool:

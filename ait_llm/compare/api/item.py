@@ -7,6 +7,7 @@ parameters, outputs or parameter gradients, depth first in the order of the reco
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -15,7 +16,7 @@ State = Literal["input", "parameters", "output", "parameters_grad"]
 
 NOT_AVAILABLE = "N/A"
 NO_FILE = "-1"
-_NO_CHECKSUM = "00000000"  # CRC-32 of an empty text
+NO_CHECKSUM = "00000000"  # CRC-32 of an empty text
 _TENSOR_TYPES = frozenset(
     {
         "torch.Tensor",
@@ -28,6 +29,7 @@ _TENSOR_TYPES = frozenset(
         "numpy.ndarray",
     }
 )
+_TEXT = re.compile(r"[<>|=]?[SU]\d+")
 _RANK_KEYWORDS = frozenset({"src", "dst", "group_src", "group_dst"})
 
 
@@ -61,6 +63,11 @@ class Item(NamedTuple):
     def is_tensor(self) -> bool:
         """True for values with an element type of their own, not for scalars."""
         return self.dtype != NOT_AVAILABLE and "class" not in self.dtype and self.shape != "(3,)"
+
+    @property
+    def is_text(self) -> bool:
+        """True for an array of text, which has no numbers."""
+        return _TEXT.fullmatch(self.dtype) is not None
 
 
 def items_of(record: str, content: Mapping[str, Any]) -> list[Item]:
@@ -176,7 +183,7 @@ def _tensor(
         str(get("shape")),
         (get("Max"), get("Min"), get("Mean"), get("Norm")),
         get("requires_grad", NOT_AVAILABLE),
-        checksum if isinstance(checksum, str) else _NO_CHECKSUM,
+        checksum if isinstance(checksum, str) else NO_CHECKSUM,
         data_name,
         p2p,
     )

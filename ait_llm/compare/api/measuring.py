@@ -27,9 +27,9 @@ from ait_llm.compare.api.release_results import judge_release
 from ait_llm.compare.api.row import Row, make_row
 from ait_llm.compare.api.settings import ApiOptions
 from ait_llm.compare.api.sides import ApiPair, ApiSide
+from ait_llm.compare.api.verdicts import judge_text
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import contained_file
-from ait_llm.metrics.custom import CustomMetric
 
 _AHEAD = 64  # records that are measured while earlier ones are written
 
@@ -81,11 +81,14 @@ def _measured(
     pair: ApiPair, groups: Iterator[list[Pair]], options: ApiOptions
 ) -> Iterator[Iterator[list[Row]]]:
     if pair.mode != "tensor":
-        yield ([make_row(each, pair.mode, None) for each in group] for group in groups)
+        yield (
+            [make_row(each, pair.mode, None, options.tolerance) for each in group]
+            for group in groups
+        )
         return
     with ThreadPoolExecutor(options.jobs) as pool:
         try:
-            yield _in_order(pool, pair, groups, options.custom)
+            yield _in_order(pool, pair, groups, options)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -94,33 +97,34 @@ def _in_order(
     pool: ThreadPoolExecutor,
     pair: ApiPair,
     groups: Iterator[list[Pair]],
-    custom: tuple[CustomMetric, ...],
+    options: ApiOptions,
 ) -> Iterator[list[Row]]:
     pending: deque[Future[list[Row]]] = deque()
     for group in groups:
-        pending.append(pool.submit(_measure, pair, group, custom))
+        pending.append(pool.submit(_measure, pair, group, options))
         if len(pending) > _AHEAD:
             yield pending.popleft().result()
     while pending:
         yield pending.popleft().result()
 
 
-def _measure(pair: ApiPair, group: list[Pair], custom: tuple[CustomMetric, ...]) -> list[Row]:
-    return [make_row(each, pair.mode, _real_data(pair, *each, custom)) for each in group]
+def _measure(pair: ApiPair, group: list[Pair], options: ApiOptions) -> list[Row]:
+    return [
+        make_row(each, pair.mode, _real_data(pair, *each, options), options.tolerance)
+        for each in group
+    ]
 
 
 def _real_data(
-    pair: ApiPair, mine: Item | None, golden: Item | None, custom: tuple[CustomMetric, ...]
+    pair: ApiPair, mine: Item | None, golden: Item | None, options: ApiOptions
 ) -> RealData:
-    found = _found(pair, mine, golden, custom)
-    if len(found.custom) < len(custom):
-        return replace(found, custom=(UNSUPPORTED,) * len(custom))
+    found = _found(pair, mine, golden, options)
+    if len(found.custom) < len(options.custom):
+        return replace(found, custom=(UNSUPPORTED,) * len(options.custom))
     return found
 
 
-def _found(
-    pair: ApiPair, mine: Item | None, golden: Item | None, custom: tuple[CustomMetric, ...]
-) -> RealData:
+def _found(pair: ApiPair, mine: Item | None, golden: Item | None, options: ApiOptions) -> RealData:
     if mine is None or golden is None:
         return without_metrics(UNSUPPORTED, UNMATCHED)
     if mine.data_name == NO_FILE:
@@ -129,9 +133,12 @@ def _found(
         return without_metrics(UNSUPPORTED, NO_BENCH_FILE)
     try:
         files = value_file(pair.mine, mine), value_file(pair.golden, golden)
-        return compare_files(*files, custom)
+        found = compare_files(*files, options.custom, options.tolerance)
     except FormatError as error:
         return without_metrics(UNSUPPORTED, str(error))
+    if mine.is_text and golden.is_text:
+        return replace(found, judged=judge_text(*files))
+    return found
 
 
 def value_file(side: ApiSide, item: Item) -> Path:

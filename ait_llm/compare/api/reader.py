@@ -24,6 +24,7 @@ from ait_llm.compare.api.item import items_of
 from ait_llm.dumps.api_json import UnfinishedError
 from ait_llm.dumps.api_stream import content_of, read_records
 from ait_llm.errors import AitError, FormatError
+from ait_llm.faults import FaultElsewhereError, trace_of
 
 # Name, offset, length and the fields of each item.
 Row = tuple[str, int, int, list[tuple[Any, ...]]]
@@ -51,6 +52,7 @@ def read_apart(path: Path) -> Iterator[Iterator[Row]]:
         FormatError: the file is malformed.
         UnfinishedError: it breaks off.
         ReaderError: the process was killed, or could not be started.
+        FaultElsewhereError: an exception that nobody foresaw ended it.
     """
     words = [sys.executable, "-c", _PROGRAM, str(path), *filter(_is_text, sys.path)]
     try:
@@ -99,6 +101,8 @@ def main(path: str) -> None:
                 batch, size = [], 0
     except FormatError as error:
         end = (type(error).__name__, error.reason, error.advice)
+    except Exception as error:  # noqa: BLE001  raised again where this was started
+        end = (FaultElsewhereError.__name__, trace_of(error))
     _send(batch)
     _send(end)
 
@@ -123,6 +127,8 @@ def _receive(source: IO[bytes]) -> Any:
 
 
 def _raise(path: Path, kind: str = "", reason: str = "", advice: str = "") -> None:
+    if kind == FaultElsewhereError.__name__:
+        raise FaultElsewhereError(reason)
     if kind:
         raise (UnfinishedError if kind == "UnfinishedError" else FormatError)(path, reason, advice)
 

@@ -16,9 +16,12 @@ import numpy as np
 
 from ait_llm.compare.api.item import NOT_AVAILABLE
 from ait_llm.compare.api.statistics_rules import NAN, Cell
+from ait_llm.compare.api.verdicts import Judged, judge_values
 from ait_llm.compare.values import Values, open_file
+from ait_llm.core.comparison import Verdict
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.judge import Tolerance
 from ait_llm.metrics.custom import CustomMetric
 from ait_llm.metrics.ratios import Ratios, measure_ratios
 
@@ -52,33 +55,45 @@ class RealData:
         cells: Cosine, EucDist, MaxAbsErr, MaxRelativeErr and the two ratios.
         messages: what the user must know about them.
         custom: results of the user's own metrics.
+        judged: what the values say by the limits of every comparison; None if nobody asked.
     """
 
     cells: tuple[Cell, ...]
     messages: tuple[str, ...] = ()
     custom: tuple[Cell, ...] = ()
+    judged: Judged | None = None
 
 
 def without_metrics(cell: str, message: str) -> RealData:
     """A row whose metrics have no values."""
-    return RealData((cell,) * _COUNT, (message,))
+    return RealData((cell,) * _COUNT, (message,), judged=Judged(Verdict.SKIPPED, message))
 
 
-def compare_files(mine: Path, golden: Path, custom: Sequence[CustomMetric] = ()) -> RealData:
+def compare_files(
+    mine: Path,
+    golden: Path,
+    custom: Sequence[CustomMetric] = (),
+    tolerance: Tolerance | None = None,
+) -> RealData:
     """Metrics of the tensors in two files; what cannot be read becomes a message."""
     try:
         with open_file(mine) as my_values:
             try:
                 with open_file(golden) as golden_values:
-                    return compare_values(my_values, golden_values, custom)
+                    return compare_values(my_values, golden_values, custom, tolerance)
             except AitError:
                 return without_metrics(UNSUPPORTED, NOT_READ.format(golden.name))
     except AitError:
         return without_metrics(UNSUPPORTED, NOT_READ.format(mine.name))
 
 
-def compare_values(mine: Values, golden: Values, custom: Sequence[CustomMetric] = ()) -> RealData:
-    """Metrics of two opened tensors; what was looked at of a mapped file leaves memory.
+def compare_values(
+    mine: Values,
+    golden: Values,
+    custom: Sequence[CustomMetric] = (),
+    tolerance: Tolerance | None = None,
+) -> RealData:
+    """Metrics and verdict of two opened tensors; what was looked at of a mapped file leaves memory.
 
     Metrics of the user's own get the whole tensors at once.
     """
@@ -87,7 +102,8 @@ def compare_values(mine: Values, golden: Values, custom: Sequence[CustomMetric] 
         golden.release(golden_piece)
         mine.release(my_piece)
 
-    found = compare_arrays(mine.array, golden.array, release)
+    found, totals = _measured(mine.array, golden.array, release)
+    found = replace(found, judged=judge_values(mine, golden, totals, tolerance))
     return with_custom(found, mine.array, golden.array, custom) if custom else found
 
 
@@ -107,30 +123,36 @@ def with_custom(
         cells.append(value)
         if message:
             messages.append(message)
-    return RealData(found.cells, tuple(messages), tuple(cells))
+    return replace(found, messages=tuple(messages), custom=tuple(cells))
 
 
 def compare_arrays(
     mine: Array, golden: Array, release: Callable[[Array, Array], None] | None = None
 ) -> RealData:
     """Metrics of two arrays of any types."""
+    return _measured(mine, golden, release)[0]
+
+
+def _measured(
+    mine: Array, golden: Array, release: Callable[[Array, Array], None] | None
+) -> tuple[RealData, Ratios | None]:
     if not mine.size or not golden.size:
-        return without_metrics(UNSUPPORTED, EMPTY)
+        return without_metrics(UNSUPPORTED, EMPTY), None
     if np.squeeze(mine).shape != np.squeeze(golden).shape:
-        return without_metrics(SHAPE_UNMATCHED, SHAPES_DIFFER)
+        return without_metrics(SHAPE_UNMATCHED, SHAPES_DIFFER), None
     messages = [DTYPES_DIFFER] if mine.dtype != golden.dtype else []
     sums = measure_ratios(golden, mine, release=release)
     if sums.misplaced:
-        return without_metrics(NOT_AVAILABLE, NOT_FINITE)
+        return without_metrics(NOT_AVAILABLE, NOT_FINITE), sums
     largest = round(sums.max_absolute, 12)
     relative = round(sums.max_relative, 12)
     if np.squeeze(mine).ndim == 0:
         found: tuple[Cell, ...] = (UNSUPPORTED, UNSUPPORTED, largest, relative)
-        return RealData((*found, UNSUPPORTED, UNSUPPORTED), (SCALAR, *messages))
+        return RealData((*found, UNSUPPORTED, UNSUPPORTED), (SCALAR, *messages)), sums
     cells, reason = metric_cells(sums)
     if reason:
         messages.insert(0, reason)
-    return RealData(cells, tuple(messages))
+    return RealData(cells, tuple(messages)), sums
 
 
 def metric_cells(sums: Ratios) -> tuple[tuple[Cell, ...], str]:

@@ -130,6 +130,5 @@ def _lost(pair: ApiPair, reason: str) -> PairOutcome:
     """A rank of which nothing was compared."""
     outcome = PairOutcome(pair.suffix, pair.mode)
     outcome.counts[Verdict.SKIPPED] += 1
-    outcome.reasons[f"{pair.mine.place.path}: {reason}"] += 1
     outcome.problems.append(f"was not compared: {reason}")
     return outcome

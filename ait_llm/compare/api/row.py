@@ -11,6 +11,8 @@ from ait_llm.compare.api.item import NOT_AVAILABLE, Item
 from ait_llm.compare.api.matching import Pair
 from ait_llm.compare.api.real_data import RealData
 from ait_llm.compare.api.statistics_rules import Cell, difference_cells
+from ait_llm.compare.api.verdicts import PASSED, Judged, judge_row
+from ait_llm.judge import Tolerance
 
 
 @dataclass(slots=True)
@@ -25,6 +27,7 @@ class Row:
         result: content of the result column.
         messages: content of the message column, in order.
         colour: ``red``, ``yellow`` or empty.
+        judged: what it counts as.
     """
 
     mine: Item | None
@@ -35,6 +38,7 @@ class Row:
     result: str = ""
     messages: list[str] = field(default_factory=list)
     colour: str = ""
+    judged: Judged = PASSED
 
     @property
     def item(self) -> Item:
@@ -106,21 +110,26 @@ def is_not_finite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def make_row(pair: Pair, mode: Mode, measured: RealData | None) -> Row:
-    """A row with what was measured.
+def make_row(
+    pair: Pair, mode: Mode, measured: RealData | None, tolerance: Tolerance | None = None
+) -> Row:
+    """A row with what was measured, and what it counts as.
 
     Args:
         pair: the items.
         mode: what is compared.
         measured: metrics of the values, for real data.
+        tolerance: limits of the user.
     """
     mine, golden = pair
+    judged = judge_row(mine, golden, mode, None if measured is None else measured.judged, tolerance)
     if mode == "tensor":
         assert measured is not None
-        return Row(mine, golden, measured.cells, measured.messages, measured.custom)
+        found = measured.cells, measured.messages, measured.custom
+        return Row(mine, golden, *found, judged=judged)
     if mode == "statistics":
-        return Row(mine, golden, difference_cells(mine, golden))
-    return Row(mine, golden)
+        return Row(mine, golden, difference_cells(mine, golden), judged=judged)
+    return Row(mine, golden, judged=judged)
 
 
 def _grad(item: Item | None) -> str:

@@ -13,11 +13,14 @@ from ait_llm.compare.api.item import NOT_AVAILABLE
 from ait_llm.compare.api.measuring import rows_of
 from ait_llm.compare.api.outcome import Outcome, PairOutcome
 from ait_llm.compare.api.remote import compare_elsewhere
+from ait_llm.compare.api.reported import as_judged
 from ait_llm.compare.api.row import Row
 from ait_llm.compare.api.settings import ApiOptions
+from ait_llm.compare.api.settling import settle
 from ait_llm.compare.api.sides import ApiPair, pair_sides, problems_of
 from ait_llm.compare.api.tables import TableWriter, csv_table, xlsx_table
 from ait_llm.compare.resources import without_full_collections
+from ait_llm.core.comparison import Report
 from ait_llm.dumps.api_order import read_stacks
 from ait_llm.engine import Engine
 from ait_llm.errors import FormatError
@@ -38,6 +41,7 @@ def compare_api_dumps(
     formats: Sequence[str] = ("csv", "xlsx"),
     on_row: OnRow | None = None,
     engine: Engine | None = None,
+    report: Report | None = None,
 ) -> Outcome:
     """Compare every rank and step that both sides have.
 
@@ -49,6 +53,7 @@ def compare_api_dumps(
         formats: of the tables.
         on_row: called with every row in the order of the table.
         engine: compares ranks and steps in other processes; see ``ait_llm.engine.open_engine``.
+        report: the same two dumps compared as programs, if that was done already.
 
     Raises:
         FormatError: a file is malformed.
@@ -73,10 +78,21 @@ def compare_api_dumps(
             formats,
             on_row,
         )
-        return outcome
-    with without_full_collections():
-        for pair in found.pairs:
-            outcome.pairs.append(compare_pair(pair, output, stamp, options, formats, on_row))
+    else:
+        with without_full_collections():
+            for pair in found.pairs:
+                outcome.pairs.append(compare_pair(pair, output, stamp, options, formats, on_row))
+    settle(outcome, found.pairs, mine, golden, options, report)
+    if report is not None:
+        outcome.report = as_judged(report, found.pairs, outcome)
+    if options.advise and formats:
+        for pair, result in zip(found.pairs, outcome.pairs, strict=True):
+            if not result.files:  # a rank that was lost
+                continue
+            path = output / f"advisor{pair.suffix}_{stamp}.txt"
+            with replacing(path) as file:
+                file.write(str(result.advice))
+            result.files.append(path)
     return outcome
 
 
@@ -109,14 +125,9 @@ def compare_pair(
             cells = cells_of(row, pair.mode, options.style, frames)
             for table in tables:
                 table.add(cells, row.colour)
-            result.take(line, row, options.style)
+            result.take(line, row)
             if on_row is not None:
                 on_row(row)
-    if options.advise:
-        path = output / f"advisor{pair.suffix}_{stamp}.txt"
-        with replacing(path) as file:
-            file.write(str(result.advice))
-        result.files.append(path)
     return result
 
 

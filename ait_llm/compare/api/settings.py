@@ -13,6 +13,7 @@ from ait_llm.compare.api.columns import Style
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import read_small
+from ait_llm.judge import Tolerance
 from ait_llm.metrics.custom import CustomMetric
 from ait_llm.storage import local_path
 
@@ -38,6 +39,7 @@ class ApiOptions:
         advise: say where to look first.
         log: print a line per row.
         custom: further metrics.
+        tolerance: limits of the user; None for those of the types.
         jobs: threads that read and measure tensors; with more than one, large JSON files are
             decoded by processes of their own.
     """
@@ -51,6 +53,7 @@ class ApiOptions:
     advise: bool = True
     log: bool = False
     custom: tuple[CustomMetric, ...] = ()
+    tolerance: Tolerance | None = None
     jobs: int = 2
 
 

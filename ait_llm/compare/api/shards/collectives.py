@@ -10,7 +10,7 @@ from ait_llm.compare.api.shards.choose import distance
 from ait_llm.compare.api.shards.pieces import Piece, total
 from ait_llm.core import DType
 from ait_llm.formats.elements import Array
-from ait_llm.metrics import tolerance_for
+from ait_llm.judge import tolerance_for
 
 _GATHERED = frozenset({"all_gather_into_tensor", "_all_gather_base"})
 _SCATTERED = frozenset({"reduce_scatter_tensor", "_reduce_scatter_base"})

@@ -31,7 +31,7 @@ from ait_llm.core.comparison import Verdict
 from ait_llm.dumps.api_values import dtype_named
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
-from ait_llm.metrics import tolerance_for
+from ait_llm.judge import tolerance_for
 
 _NUMBERS = re.compile(r"\d+")
 _TABLE = ".input.1"  # of an embedding, whose indices are .input.0

@@ -11,7 +11,7 @@ import numpy as np
 from ait_llm.compare.api.shards.pieces import Piece
 from ait_llm.core import DType
 from ait_llm.formats.elements import Array
-from ait_llm.metrics import tolerance_for
+from ait_llm.judge import tolerance_for
 from ait_llm.metrics.ratios import Ratios, measure_ratios
 
 _CHUNK = 1 << 20
@@ -37,7 +37,7 @@ def judge_pieces(
 ) -> Judged:
     """Find the parts that are further off than two right implementations may be.
 
-    The limits are those of :mod:`ait_llm.metrics.tolerance`. An error is set in proportion to the
+    The limits are those of :mod:`ait_llm.judge.tolerance`. An error is set in proportion to the
     whole tensor, so that a part of small values is not judged by itself.
 
     Args:

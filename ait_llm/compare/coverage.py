@@ -1,0 +1,130 @@
+"""What had to be compared and was not, and what no comparison can look at.
+
+Two programs of one model do not compute the same values throughout: one fuses what the other writes
+out, keeps a table where the other makes it anew, or hands on a mask in another form. Such a value
+has no counterpart by nature. It is counted, and decides nothing.
+
+A tensor without a partner counts as missing where its dump, or the other one, shows that it should
+have had one: the same tensor of another layer was compared and what answers that one there is not
+compared here (``siblings``), its counterpart was found and could not be brought to its shape, it
+was not saved, or both sides are compiled graphs and the matcher does not say that it can have none.
+And whatever is left out: something of each layer, and what the program returns last, must have been
+compared, else the comparison is incomplete.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ait_llm.compare.siblings import Siblings, sides_of
+from ait_llm.core.comparison import Comparison, Problem, TensorRecord, Verdict
+
+_NUMBER = re.compile(r"\d+")
+_LAYER = re.compile(r"^(.*?\.\d+)(?:\.|$)")
+# Calls of functions, `Functional.linear.3`, are numbered through the whole program.
+_CALL = re.compile(r"^([A-Z]\w*\.\w+)\.\d+(?:\.(?:forward|backward))?$")
+_COMPARED = (Verdict.PASS, Verdict.FAIL)
+_SHOWN = 3
+_WHOLE = "root"  # how captures call the whole model
+
+
+def mark_not_comparable(
+    comparisons: Sequence[Comparison], *, one_library: bool = False
+) -> list[Comparison]:
+    """The comparisons, with those marked that stand for tensors without a counterpart by nature.
+
+    Args:
+        comparisons: of the whole report.
+        one_library: both sides ran the same operators; one that is missing as a whole was left out.
+    """
+    siblings = Siblings(comparisons)
+    graphs = {side for item in comparisons for side, record in sides_of(item) if record.graph}
+    whole = (
+        {_call(*one) for item in comparisons for one in sides_of(item)} if one_library else set()
+    )
+    whole -= {
+        _call(*one) for item in comparisons if item.verdict in _COMPARED for one in sides_of(item)
+    }
+    return [
+        replace(item, comparable=False)
+        if _is_by_nature(item, siblings, graphs=len(graphs) == 2)
+        and _call(*next(sides_of(item))) not in whole
+        else item
+        for item in comparisons
+    ]
+
+
+def uncompared_parts(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
+    """Layers of a program of which nothing was compared, and results that were not."""
+    for side in ("golden", "mine"):
+        found: dict[tuple[int, int], list[tuple[TensorRecord, bool]]] = defaultdict(list)
+        for item in comparisons:
+            record = item.golden if side == "golden" else item.mine
+            if record is not None and record.role == "out" and _is_float(record):
+                compared = item.verdict in _COMPARED or item.verdict is Verdict.ERROR
+                # measured, and different by another choice that both sides made rightly
+                compared |= (
+                    item.golden is not None and item.mine is not None and not item.comparable
+                )
+                found[record.pid, record.step].append((record, compared))
+        missing = {part: None for each in found.values() for part in _uncompared(each)}
+        if missing:
+            names = list(missing)
+            more = f" and of {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            yield Problem(
+                "golden" if side == "golden" else "mine",
+                f"nothing was compared of {', '.join(names[:_SHOWN])}{more}",
+            )
+
+
+def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
+    parts: dict[str, bool] = {}
+    last, place, returned = "", -1, False
+    for record, compared in outputs:
+        part = _part(record)
+        parts[part] = parts.get(part, False) or compared
+        if record.order > place and part:
+            last, place = part, record.order
+        if compared and record.op == _WHOLE and record.index == 0:
+            returned = True  # the last module may give what the program goes on from
+    last = "" if returned else last
+    for part, compared in parts.items():
+        if not compared and part and (_NUMBER.search(part) or part == last):
+            yield part
+
+
+def _part(record: TensorRecord) -> str:
+    """The layer of a module or of one of its operators; outside of layers the module itself.
+
+    Of a call it is the function, for nothing tells its layer.
+    """
+    if record.graph:  # the number of a kernel tells its launches apart
+        return ""
+    call = _CALL.match(record.op)
+    if call is not None:
+        return call[1]
+    layer = _LAYER.match(record.op)
+    if layer is not None:
+        return layer[1]
+    return "" if "." not in record.op else record.op
+
+
+def _is_by_nature(item: Comparison, siblings: Siblings, *, graphs: bool) -> bool:
+    if item.verdict is not Verdict.SKIPPED or (item.golden is None) == (item.mine is None):
+        return False
+    side, record = next(sides_of(item))
+    if item.lost or graphs:  # of two compiled graphs each node is known, and should be there
+        return False
+    return record.role in ("in", "out") and not siblings.show_a_gap(side, record)
+
+
+def _call(side: str, record: TensorRecord) -> object:
+    """The execution that a tensor belongs to."""
+    return side, record.device, record.pid, record.step, record.order, record.op
+
+
+def _is_float(record: TensorRecord) -> bool:
+    return record.dtype is not None and record.dtype.is_floating

@@ -1,0 +1,134 @@
+"""Failures that what came in explains, without a fault of any operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ait_llm.compare.origin_between import between
+from ait_llm.compare.origin_recomputing import Recomputing
+from ait_llm.compare.origin_stated import StatedDifferences
+from ait_llm.compare.origin_values import RunValues, Upstream
+from ait_llm.compare.origin_words import inherited
+from ait_llm.core.comparison import Comparison
+from ait_llm.dumps.model import Operation
+from ait_llm.judge.evidence import Introduced
+from ait_llm.judge.gain import bounded_gain, is_amplified, may_be_inherited
+from ait_llm.match.model import Match
+from ait_llm.program.flow import Value
+
+
+class Explaining:
+    """Tells failures that were inherited from those that started somewhere.
+
+    Args:
+        values: my run and what the comparisons say about it.
+        comparisons: all of the report.
+        recomputing: of the run.
+        stated: weights that differ.
+        matches: of the comparisons that failed, by their index.
+
+    Attributes:
+        explained: comparisons that failed and that what came in explains, with the words for it.
+    """
+
+    def __init__(
+        self,
+        values: RunValues,
+        comparisons: Sequence[Comparison],
+        recomputing: Recomputing,
+        stated: StatedDifferences,
+        matches: Mapping[int, Match],
+    ) -> None:
+        self.values = values
+        self.explained: dict[int, str] = {}
+        self._comparisons = comparisons
+        self._recomputing = recomputing
+        self._stated = stated
+        self._matches = matches
+
+    def near(self, failed: int) -> Upstream:
+        """The way back from a failure to values that agree, or that follow from such."""
+        while True:
+            near = self.values.upstream(failed)
+            cleared = [value for value in near.differing if self._follows(value)]
+            if not cleared:
+                return near
+
+    def clear(self, failed: int, near: Upstream) -> None:
+        """From now on a failure counts as one that agrees."""
+        text = inherited(self.values, near.agreeing)
+        self.explained |= dict.fromkeys(self.values.clear(failed), text)
+
+    def _follows(self, value: int) -> bool:
+        """True if what goes into the code that made a value explains its error; it is cleared."""
+        found = between(self.values, value)
+        if found is None:
+            return False
+        before = self.values.needed(found.agreeing)
+        bound = bounded_gain([self.values.run.operations[found.op]])
+        failures = self.values.failures(value)
+        if not all(
+            may_be_inherited(each.needed, each.tolerance, before, bound) for each in failures
+        ):
+            return False
+        text = inherited(self.values, found.agreeing)
+        self.explained |= dict.fromkeys(self.values.clear(value), text)
+        return True
+
+    def is_explained(self, failed: int, near: Upstream) -> bool:
+        """True where the error that came in makes the one that is seen, without a fault."""
+        before = self.values.needed(near.agreeing)
+        failures = self.values.failures(failed)
+        bound = bounded_gain(self.values.run.operations[op] for op in near.operations)
+        if all(may_be_inherited(each.needed, each.tolerance, before, bound) for each in failures):
+            return True
+        if len(near.operations) == 1 and self._is_golden_alike(near.operations[0], failed):
+            return True
+        gain = self._recomputing.gain(near.operations)
+        return gain is not None and all(
+            is_amplified(each.needed, before, gain.amplification, gain.permitted)
+            for each in failures
+        )
+
+    def _is_golden_alike(self, op: int, failed: int) -> bool:
+        """True if golden's operation is the same one, both are right, and all it reads agrees.
+
+        Then the results differ by what goes in, by how much soever: lowest numbers of a mask, say,
+        make an error in the scores beside them look small.
+        """
+        mine, own = self.values.run.operations[op], self._recomputing.examined.get(op)
+        if not isinstance(own, Introduced) or own.is_suspect:
+            return False
+        for index in self.values.evidence[failed].failed:
+            match = self._matches.get(index)
+            if match is None or match.mine.tensor.role != "out":
+                continue
+            if (match.mine.operation.name, match.mine.operation.call) != (mine.name, mine.call):
+                continue
+            golden = match.golden.operation
+            if golden.type != mine.type or dict(golden.params) != dict(mine.params):
+                return False
+            if not self._stated.are_weights_alike(golden, mine):
+                return False
+            read = self.values.inputs(op)
+            if not read or len(mine.inputs) != len(golden.inputs):
+                return False  # one of them reads a weight instead
+            if not all(self._reads_alike(op, golden, value) for value in read):
+                return False
+            result = self._recomputing.examine(golden)
+            return isinstance(result, Introduced) and not result.is_suspect
+        return False
+
+    def _reads_alike(self, op: int, golden: Operation, value: Value) -> bool:
+        """True if an input agrees with that of golden's operation, not with another value of it."""
+        known = self.values.evidence.get(value.number)
+        mine = self.values.run.operations[op].name
+        if known is None or not known.is_right:
+            return False
+        for index in known.passed:
+            one, other = self._comparisons[index].golden, self._comparisons[index].mine
+            if one is None or other is None or (one.role, other.role) != ("in", "in"):
+                continue
+            if (one.op, other.op) == (golden.name, mine) and one.name == other.name:
+                return True
+        return False

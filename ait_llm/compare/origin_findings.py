@@ -1,0 +1,70 @@
+"""What was found out about the origins of a report, and what that changes in its comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ait_llm.core.comparison import Comparison, Origin, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How the error of one comparison is made up, as relative errors; None if unknown.
+
+    Attributes:
+        inherited: what its operation's inputs bring with them.
+        introduced: what the operation adds.
+    """
+
+    inherited: float | None
+    introduced: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found out about the origins.
+
+    Attributes:
+        origins: at most one per run of mine, the earliest first.
+        shares: by index of the comparison, for those of operations that were recomputed.
+        explained: by index of a comparison that failed, why it passes nevertheless: what came in
+            makes its error, and nothing is wrong.
+        excused: by index of a comparison that failed, why it cannot be held to golden: the runs
+            chose differently before, each rightly.
+        failures: by index of a comparison that passed, why it fails nevertheless: recomputation
+            shows that an operation is wrong within the tolerance.
+        problems: what could not be found out, a sentence per step. A wrong operation may hide
+            there, so the comparison is incomplete.
+        notes: what one should know, a sentence each.
+    """
+
+    origins: tuple[Origin, ...] = ()
+    shares: Mapping[int, Shares] = field(default_factory=dict)
+    explained: Mapping[int, str] = field(default_factory=dict)
+    excused: Mapping[int, str] = field(default_factory=dict)
+    failures: Mapping[int, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> list[Comparison]:
+    """The comparisons with what is known of inherited and introduced error.
+
+    What the error that came in explains passes. Where an operation was caught within the
+    tolerances, the comparison that shows it fails.
+    """
+    applied = list(comparisons)
+    for index, share in findings.shares.items():
+        applied[index] = replace(
+            applied[index], inherited=share.inherited, introduced=share.introduced
+        )
+    for index, reason in findings.explained.items():
+        applied[index] = replace(applied[index], verdict=Verdict.PASS, reason=reason)
+    for index, reason in findings.excused.items():
+        applied[index] = replace(
+            applied[index], verdict=Verdict.SKIPPED, reason=reason, comparable=False
+        )
+    for index, reason in findings.failures.items():
+        applied[index] = replace(applied[index], verdict=Verdict.FAIL, reason=reason)
+    return applied

@@ -1,0 +1,144 @@
+"""Operations of a run without failures that are worth running again.
+
+An error within every tolerance may still be more than an operator's arithmetic permits, and only
+running the operator again tells. That costs about as much as comparing what it reads, so not all
+are run again unless the user asks for it: none that made golden's very bits, first those that leave
+more error than they get, and no more than a share of what the comparison has read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ait_llm.compare.origin_growth import rounding_of
+from ait_llm.compare.origin_run import Key, operation_key, record_key
+from ait_llm.compare.origin_values import DISTANCE
+from ait_llm.core.comparison import Comparison, TensorRecord
+from ait_llm.program.flow import parents_of
+from ait_llm.program.one_pass import Pass
+from ait_llm.program.operators import is_moving
+
+# Bytes that may be read again: a sixteenth of what was compared, and these in any case.
+_SHARE, _LEAST_BYTES = 16, 4 << 20
+# A processor multiplies and adds so often in the time in which it compares one byte.
+_PRODUCTS_PER_BYTE = 8
+# Error that an operation leaves over that of its inputs and of one rounding.
+_STRIKING = 1.2
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the comparisons say of one operation.
+
+    Attributes:
+        given, left: largest error of its inputs, and of its results.
+        rounding: of the result with that error.
+        index: of the comparison of it.
+        reads: the records of its inputs.
+        made: elements of its results.
+    """
+
+    given: float = 0.0
+    left: float = 0.0
+    rounding: float = 1.0
+    index: int = -1
+    reads: list[TensorRecord] = field(default_factory=list)
+    made: int = 0
+
+    @property
+    def growth(self) -> float:
+        """Error that it leaves over that of its inputs and of one rounding."""
+        return self.left / math.hypot(self.given, self.rounding)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An operation to be run again.
+
+    Attributes:
+        index: of the comparison of the result that is furthest from golden.
+        cost: bytes that it reads and makes; products count as if they were bytes.
+    """
+
+    index: int
+    cost: float
+
+
+def worth_a_look(
+    run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]
+) -> list[Look]:
+    """Operations to be run again, the most striking first.
+
+    Args:
+        run: my run.
+        comparisons: all of the report.
+        indices: those of the run.
+    """
+    if run.traits.library:
+        return []  # its operators cannot be run here, and recomputing them costs too much
+    places = {operation_key(operation): op for op, operation in enumerate(run.operations)}
+    seen, compared = _seen(run, comparisons, indices)
+    differing = {key: each for key, each in seen.items() if each.left}
+    striking = [each for each in differing.values() if each.growth > _STRIKING]
+    striking.sort(key=lambda each: each.growth, reverse=True)
+    others = [
+        each
+        for key, each in differing.items()
+        if each.growth <= _STRIKING and not is_moving(run.operations[places[key]])
+    ]
+    return list(_affordable([*striking, *others], compared // _SHARE + _LEAST_BYTES))
+
+
+def _seen(
+    run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]
+) -> tuple[dict[Key, _Seen], int]:
+    """What is known by operation without members, and how many bytes were compared."""
+    around = {parent for parent in parents_of(run) if parent is not None}
+    graphs = {operation_key(run.operations[op]) for op in around}
+    found: dict[Key, _Seen] = {}
+    compared = 0
+    for index in indices:
+        item = comparisons[index]
+        error = item.values.get(DISTANCE)
+        if error is None or item.mine is None or item.golden is None:
+            continue
+        compared += _bytes_of(item.mine) + _bytes_of(item.golden)
+        key = record_key(item.mine)
+        if key in graphs:
+            continue
+        seen = found.setdefault(key, _Seen())
+        if item.mine.role == "in":
+            seen.given = max(seen.given, error)
+            seen.reads.append(item.mine)
+        elif item.mine.role == "out":
+            seen.made += _elements_of(item.mine)
+            if error > seen.left:
+                seen.left, seen.index = error, index
+                seen.rounding = max(map(rounding_of, (item.golden, item.mine)))
+    return found, compared
+
+
+def _affordable(seen: Iterable[_Seen], budget: float) -> Iterator[Look]:
+    for each in seen:
+        cost = _cost(each)
+        budget -= cost
+        if budget < 0:
+            return
+        yield Look(each.index, cost)
+
+
+def _cost(seen: _Seen) -> float:
+    """Bytes to be read, and products as if they were bytes; each input may be a factor."""
+    read = sum(map(_bytes_of, seen.reads))
+    longest = max((each.shape[-1] for each in seen.reads if each.shape), default=1)
+    return read + seen.made * (4 + longest / _PRODUCTS_PER_BYTE)
+
+
+def _elements_of(record: TensorRecord) -> int:
+    return math.prod(record.shape or (0,))
+
+
+def _bytes_of(record: TensorRecord) -> int:
+    return 0 if record.dtype is None else record.dtype.byte_count(_elements_of(record))

@@ -1,0 +1,191 @@
+"""Which places the attention of two programs hides, whatever they hide them with.
+
+One implementation adds a mask of lowest numbers, another one is told ``is_causal`` and gets no mask
+at all. Where the two hide different places, that is said before any operator is suspected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ait_llm.compare.origin_between import maker
+from ait_llm.compare.origin_run import RunStructure, operation_key
+from ait_llm.compare.origin_values import RunValues
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.errors import AitError
+from ait_llm.formats.elements import Array
+from ait_llm.judge.definition_arguments import arguments, is_attention
+from ait_llm.program.describe import shape_of
+from ait_llm.program.operators import kind_of
+from ait_llm.program.roles import is_operator
+
+_MASK = "attention_mask"
+_LOWEST = -9e3  # the least that masks hide with is -1e4
+_MOST = 1 << 22  # elements
+_TOLD = 3  # places
+
+
+@dataclass(frozen=True, slots=True)
+class OtherMask:
+    """Places that only one of two attentions hides.
+
+    Attributes:
+        op: index of the module of mine whose code makes the mask.
+        text: which places, as a clause.
+        certain: what the module got is known on both sides.
+    """
+
+    op: int
+    text: str
+    certain: bool
+
+
+def other_mask(
+    values: RunValues, golden: RunStructure, counterparts: Mapping[int, Operation], op: int
+) -> OtherMask | None:
+    """How the mask of an attention differs from golden's; None if it does not, as far as known.
+
+    A mask that hides what golden's attention hides agrees from then on, whatever its form.
+
+    Args:
+        values: my run.
+        golden: the golden run.
+        counterparts: golden operations by index of mine.
+        op: index of an operation of mine within an attention, or of the module itself.
+    """
+    for module in (op, *values.flow.ancestors(op)):
+        other = counterparts.get(module)
+        if other is None or is_operator(other) or not _takes_mask(values.run.operations[module]):
+            continue
+        place = golden.places.get(operation_key(other))
+        if place is None:
+            return None
+        theirs, used = _used(golden, place), _used(values, module)
+        if theirs is None or used is None:
+            return None
+        given = _given(values.run.operations[module])
+        text = _told(used, theirs)
+        if not text:
+            if given is not None and not _told(given, theirs):
+                _accept(values, module)
+            return None
+        name = values.run.operations[module].name
+        before = _maker(values, module) if given is not None and _told(given, theirs) else None
+        return OtherMask(
+            module if before is None else before,
+            f"the mask of `{name}` hides {text}",
+            certain=given is not None,
+        )
+    return None
+
+
+def mask_difference(golden: Tensor, mine: Tensor) -> str:
+    """Which places only one of two masks of lowest numbers hides; empty if they are none."""
+    if not (golden.dtype.is_floating and mine.dtype.is_floating):
+        return ""
+    one, other = _hidden(golden), _hidden(mine)
+    if one is None or other is None or not (one.any() or other.any()):
+        return ""
+    return _told(other, one)
+
+
+def _takes_mask(operation: Operation) -> bool:
+    named = any((tensor.ir_name or "").endswith(_MASK) for tensor in operation.inputs)
+    return named or f"input_{_MASK}" in operation.params
+
+
+def _used(run: RunStructure, module: int) -> Array | None:
+    """Places that an attention hides, ``[..., query, key]``; None if nobody knows."""
+    for op in run.members(module):
+        operation = run.run.operations[op]
+        if not is_operator(operation) or run.owner(op) != module:
+            continue
+        if is_attention(operation):
+            if len(operation.inputs) > 3:
+                return _hidden(operation.inputs[3])
+            stated = arguments(operation).get("is_causal")
+            shapes = [shape_of(each) for each in operation.inputs[:2]]
+            if stated is None or any(shape is None for shape in shapes):
+                return None
+            return _causal(*(shape[-2] for shape in shapes if shape)) if stated.value else _none()
+        if kind_of(operation) == "_softmax" and operation.inputs:
+            return _hidden(operation.inputs[0])
+    return _given(run.run.operations[module])
+
+
+def _given(module: Operation) -> Array | None:
+    """Places that the mask of a module hides, or that it hides without one."""
+    for tensor in module.inputs:
+        if (tensor.ir_name or "").endswith(_MASK):
+            return _hidden(tensor)
+    if f"input_{_MASK}" not in module.params or module.definition.get("is_causal") is not True:
+        return None
+    shapes = [shape_of(tensor) for tensor in module.inputs]
+    widths = {shape[-2] for shape in shapes if shape is not None and len(shape) == 3}
+    return _causal(*widths, *widths) if len(widths) == 1 else None
+
+
+def _hidden(tensor: Tensor) -> Array | None:
+    """Places that the values of a mask, or scores behind one, hide."""
+    try:
+        if not tensor.has_data or not 0 < prod(tensor.shape) <= _MOST or len(tensor.shape) < 2:
+            return None
+        values = tensor.nd()
+    except AitError:
+        return None
+    if values.dtype == np.bool_:
+        hidden: Array = ~values
+    elif tensor.dtype.is_floating:
+        hidden = values.astype(np.float64) <= _LOWEST
+    else:
+        return None
+    found: Array = np.any(hidden.reshape(-1, *hidden.shape[-2:]), axis=0)
+    return found
+
+
+def _causal(queries: int, keys: int) -> Array | None:
+    return np.triu(np.ones((queries, keys), np.bool_), 1) if queries == keys else None
+
+
+def _none() -> Array:
+    return np.zeros((1, 1), np.bool_)
+
+
+def _told(mine: Array, golden: Array) -> str:
+    """Places that only one side hides; rows that hide all are nobody's."""
+    try:
+        mine, golden = np.broadcast_arrays(mine, golden)
+    except ValueError:
+        return ""
+    seen: Array = ~(np.all(mine, -1) | np.all(golden, -1))
+    seen = seen[:, None]
+    parts = []
+    for here, side in ((mine & ~golden & seen, "mine"), (golden & ~mine & seen, "golden")):
+        places = np.argwhere(here)
+        if len(places):
+            told = ", ".join(f"[{query}, {key}]" for query, key in places[:_TOLD])
+            more = f" and {len(places) - _TOLD} more" if len(places) > _TOLD else ""
+            parts.append(f"{told}{more} only in {side}")
+    return f"{' and '.join(parts)} (query, key)" if parts else ""
+
+
+def _accept(values: RunValues, module: int) -> None:
+    for tensor in values.run.operations[module].inputs:
+        value = values.flow.at(module, "in", tensor.index)
+        if value is not None and (tensor.ir_name or "").endswith(_MASK):
+            values.accept(value.number)
+
+
+def _maker(values: RunValues, module: int) -> int | None:
+    """The module whose code made the mask that another one gets."""
+    for tensor in values.run.operations[module].inputs:
+        value = values.flow.at(module, "in", tensor.index)
+        if value is None or not (tensor.ir_name or "").endswith(_MASK):
+            continue
+        op = values.producer(value.number)
+        return maker(values, value.number) if op is None else values.owner(op)
+    return None

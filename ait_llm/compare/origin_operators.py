@@ -1,0 +1,119 @@
+"""Modules that run other operators than golden's, where all others like them run the same.
+
+Half precision inside of one projection, or a function that is left out, may stay within every
+tolerance; the operators that a capture lists show it. Two implementations list other operators in
+all of their modules, and versions of one do; so only a module that alone differs says something.
+What follows from values, such as which experts are run, is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ait_llm.compare.origin_run import operation_key
+from ait_llm.dumps.model import Operation
+from ait_llm.program.describe import dtype_of
+from ait_llm.program.flow import parents_of
+from ait_llm.program.one_pass import Pass
+from ait_llm.program.operators import is_moving, is_uninitialised, kind_of
+from ait_llm.program.roles import is_operator
+
+# What is run after them depends on values.
+_BRANCHING = frozenset({"_local_scalar_dense", "nonzero", "unique", "_unique2", "bincount"})
+_CONVERSION = "_to_copy"
+_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOperators:
+    """A module whose own code runs other operators.
+
+    Attributes:
+        op: index of the module.
+        more, less: what only mine runs, and only golden's: ``tanh``, ``_to_copy to bfloat16``.
+        peers: other modules of its class, which run what golden's do.
+    """
+
+    op: int
+    more: tuple[str, ...]
+    less: tuple[str, ...]
+    peers: int
+
+
+def other_operators(
+    golden: Pass, mine: Pass, counterparts: Mapping[int, Operation]
+) -> Iterator[OtherOperators]:
+    """Modules that alone of their class run other operators than golden's.
+
+    Args:
+        golden, mine: the passes.
+        counterparts: golden operations by index of mine.
+    """
+    theirs, ours = _run_by(golden), _run_by(mine)
+    places = {operation_key(operation): op for op, operation in enumerate(golden.operations)}
+    differing: dict[str, list[OtherOperators]] = {}
+    peers: dict[str, int] = {}
+    for op, run in ours.items():
+        module, other = mine.operations[op], counterparts.get(op)
+        if other is None or other.type != module.type or other.name != module.name:
+            continue
+        found = theirs.get(places.get(operation_key(other), -1))
+        if found is None or _types(module) != _types(other):
+            continue
+        if _BRANCHING & (run.keys() | found.keys()):
+            continue
+        if run == found:
+            peers[module.type] = peers.get(module.type, 0) + 1
+        else:
+            more, less = (tuple(sorted(each)) for each in (run - found, found - run))
+            differing.setdefault(module.type, []).append(OtherOperators(op, more, less, 0))
+    for kind, found_ones in differing.items():
+        if len(found_ones) == 1 and peers.get(kind, 0):
+            one = found_ones[0]
+            yield OtherOperators(one.op, one.more, one.less, peers[kind])
+
+
+def by_other_operators(name: str, found: OtherOperators) -> str:
+    """The sentence that says what a module runs otherwise."""
+    parts = []
+    if found.more:
+        parts.append(f"runs more of {_listed(found.more)} than golden's")
+    if found.less:
+        parts.append(f"runs less of {_listed(found.less)} than golden's")
+    others = f"{found.peers} other modules of its class run"
+    if found.peers == 1:
+        others = "the other module of its class runs"
+    return f"the code of `{name}` {' and '.join(parts)}; {others} what golden's do"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    told = ", ".join(f"`aten.{each}`" for each in names[:_TOLD])
+    return told if len(names) <= _TOLD else f"{told} and {len(names) - _TOLD} more"
+
+
+def _run_by(run: Pass) -> dict[int, Counter[str]]:
+    """What the own code of each module runs that computes, and how often, by index."""
+    found: dict[int, Counter[str]] = {}
+    operations = run.operations
+    for op, parent in enumerate(parents_of(run)):
+        operation = operations[op]
+        if parent is None or not is_operator(operation) or is_operator(operations[parent]):
+            continue
+        known = found.setdefault(parent, Counter())
+        if not is_moving(operation) and not is_uninitialised(operation):
+            known[_named(operation)] += 1
+    return found
+
+
+def _named(operation: Operation) -> str:
+    kind = kind_of(operation)
+    if kind != _CONVERSION or not operation.outputs:
+        return kind
+    made = dtype_of(operation.outputs[0])
+    return kind if made is None else f"{kind} to {made.label}"
+
+
+def _types(module: Operation) -> tuple[object, ...]:
+    return tuple(dtype_of(each) for each in (*module.inputs, *module.outputs))

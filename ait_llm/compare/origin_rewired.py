@@ -1,0 +1,184 @@
+"""Where my program computes a value by other operations than golden does.
+
+Two operators answer each other, both compute rightly, and their results differ: then one of them
+reads something else. The ways back from both are walked side by side, until what mine reads was
+made by another operation than what golden reads. No number is judged for it; only the order of
+operations is, which a bug in the code of a module changes: a residual that is not added, a mask
+that is left out, a mean of something else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ait_llm.compare.origin_run import RunStructure, operation_key, record_key
+from ait_llm.compare.origin_values import RunValues
+from ait_llm.core.comparison import Comparison
+from ait_llm.dumps.model import Operation
+from ait_llm.judge.definition_arguments import is_attention
+from ait_llm.program.flow import Value
+from ait_llm.program.operators import is_moving, kind_of
+from ait_llm.program.roles import is_operator
+
+# They change the type of values at most, which runs of another precision do at other places.
+_CASTS = frozenset({"_to_copy", "copy_", "lift_fresh_copy"})
+_SYMMETRIC = frozenset({"add", "mul"})
+_TURNING = frozenset({"permute", "t", "transpose"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rewired:
+    """Operators that answer each other and read what other operations make.
+
+    Attributes:
+        op: index of mine.
+        reads: index of the operator of mine that makes what it reads.
+        should_read: the golden operator that makes what golden's reads.
+        moves, should_move: kinds of what moves the elements on the way, the nearest first.
+    """
+
+    op: int
+    reads: int
+    should_read: Operation
+    moves: tuple[str, ...]
+    should_move: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    op: int
+    moves: tuple[str, ...]
+
+
+class Wiring:
+    """Holds my operators and golden's that answer them side by side.
+
+    Args:
+        values: my run and what the comparisons say about it.
+        comparisons: all of the report.
+        golden: the golden run.
+        counterparts: golden operations by index of mine.
+    """
+
+    def __init__(
+        self,
+        values: RunValues,
+        comparisons: Sequence[Comparison],
+        golden: RunStructure,
+        counterparts: Mapping[int, Operation],
+    ) -> None:
+        self._values = values
+        self._comparisons = comparisons
+        self._golden = golden
+        self._counterparts = counterparts
+
+    def differs(self, op: int) -> Rewired | None:
+        """Where the way to an operator parts from golden's; None if it does not, as far as seen.
+
+        Args:
+            op: index of an operator of mine whose result is not that of golden.
+        """
+        other = self._counterparts.get(op)
+        if other is None or not is_operator(other):
+            return None
+        place = self._golden.places.get(operation_key(other))
+        if place is None:
+            return None
+        pending, seen = deque([(op, place)]), {op}
+        while pending:
+            mine, golden = pending.popleft()
+            if not self._is_of_one_code(mine, golden):
+                continue
+            for one, two in self._sources(mine, golden):
+                if self._parts(one, two):
+                    right = self._golden.run.operations[two.op]
+                    return Rewired(mine, one.op, right, one.moves, two.moves)
+                if one.op not in seen and not self._answers(one.op):
+                    seen.add(one.op)
+                    pending.append((one.op, two.op))
+        return None
+
+    def _is_of_one_code(self, mine: int, golden: int) -> bool:
+        """True for one operator in modules of one class, so that their codes should be one."""
+        one, two = self._values.run.operations[mine], self._golden.run.operations[golden]
+        return kind_of(one) == kind_of(two) and self._values.code_of(mine) == self._golden.code_of(
+            golden
+        )
+
+    def _sources(self, mine: int, golden: int) -> Iterator[tuple[_Source, _Source]]:
+        """What makes the inputs of two operators, as far as operators of the passes do."""
+        ours, theirs = _made(self._values, mine), _made(self._golden, golden)
+        if len(ours) != len(theirs):
+            return
+        if len(ours) == 2 and kind_of(self._values.run.operations[mine]) in _SYMMETRIC:
+            fits = [self._fit(ours, order) for order in (theirs, theirs[::-1])]
+            theirs = theirs if fits[0] >= fits[1] else theirs[::-1]
+        for one, two in zip(ours, theirs, strict=True):
+            if one is not None and two is not None:
+                yield one, two
+
+    def _fit(self, ours: list[_Source | None], theirs: list[_Source | None]) -> int:
+        pairs = zip(ours, theirs, strict=True)
+        return sum(
+            (one is None) == (two is None)
+            and (one is None or two is None or not self._parts(one, two))
+            for one, two in pairs
+        )
+
+    def _parts(self, one: _Source, two: _Source) -> bool:
+        """True if two operators are not one, or their results go another way to who reads them."""
+        mine, golden = self._values.run.operations[one.op], self._golden.run.operations[two.op]
+        if is_attention(mine) != is_attention(golden):
+            return False  # two implementations of one thing
+        known = self._answers(one.op)
+        if known:
+            return two.op not in known or _turns(one.moves) != _turns(two.moves)
+        return kind_of(mine) != kind_of(golden)
+
+    def _answers(self, op: int) -> set[int]:
+        """Golden operators whose results those of one of mine agree with."""
+        found: set[int] = set()
+        for value in self._values.outputs(op):
+            known = self._values.evidence.get(value.number)
+            for index in known.passed if known is not None else ():
+                record = self._comparisons[index].golden
+                place = None if record is None else self._golden.places.get(record_key(record))
+                if record is None or place is None or record.role not in ("in", "out"):
+                    continue
+                other = self._golden.flow.at(
+                    place, "in" if record.role == "in" else "out", record.index
+                )
+                source = None if other is None else _source(self._golden, other)
+                if source is not None:
+                    found.add(source.op)
+        return found
+
+
+def _turns(moves: tuple[str, ...]) -> int:
+    """How often elements change places on a way; views and copies leave them in order."""
+    return sum(each in _TURNING for each in moves)
+
+
+def _made(run: RunStructure, op: int) -> list[_Source | None]:
+    """What made the inputs of an operator; None for those that came from outside."""
+    values = (run.flow.at(op, "in", tensor.index) for tensor in run.run.operations[op].inputs)
+    return [None if value is None else _source(run, value) for value in values]
+
+
+def _source(run: RunStructure, value: Value) -> _Source | None:
+    """The operator that computed a value, before its elements were moved."""
+    moves: list[str] = []
+    while True:
+        op = run.producer(value.number)
+        if op is None or not is_operator(run.run.operations[op]):
+            return None
+        operation = run.run.operations[op]
+        if not is_moving(operation) and kind_of(operation) not in _CASTS:
+            return _Source(op, tuple(moves))
+        moves.append(kind_of(operation))
+        before = [run.flow.at(op, "in", tensor.index) for tensor in operation.inputs]
+        if not before or before[0] is None or before[0] is value:
+            return None
+        value = before[0]

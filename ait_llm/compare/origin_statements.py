@@ -1,0 +1,162 @@
+"""Origins that both captures state: other inputs, weights and definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ait_llm.compare.origin_between import maker, source
+from ait_llm.compare.origin_finding import (
+    OTHER_DEFINITION,
+    OTHER_INPUT,
+    OTHER_WEIGHT,
+    OWN_CODE,
+    Finding,
+    Telling,
+)
+from ait_llm.compare.origin_inputs import other_input
+from ait_llm.compare.origin_operators import by_other_operators
+from ait_llm.compare.origin_stated import StatedDifferences
+from ait_llm.compare.origin_values import Upstream
+from ait_llm.compare.origin_words import by_differing_input, by_other_definition, by_other_weight
+from ait_llm.dumps.model import Tensor
+
+
+class Statements:
+    """Looks for what my run states otherwise than golden's.
+
+    Args:
+        tell: makes findings about my run.
+        stated: what differs.
+        is_later: other steps of the process ran before, which may have left caches.
+    """
+
+    def __init__(self, tell: Telling, stated: StatedDifferences, *, is_later: bool = False) -> None:
+        self.values = tell.values
+        self.stated = stated
+        self._comparisons = tell.comparisons
+        self._tell = tell
+        self._is_later = is_later
+
+    def given_otherwise(self) -> Finding | None:
+        """Token ids, positions or masks that the program was given and golden's was not."""
+        found = other_input(self.values, self.stated.counterparts)
+        if found is None:
+            return None
+        value = self.values.flow.at(found.op, "in", found.tensor.index)
+        known = self.values.evidence.get(value.number) if value is not None else None
+        index = min(known.failed, default=None) if known is not None else None
+        text = f"inputs differ already: {found.text}"
+        return self._tell.stated(found.op, text, OTHER_INPUT, index)
+
+    def from_outside(self, way: Upstream) -> Finding | None:
+        """What was given to the program, not made by it."""
+        sources = (source(self.values, each) for each in way.differing)
+        outside = (each for each in sources if maker(self.values, each) is None)
+        first = next(outside, None)
+        return None if first is None else self._differing(first)
+
+    def _differing(self, value: int) -> Finding:
+        readers = [use.op for use in self.values.flow.values[value].reads]
+        leaves = [op for op in readers if self.values.is_leaf(op)]
+        op = (leaves or readers)[0]
+        text = by_differing_input(self.values, op, value, self._comparisons)
+        known = self.values.evidence[value]
+        found = self._tell.stated(op, text, OTHER_INPUT, min(known.failed))
+        if not self._is_later or self.values.is_index(value) or self.values.is_weight(value):
+            return found
+        origin = found.origin
+        text = f"{origin.evidence}; an earlier step may have left it so"
+        return replace(found, origin=replace(origin, certain=False, evidence=text))
+
+    def other_weight(self, ops: Sequence[int], failed: int) -> Finding | None:
+        """A weight that is not that of golden."""
+        found = self.stated.weight(ops)
+        if found is None:
+            return None
+        text = by_other_weight(self.values, self._comparisons[found.index], failed)
+        return self._tell.stated(found.op, text, OTHER_WEIGHT, found.index)
+
+    def weight_of_code(self, near: Upstream, failed: int) -> Finding | None:
+        """A weight of the module whose own code made the first wrong value."""
+        return self.other_weight(self._makers(near), failed)
+
+    def _makers(self, near: Upstream) -> list[int]:
+        """Modules whose own code made wrong values, or such that were not compared."""
+        wrong = (source(self.values, each) for each in near.differing)
+        found = (maker(self.values, each) for each in (*wrong, *near.unknown))
+        return [each for each in found if each is not None]
+
+    def other_definition(self, near: Upstream, failed: int) -> Finding | None:
+        """What computes the first wrong value is defined otherwise than golden's."""
+        ops = dict.fromkeys((*self._makers(near), *near.operations))
+        found = self.stated.definition(ops)
+        if found is None:
+            return None
+        text = by_other_definition(self.values, found.differences, failed)
+        others = () if found.decides else [op for op in near.operations if op != found.op]
+        return self._tell.stated(found.op, text, OTHER_DEFINITION, None, others)
+
+    def defined_before(self, far: Upstream, failed: int) -> Finding | None:
+        """An operation further up is defined otherwise, and its error grew to what fails."""
+        for op in far.operations:
+            found = self.stated.definition([op])
+            if found is None or not found.decides or not self._is_off(found.op):
+                continue
+            text = by_other_definition(self.values, found.differences, failed, before=True)
+            last = self.values.producer(failed)
+            others = () if last is None or last == found.op else (last,)
+            return self._tell.stated(found.op, text, OTHER_DEFINITION, None, others)
+        return None
+
+    def _has_effect(self, op: int) -> bool:
+        """True if what an operation makes is further from golden than what it is given."""
+        operation = self.values.run.operations[op]
+        made, given = (
+            max((self._error_at(op, each) for each in tensors), default=0.0)
+            for tensors in (operation.outputs, operation.inputs)
+        )
+        return made > given
+
+    def _is_off(self, op: int) -> bool:
+        """True if what an operation makes is not to the bit what golden makes."""
+        outputs = self.values.run.operations[op].outputs
+        return any(self._error_at(op, each) > 0 for each in outputs)
+
+    def _error_at(self, op: int, tensor: Tensor) -> float:
+        value = self.values.flow.at(op, tensor.role, tensor.index)
+        return 0.0 if value is None else self.values.error(value.number) or 0.0
+
+    def states_otherwise(self) -> bool:
+        """True if my run states what golden's does not, whatever its values are."""
+        return self.stated.any_weight() is not None or next(self.stated.modules(), None) is not None
+
+    def alone(self) -> Finding | None:
+        """What is stated otherwise, and moves values by less than their limits."""
+        found = self.stated.any_weight()
+        if found is not None:
+            text = by_other_weight(self.values, self._comparisons[found.index], None)
+            return self._tell.stated(found.op, text, OTHER_WEIGHT, found.index)
+        for op in self.stated.modules():
+            other = self.stated.definition([op])
+            if other is not None and (
+                self._has_effect(other.op) or any(each.multiplies for each in other.differences)
+            ):
+                text = by_other_definition(self.values, other.differences, None)
+                finding = self._tell.stated(other.op, text, OTHER_DEFINITION, None)
+                return self._tell.tolerated(finding, self._shown(other.op))
+        for code in self.stated.operators():
+            if self._has_effect(code.op):
+                name = self.values.run.operations[code.op].name
+                text = by_other_operators(name, code)
+                finding = self._tell.stated(code.op, text, OWN_CODE, None)
+                return self._tell.tolerated(finding, self._shown(code.op))
+        return None
+
+    def _shown(self, op: int) -> int | None:
+        """The comparison of a result of a module, which an operator in it made."""
+        outputs = self.values.run.operations[op].outputs
+        values = [self.values.flow.at(op, "out", tensor.index) for tensor in outputs]
+        known = [self.values.evidence.get(each.number) for each in values if each is not None]
+        found = [index for each in known if each is not None for index in each.passed]
+        return min(found, key=lambda index: not self.values.is_own_output(op, index), default=None)

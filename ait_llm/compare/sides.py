@@ -1,0 +1,47 @@
+"""Whether golden and mine are what the user meant them to be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ait_llm.core.comparison import Comparison, Problem
+from ait_llm.core.dtype import DType
+from ait_llm.match.scenario import Scenario
+
+
+def same_side(scenario: Scenario) -> list[Problem]:
+    """The problem that one dump was given twice; empty otherwise."""
+    golden, mine = scenario.golden, scenario.mine
+    if golden.dump is None or mine.dump is None or golden.path.resolve() != mine.path.resolve():
+        return []
+    text = f"golden and mine are both {mine.path}: compared with itself, a dump always passes"
+    return [Problem("both", text)]
+
+
+def exchanged_sides(comparisons: Sequence[Comparison]) -> list[Problem]:
+    """A note if golden computes in a coarser type than mine; empty otherwise.
+
+    Limits follow the coarser type of a pair, so verdicts are the same either way. But who is to
+    blame is always looked for in mine.
+
+    Args:
+        comparisons: of the whole report.
+    """
+    pairs: Counter[tuple[DType, DType]] = Counter()
+    for item in comparisons:
+        if item.golden is None or item.mine is None or item.mine.role != "out":
+            continue
+        golden, mine = item.golden.dtype, item.mine.dtype
+        if golden is not None and mine is not None and golden.is_floating and mine.is_floating:
+            pairs[golden, mine] += 1
+    if not pairs:
+        return []
+    golden, mine = pairs.most_common(1)[0][0]
+    if golden.bits >= mine.bits:
+        return []
+    text = (
+        f"golden computes in {golden.label} and mine in {mine.label}; if mine is the trusted run, "
+        "exchange -gp and -mp"
+    )
+    return [Problem("both", text, decides=False)]
