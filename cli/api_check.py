@@ -21,6 +21,7 @@ from ait_llm.apicheck import (
 )
 from ait_llm.apicheck.config import read_check_file
 from ait_llm.cli.console import WORDS, tell
+from ait_llm.cli.fault import tell_faults
 from ait_llm.cli.params import (
     ManyOption,
     OutputCommand,
@@ -214,7 +215,7 @@ def api_check(
     tell("\n".join(_lines(outcome, code)), code, as_json=as_json)
     if as_json:
         click.echo(shown(json.dumps(_as_dict(outcome, code))))
-    ctx.exit(code)
+    ctx.exit(tell_faults(outcome.faults) or code)
 
 
 def _lines(outcome: Outcome, code: int) -> list[str]:

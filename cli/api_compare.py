@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -25,10 +24,12 @@ from ait_llm.compare.api.run import FORMATS, compare_api_dumps
 from ait_llm.compare.api.settings import ApiOptions, read_compare_file, read_data_mapping
 from ait_llm.compare.api.sides import is_api_dump, share_no_ranks
 from ait_llm.compare.resources import default_jobs
-from ait_llm.core.comparison import Verdict
+from ait_llm.core.comparison import Report, Verdict
 from ait_llm.errors import UsageError
+from ait_llm.judge import parse_tolerance
 from ait_llm.metrics import load_custom
 from ait_llm.naming import shown
+from ait_llm.report.wording import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger(__name__)
@@ -178,21 +179,32 @@ def compare_api(
     jobs: int | None,
     engine: EngineChoice,
     custom: Sequence[str] = (),
+    tolerance: str | None = None,
     as_json: bool,
     allow_skip: bool,
+    strict: bool = False,
+    report: Report | None = None,
+    write: Callable[[Report], Sequence[Path]] | None = None,
 ) -> int:
-    """Compare, print what came of it, and return the exit code."""
+    """Compare, print what came of it, and return the exit code.
+
+    Args:
+        report: the same two dumps compared as programs, for formats that are no tables.
+        write: writes these formats; the files.
+    """
     if request.fuzzy and request.data_mapping is not None:
         raise UsageError("-dm says which rows belong together; leave out -f")
     shards = request.layout is not None or share_no_ranks(mine, golden)
     if engine.name != "local" and (shards or request.diff_analyze):
         what = "-da" if request.diff_analyze else "a comparison of different numbers of ranks"
         raise UsageError(f"{what} looks at all ranks together; leave out --engine {engine.name}")
+    if report is not None and write is not None and (shards or request.diff_analyze):
+        write(report)  # there are no rows of one rank against one
     if shards:
         from ait_llm.cli.shards_compare import compare_shards  # much that others do without
 
         return compare_shards(request, golden, mine, output, formats, as_json, allow_skip)
-    options = _options(request, default_jobs() if jobs is None else jobs, custom)
+    options = _options(request, default_jobs() if jobs is None else jobs, custom, tolerance)
     if request.diff_analyze:
         return _first_difference(golden, mine, output, options, as_json, allow_skip)
     with engine.open(jobs) as workers, ProgressLine() as progress:
@@ -215,8 +227,11 @@ def compare_api(
             formats=formats,
             on_row=count if workers is None or options.log else None,  # rows stay where they are
             engine=workers,
+            report=report,
         )
-    code = outcome.exit_code(allow_skip=allow_skip)
+    if outcome.report is not None and write is not None:
+        outcome.files += write(outcome.report)
+    code = outcome.exit_code(allow_skip=allow_skip, strict=strict)
     if as_json:
         click.echo(shown(json.dumps(_as_dict(outcome, code))))
     tell("\n".join(_lines(outcome, code)), code, as_json=as_json)
@@ -232,8 +247,7 @@ def _first_difference(
         for each in found.first
     ]
     ranks = "1 rank" if found.looked_at == 1 else f"{found.looked_at} ranks"
-    missing = found.outcome.exit_code(allow_skip=allow_skip) == 3
-    code = 1 if found.first else 3 if missing else 0
+    code = found.outcome.exit_code(allow_skip=allow_skip)
     what = f"calls differ on {len(found.first)} of {ranks}" if found.first else "no call differs"
     lines.insert(
         0, f"ait llm compare: {WORDS[code]}: {what}" + ("" if found.first else f" ({ranks})")
@@ -262,7 +276,9 @@ def split_formats(formats: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, .
     return tables, tuple(name for name in formats if name not in FORMATS)
 
 
-def _options(request: ApiRequest, jobs: int, custom: Sequence[str]) -> ApiOptions:
+def _options(
+    request: ApiRequest, jobs: int, custom: Sequence[str], tolerance: str | None
+) -> ApiOptions:
     given = read_compare_file(request.input_file) if request.input_file is not None else None
     table = read_data_mapping(request.data_mapping) if request.data_mapping is not None else {}
     stack_path = given.stack if given is not None else None
@@ -276,14 +292,13 @@ def _options(request: ApiRequest, jobs: int, custom: Sequence[str]) -> ApiOption
         advise=not request.compare_only,
         log=given.log if given is not None else False,
         custom=tuple(map(load_custom, custom)),
+        tolerance=None if tolerance is None else parse_tolerance(tolerance),
         jobs=jobs,
     )
 
 
 def _lines(outcome: Outcome, code: int) -> list[str]:
-    total: Counter[Verdict] = Counter()
-    for pair in outcome.pairs:
-        total += pair.counts
+    total = outcome.counts
     shown = ", ".join(f"{total[verdict]} {verdict.value}" for verdict in Verdict if total[verdict])
     lines = [f"ait llm compare: {WORDS[code]}: {shown or 'no row was compared'}"]
     for pair in outcome.pairs:
@@ -291,7 +306,8 @@ def _lines(outcome: Outcome, code: int) -> list[str]:
     lines += [f"  missing: {problem}" for problem in outcome.problems]
     lines += [f"  {path}" for pair in outcome.pairs for path in pair.files]
     lines += [f"  {path}" for path in outcome.files]
-    if code == 1 and any(pair.mode == "tensor" for pair in outcome.pairs):
+    html = any(path.suffix == ".html" for path in outcome.files)
+    if code == 1 and not html and any(pair.mode == "tensor" for pair in outcome.pairs):
         lines.append("  next: --format html shows where the error starts and what each call adds")
     return lines
 
@@ -299,14 +315,18 @@ def _lines(outcome: Outcome, code: int) -> list[str]:
 def _pair_lines(pair: PairOutcome) -> list[str]:
     name = pair.suffix.removeprefix("_") or pair.mode
     lines = []
-    if pair.first is not None:
-        lines.append(f"  {name}: the first row that fails is {pair.first.item.name}")
+    if pair.blamed is not None:
+        lines.append(f"  {name}: the first row that fails is {pair.blamed.item.name}")
+        lines.append(f"    {printable(pair.evidence)}")
         lines += [f"    {line}" for line in pair.advice.text.splitlines()]
-    for reason, count in pair.reasons.most_common(_REASONS):
+    reasons = pair.reasons
+    for reason, count in reasons.most_common(_REASONS):
         lines.append(f"  {name}: {count} not compared: {reason}")
-    left = len(pair.reasons) - _REASONS
+    left = len(reasons) - _REASONS
     if left > 0:
         lines.append(f"  {name}: and {left} other reasons")
+    if pair.incomparable:
+        lines.append(f"  {name}: {pair.incomparable} not comparable, which decides nothing")
     lines += [f"  {name}: {problem}" for problem in pair.problems]
     return lines
 
@@ -322,8 +342,10 @@ def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
                 "mode": pair.mode,
                 "counts": {verdict.value: count for verdict, count in pair.counts.items()},
                 "not_compared": dict(pair.reasons),
+                "not_comparable": pair.incomparable,
                 "problems": pair.problems,
                 "suspect": pair.advice.suspect,
+                "evidence": pair.evidence,
                 "files": [str(path) for path in pair.files],
             }
             for pair in outcome.pairs

@@ -143,7 +143,8 @@ def bisect_command(
     ait llm bisect --exec "bash mine.sh" --golden-exec "bash golden.sh" --budget 200MB -o out
 
     Statistics of all operators are captured first, then values around the first difference only,
-    and the operator is computed once more from its own inputs. Exits with 1 if an operator is
+    then the operators in the module that is named, and the operator is computed once more from
+    its own inputs. Exits with 1 if an operator is
     named, with 0 if the programs do not differ, with 3 if it cannot be told or the program does
     not repeat itself, and with the code of a program that fails.
     """

@@ -7,8 +7,15 @@ from collections.abc import Iterator
 
 from ait_llm.bisect import BisectResult, RunRecord
 from ait_llm.cli.numbers import counted, human_bytes
+from ait_llm.compare.origin_finding import OTHER_DEFINITION, OTHER_WEIGHT, OWN_CODE
 
 _WIDTH = 100
+_OPERATOR = "the operator where they part is found"
+_FOUND = {
+    OTHER_WEIGHT: "the weight in which they differ is found",
+    OTHER_DEFINITION: "the definition in which they differ is found",
+    OWN_CODE: "the code where they part is found",
+}
 
 
 def run_line(record: RunRecord) -> str:
@@ -35,6 +42,8 @@ def result_lines(result: BisectResult, *, cleaned: bool) -> Iterator[str]:
             where = f"{origin.op} ({origin.op_type}, token {origin.step})"
         label = "operator" if result.status == "found" else "suspect"
         yield f"  {label:10}{where}"
+        if result.module and result.module != origin.op:
+            yield f"  {'module':10}{result.module}"
         if origin.evidence:
             yield from _wrapped("evidence", origin.evidence)
         if origin.golden_op:
@@ -58,7 +67,8 @@ def result_lines(result: BisectResult, *, cleaned: bool) -> Iterator[str]:
     else:
         yield f"  dumps     {result.folder}"
         if result.status in ("found", "undecided", "equal") and result.compared:
-            golden, mine = result.folder / "golden", result.folder / "mine"
+            folders = result.operators or (result.folder / "golden", result.folder / "mine")
+            golden, mine = folders
             yield f"  next      ait llm compare -gp {golden} -mp {mine}"
 
 
@@ -66,7 +76,7 @@ def _verdict(result: BisectResult) -> str:
     side = "golden" if result.side == "golden" else "suspicious"
     return {
         "equal": f"no difference beyond rounding in {counted(result.compared, 'pair')} of tensors",
-        "found": "the operator where they part is found",
+        "found": _FOUND.get(result.origin.kind if result.origin else "", _OPERATOR),
         "undecided": "the operator could not be told",
         "unrepeatable": f"the {side} program does not repeat itself",
         "failed": f"the {side} program failed with exit code {result.program_code}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ait_llm.cli.compare_text import as_dict, given_words, started, what_next
 from ait_llm.cli.completed import CompletedWords
 from ait_llm.cli.console import is_coloured, say, tell
 from ait_llm.cli.engine_options import EngineChoice, engine_options, take_engine
+from ait_llm.cli.fault import keeping, tell_faults
 from ait_llm.cli.params import (
     ListOption,
     ManyOption,
@@ -167,6 +169,13 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     "inherits, as a table and in the HTML report.  [default: on for up to 500 operators with "
     "64 MiB of inputs]",
 )
+@click.option(
+    "--weights-from",
+    cls=ManyOption,
+    metavar="SIDE=PATH ...",
+    help="A checkpoint that stands in for weights that a capture of modules lacks, or that its "
+    "engine packed: golden=PATH, mine=PATH; a file, folder or index.  [default: none]",
+)
 @click.option("-w", "--weight", "weights", is_flag=True, help="Compare weights.")
 @click.option(
     "-st",
@@ -190,6 +199,11 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 @engine_options
 @api_options
 @allow_skip_option
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 3 also for tensors that only one of the two programs makes.",
+)
 @json_option
 @click.pass_context
 def compare(
@@ -202,6 +216,7 @@ def compare(
     metrics: tuple[str, ...],
     save_mapping: Path | None,
     allow_skip: bool,
+    strict: bool,
     as_json: bool,
     log_level: str,
     stats: bool,
@@ -220,23 +235,26 @@ def compare(
     engine = take_engine(settings)
     request = take_request(settings)
     golden, mine, api_level = paths_of(request, golden_path, my_path)
+    tables: tuple[str, ...] = ()
     if api_level:
         tables, formats = split_formats(formats)
-        if tables or not formats:
-            code = compare_api(
-                request,
-                golden,
-                mine,
-                output,
-                tables,
-                jobs=settings["jobs"],
-                engine=engine,
-                custom=settings["custom"],
-                as_json=as_json and not formats,
-                allow_skip=allow_skip,
-            )
-            if not formats:
-                ctx.exit(code)
+    judge_calls = partial(
+        compare_api,
+        request,
+        golden,
+        mine,
+        output,
+        tables,
+        jobs=settings["jobs"],
+        engine=engine,
+        custom=settings["custom"],
+        tolerance=settings["tolerance"],
+        as_json=as_json,
+        allow_skip=allow_skip,
+        strict=strict,
+    )
+    if api_level and not formats:
+        ctx.exit(judge_calls())
     # loaded here: API-level tables do without, and it takes longer than some of them
     from ait_llm.compare import onnx_report  # noqa: F401  registers its format
     from ait_llm.match.saved_mapping import write_mapping
@@ -251,31 +269,45 @@ def compare(
     journal = report_path(output, stamp, "jsonl")
     if save_mapping is not None:
         settings["on_matches"] = partial(write_mapping, save_mapping)
+    if api_level:  # a file stands for its folder
+        golden, mine = (path.parent if path.is_file() else path for path in (golden, mine))
     report = _compare(journal, golden, mine, engine, metrics=metrics or None, **settings)
     if report.partial:
         formats = tuple(dict.fromkeys((*formats, "jsonl")))  # --resume goes on from there
     elif "jsonl" not in formats:
         journal.unlink(missing_ok=True)
-    files: list[Path] = []
     refused: list[AitError] = []
-    for name in formats:
-        try:
-            files += write_reports(report, [name], output, stamp)
-        except AitError as error:  # the others and the result must not be lost with it
-            refused.append(error)
-    if report.ledger:
-        files += write_ledger(report, ledger_path(output, stamp))
-    if save_mapping is not None:
-        files.append(save_mapping)
+
+    def write(report: Report) -> list[Path]:
+        files: list[Path] = []
+        for name in formats:
+            try:
+                files += write_reports(report, [name], output, stamp)
+            except AitError as error:  # the others and the result must not be lost with it
+                refused.append(error)
+        if report.ledger:
+            files += write_ledger(report, ledger_path(output, stamp))
+        return [*files, save_mapping] if save_mapping is not None else files
+
+    if api_level and not report.partial and not report.faults:
+        code = judge_calls(report=report, write=write)
+        ctx.exit(_told(refused, code))
+    files = write(report)
     next_command = what_next(report, given_words(ctx), journal, formats)
-    code = report.exit_code(allow_skip=allow_skip) or (refused[0].exit_code if refused else 0)
+    code = report.exit_code(allow_skip=allow_skip, strict=strict)
+    code = code or (refused[0].exit_code if refused else 0)
     lines = terminal_lines(report, files, next_command, colour=is_coloured(err=as_json))
     tell("\n".join(lines), code, as_json=as_json)
     if as_json:
-        click.echo(shown(json.dumps(as_dict(report, files, next_command, allow_skip))))
+        click.echo(shown(json.dumps(as_dict(report, files, next_command, code))))
+    ctx.exit(tell_faults(report.faults) or _told(refused, code))
+
+
+def _told(refused: Sequence[AitError], code: int) -> int:
+    """Say which reports could not be written, and return what the command ends with."""
     for refusal in refused:
         click.echo(translate(f"ait: error: {refusal}"), err=True)
-    ctx.exit(code)
+    return code or (refused[0].exit_code if refused else 0)
 
 
 def _compare(
@@ -303,6 +335,7 @@ def _compare(
 
     with (
         choice.open(settings["jobs"]) as engine,
+        keeping(journal, "--resume"),
         stop_on_signals() as stop,
         ProgressLine() as progress,
     ):

@@ -64,15 +64,14 @@ def what_next(report: Report, words: Sequence[str], journal: Path, formats: Sequ
     return ""
 
 
-def as_dict(
-    report: Report, files: Sequence[Path], next_command: str, allow_skip: bool
-) -> dict[str, Any]:
-    """The result in JSON types, for ``--json``."""
+def as_dict(report: Report, files: Sequence[Path], next_command: str, code: int) -> dict[str, Any]:
+    """The result in JSON types, for ``--json``; ``code`` is what the command ends with."""
     return {
         "verdict": report.verdict.value,
-        "exit_code": report.exit_code(allow_skip=allow_skip),
+        "exit_code": code,
         "scenario": report.scenario,
         "counts": {verdict.value: count for verdict, count in report.counts.items()},
+        "not_comparable": report.not_comparable,
         "complete": report.complete,
         "partial": report.partial,
         "origins": [origin(item) for item in report.origins],

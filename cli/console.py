@@ -27,6 +27,7 @@ EXITS = {
     1: "a verdict failed",
     2: "wrong usage, or input that cannot be read",
     3: "something could not be captured or compared",
+    4: "a fault of ait itself",
     130: "interrupted",
 }
 """What the exit codes mean, in every command."""
@@ -34,7 +35,7 @@ EXITS = {
 _HUES = {"PASS": "green", "complete": "green", "FAIL": "red", "INCOMPLETE": "yellow"}
 _HEAD = re.compile(rf"\A(ait llm [\w-]+(?:: |\uff1a))({'|'.join(_HUES)})\b")
 
-WORDS = {0: "PASS", 1: "FAIL", 3: "INCOMPLETE"}
+WORDS = {0: "PASS", 1: "FAIL", 3: "INCOMPLETE", 4: "INCOMPLETE"}
 """The verdict on all that was compared, by exit code."""
 
 

@@ -49,6 +49,7 @@ def describe_plan(plan: AtbDumpPlan) -> str:
         ),
         ("ATB", atb),
         ("probe", str(plan.probe.path) + ("" if plan.probe.packaged else " (yours)")),
+        *(("note", text) for text in filter(None, (plan.earlier,))),
         *(("warning", text) for text in host.warnings),
         *(("warning", text) for text in _without_effect(config)),
     ]

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NoReturn
 
 import click
 
+from ait_llm.cli.fault import end_with_fault, shows_traces
 from ait_llm.cli.localised import localised, take_language
 from ait_llm.cli.manual import examples, write_examples, write_prose
 from ait_llm.cli.usage import usage_sentence
 from ait_llm.cli.version import version_options
-from ait_llm.errors import AitError, MissingDependencyError
+from ait_llm.errors import AitError, IncompleteError, MissingDependencyError
 from ait_llm.language import LANGUAGES, chosen, speaking, translate
 
 GROUP = "ait.commands"
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
 
 # Works in a bare checkout too, where no metadata is installed.
 _OWN = {
@@ -115,8 +117,8 @@ class Host(LazyGroup):
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]  # click's other arguments pass through by name
         """Run and exit: 0, the command's own code, 2 for wrong usage, 130 when interrupted.
 
-        An :class:`AitError` is told in one sentence; any other exception is a bug and keeps its
-        traceback.
+        An :class:`AitError` is told in one sentence; any other exception is a fault of ours: 4,
+        with a file that has its traceback.
         """
         extra.setdefault("prog_name", "ait")
         standalone = extra.pop("standalone_mode", True)
@@ -136,13 +138,43 @@ class Host(LazyGroup):
 
     def run(self, words: Sequence[str], extra: Mapping[str, Any]) -> Any:
         """Run as click does, and let errors through."""
-        return super().main(words, standalone_mode=False, **extra)
+        try:
+            return super().main(words, standalone_mode=False, **extra)
+        except _PassedError as passed:
+            raise passed.error from passed.error.__cause__
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """As click does."""
+        with _passed():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does."""
+        with _passed():
+            return super().invoke(ctx)
+
+
+class _PassedError(Exception):
+    """An error on its way past click, which would end with 1 or as if somebody had interrupted."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextlib.contextmanager
+def _passed() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        raise _PassedError(error) from error
 
 
 def _exit_code(run: Callable[[], Any]) -> int:
     """What a command ends with; its error is told."""
     try:
         result = run()
+        sys.stdout.flush()  # a reader that has gone is heard of here, and not when Python ends
     except click.ClickException as error:
         _show(error)
         return error.exit_code
@@ -150,11 +182,31 @@ def _exit_code(run: Callable[[], Any]) -> int:
         click.echo(translate("interrupted"), err=True)
         return INTERRUPTED
     except AitError as error:
-        if logging.getLogger("ait_llm").isEnabledFor(logging.DEBUG):
+        if shows_traces():
             traceback.print_exc()
         click.echo(f"ait: {_titled('error', str(error))}", err=True)
         return error.exit_code
+    except BrokenPipeError:  # as other programs of a pipeline end: without a word
+        _close_streams()
+        return PIPE_CLOSED
+    except MemoryError:
+        click.echo(f"ait: {_titled('error', 'there is not enough free memory')}", err=True)
+        return IncompleteError.exit_code
+    except Exception as error:  # noqa: BLE001  whatever it is, nobody foresaw it
+        return end_with_fault(error)
     return result if isinstance(result, int) else 0
+
+
+def _close_streams() -> None:
+    """Let nothing be written where nobody reads, also not when Python ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
 
 
 def _titled(title: str, text: str) -> str:

@@ -13,8 +13,13 @@ from click.shell_completion import CompletionItem
 
 from ait_llm.cli.completed import complete_paths, open_option
 from ait_llm.cli.usage import refuse_misspelled
+from ait_llm.language import translate
 
 _WORDS = "ait_llm.words"
+EXIT_CODES = (
+    "Exit codes: 0 all is well, 1 a verdict failed, 2 wrong usage or unreadable input, "
+    "3 incomplete, 4 a fault of ait itself."
+)
 _LAST = ("--allow-skip", "--json", "--log-level", "--quiet", "--help")
 _BLANK, _HYPHEN = "\u00a0", "\u2011"  # at which lines do not break
 _NAMES = 4  # columns of names; what is longer stands on a line of its own
@@ -70,6 +75,8 @@ class ManualCommand(click.Command):
         rows = [_readable(param, *record) for param, record in records if record and record[1]]
         with _unbroken(formatter), formatter.section("Options"):
             formatter.write_dl([(names, _fixed(text)) for names, text in rows], col_max=_NAMES)
+        formatter.write_paragraph()
+        formatter.write_text(translate(EXIT_CODES))
 
 
 def _place(param: click.Parameter) -> int:

@@ -13,6 +13,7 @@ import click
 from ait_llm.cli.completed import CompletedWords, operator_names
 from ait_llm.cli.console import tell
 from ait_llm.cli.engine_options import engine_options, take_engine
+from ait_llm.cli.fault import keeping, tell_faults
 from ait_llm.cli.opcheck_selftest import self_test
 from ait_llm.cli.opcheck_text import summary_lines
 from ait_llm.cli.params import (
@@ -31,6 +32,7 @@ from ait_llm.cli.progress import ProgressLine
 from ait_llm.compare import stop_on_signals
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import UsageError
+from ait_llm.judge.standards import standards
 from ait_llm.naming import shown
 from ait_llm.opcheck.outcome import FAIL_ON, FailOn, OpcheckReport
 from ait_llm.opcheck.pipeline import opcheck as check_dump
@@ -45,7 +47,6 @@ from ait_llm.opcheck.reports import (
 from ait_llm.opcheck.repro import Repros
 from ait_llm.opcheck.rerun import choose_backend
 from ait_llm.opcheck.selection import Wanted, operation_ids
-from ait_llm.opcheck.standards import standards
 from ait_llm.report.files import make_folder
 
 
@@ -61,8 +62,8 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "path",
     callback=input_path,
     metavar="DIR",
-    help="Tensors of ait llm dump --type tensor: OUTPUT_DIR/PID_TID/0/, or any folder of a dump.  "
-    "[required, or --self-test]",
+    help="Tensors of ait llm dump --type tensor: OUTPUT_DIR/PID_TID/0/, or any folder of a dump; "
+    "or of --type torch-op --weights.  [required, or --self-test]",
 )
 @click.option(
     "-c",
@@ -131,11 +132,10 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
 )
 @click.option(
     "--standard",
-    default="classic",
-    show_default=True,
     type=CompletedWords(standards.names),
     metavar="NAME",
-    help=f"What an output may differ from golden: one of {', '.join(standards.names())}.",
+    help=f"What an output may differ from golden: one of {', '.join(standards.names())}.  "
+    "[default: contract]",
 )
 @click.option(
     "--golden",
@@ -206,7 +206,7 @@ def opcheck(
     metrics: tuple[str, ...],
     device: int,
     rerun: bool,
-    standard: str,
+    standard: str | None,
     golden: tuple[str, ...],
     jobs: int | None,
     formats: tuple[str, ...],
@@ -253,6 +253,7 @@ def opcheck(
     repros = None if repro is None else Repros(repro)
     with (
         choice.open(jobs) as engine,
+        keeping(journal, "--resume"),
         stop_on_signals() as stop,
         ProgressLine() as progress,
     ):
@@ -286,7 +287,7 @@ def opcheck(
     tell("\n".join(lines), code, as_json=as_json)
     if as_json:
         click.echo(shown(json.dumps(_machine(report, files, code))))
-    ctx.exit(code)
+    ctx.exit(tell_faults(report.faults) or code)
 
 
 def _parameter(ctx: click.Context, name: str) -> click.Parameter:

@@ -32,6 +32,9 @@ def summary_lines(report: OpcheckReport, files: Sequence[Path]) -> list[str]:
     noted = Counter(i.note for i in report.items if i.note and i.verdict is Verdict.PASS)
     for note, count in noted.most_common(_LISTED):
         lines.append(printable(f"  note    {counted(count, 'output')} passed: {note}"))
+    for reason, count in sorted(report.unchecked.items()):
+        what = f"nothing to check in {counted(count, 'operator')}"
+        lines.append(f"  note    {what}: such operators {reason}")
     lines += [printable(f"  missing {problem.text}") for problem in report.problems]
     if report.partial:
         lines.append("  interrupted before everything was checked")

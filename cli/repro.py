@@ -28,13 +28,15 @@ from ait_llm.naming import shown
     required=True,
     callback=input_path,
     metavar="DIR",
-    help="A dump with values: of the acceleration library, or of PyTorch functions.",
+    help="A dump with values: of the acceleration library, of operators, modules or functions of "
+    "PyTorch, or of nodes of FX graphs.",
 )
 @click.option(
     "--op",
     required=True,
     metavar="ID",
-    help="The operator: 2_1_3, or Functional.linear.3.forward.",
+    help="The operator: 2_1_3, root.mlp.aten.mm.default, root.norm, the name of a node, or "
+    "Functional.linear.3.forward.",
 )
 @click.option(
     "--step",
@@ -97,6 +99,7 @@ def repro(
     \b
     ait llm repro --dump out --op 2_1_3 -o case.zip
     ait llm repro --dump out --op 2_1_3 --step 1 -o case.zip --shrink
+    ait llm repro --dump out --op root.layers.1.mlp.aten.mm.default -o case.zip
     unzip case.zip -d case && python case/run.py --kernel my_kernel.py:function
 
     Without --step, --device and --tensor it is the first execution and output that fails, else the

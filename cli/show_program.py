@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ait_llm.dumps import Dump
+from ait_llm.dumps import Dump, Process
 from ait_llm.errors import UsageError
-from ait_llm.match.programs.adapters import program_of
+from ait_llm.program.adapters import program_of
+from ait_llm.program.compiled import CompiledProcess
+from ait_llm.program.ge.graph import Unfused
 from ait_llm.program.listing import Listing, OperationRow, PassRow, ValueRow
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
 from ait_llm.program.program import Program
 
@@ -35,7 +38,7 @@ def program_lines(dump: Dump, *, step: int | None, every: bool, as_json: bool) -
     if not as_json:
         yield f"{dump.root}: dump of kind {dump.kind}"
     for process in dump.processes:
-        for run in passes_of(dump, process):
+        for run in _passes(dump, process):
             steps.add(run.step)
             if step is not None and run.step != step:
                 continue
@@ -49,6 +52,12 @@ def program_lines(dump: Dump, *, step: int | None, every: bool, as_json: bool) -
     if step is not None and step not in steps:
         known = ", ".join(map(str, sorted(steps))) or "none"
         raise UsageError(f"{dump.root} has no forward pass {step}; it has {known}")
+
+
+def _passes(dump: Dump, process: Process) -> list[Pass]:
+    if dump.traits.compiled:
+        return CompiledProcess(dump, process, Unfused.of(dump)).passes
+    return passes_of(dump, process)
 
 
 def _json_lines(head: PassRow, rows: Sequence[OperationRow]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ait_llm.cli.console import say
-from ait_llm.cli.params import ListOption, comma_list
+from ait_llm.cli.params import ListOption, absolute_path, comma_list
 from ait_llm.cli.torch_text import describe_torch_plan
 from ait_llm.core import StepRange
 from ait_llm.dump.inject.settings import COMPILED_TYPES, TORCH_TYPES, TorchSettings
@@ -21,7 +21,15 @@ from ait_llm.errors import IncompleteError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-TORCH_OPTIONS = ("module_names", "layers", "weights", "warmup", "verify_observer")
+TORCH_OPTIONS = (
+    "module_names",
+    "layers",
+    "own_code",
+    "weights",
+    "warmup",
+    "follow",
+    "verify_observer",
+)
 """Parameters that only torch types have."""
 
 _ATB_OPTIONS = (
@@ -72,7 +80,16 @@ def torch_options(function: F) -> F:
                 "[default: all]",
             ),
             click.option(
-                "--weights", is_flag=True, help="Torch types: also save parameters and buffers."
+                "--own-code",
+                is_flag=True,
+                help="Type torch-op, with --module-name: only operators that the code of these "
+                "modules calls itself, and only weights of their own, nothing of their members.",
+            ),
+            click.option(
+                "--weights",
+                is_flag=True,
+                help="Torch types: also save parameters and buffers; with inductor, parameters "
+                "that kernels read.",
             ),
             click.option(
                 "--warmup",
@@ -81,6 +98,13 @@ def torch_options(function: F) -> F:
                 show_default=True,
                 metavar="N",
                 help="Torch types: generations at the start that do not count.",
+            ),
+            click.option(
+                "--follow",
+                callback=absolute_path,
+                metavar="GOLDEN",
+                help="Torch types: make the program take the tokens that this dump "
+                "of a golden run chose, so that all its steps stay comparable.  [default: its own]",
             ),
             click.option(
                 "--verify-observer",
@@ -117,9 +141,11 @@ def uses_torch(ctx: click.Context, types: Sequence[str]) -> bool:
                 f"{param.opts[-1]} is for {kind} types, not for --type {' '.join(types)}"
                 + _INSTEAD.get(param.name, "")
             )
+        saves_weights = param.name == "weights" and "fx" not in types
         if (
             any(name in COMPILED_TYPES for name in types)
             and param.name in _NOT_FX
+            and not saves_weights
             and ctx.get_parameter_source(param.name) is not ParameterSource.DEFAULT
         ):
             raise UsageError(
@@ -142,8 +168,10 @@ def dump_torch(
     queue_size: int,
     module_names: tuple[str, ...],
     layers: tuple[tuple[int, int], ...],
+    own_code: bool,
     weights: bool,
     warmup: int,
+    follow: Path | None,
     verify_observer: bool,
 ) -> TorchSummary:
     """Say what will be captured, and run the program with the capture in its environment."""
@@ -158,10 +186,12 @@ def dump_torch(
         module_names=module_names,
         layers=layers,
         device_id=device,
+        own_code=own_code,
         weights=weights,
         warmup=warmup,
         queue_bytes=queue_size,
         observe=verify_observer,
+        follow=follow,
     )
     plan = plan_torch_dump(words, settings, os.environ)
     say(describe_torch_plan(plan))

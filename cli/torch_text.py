@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from ait_llm.cli.dump_text import MANY_PROCESSES, ending, step_ranges, table
 from ait_llm.cli.numbers import counted, human_bytes, ranges
 from ait_llm.core import StepRange
+from ait_llm.dump.golden_tokens import GoldenTokens
 from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.torch_ledger import TorchProcess
 from ait_llm.dump.torch_run import TorchDumpPlan
@@ -24,6 +25,10 @@ def describe_torch_plan(plan: TorchDumpPlan) -> str:
         ("of", f"{_selection(settings)}; {step_ranges(settings.steps)}; {device}"),
         ("into", f"{settings.dump_dir} ({human_bytes(plan.free_bytes)} free)"),
     ]
+    if plan.earlier is not None:
+        lines.append(("note", plan.earlier))
+    if plan.golden is not None:
+        lines.append(("follow", _golden(plan.golden)))
     if settings.observe:
         lines.append(
             (
@@ -34,16 +39,25 @@ def describe_torch_plan(plan: TorchDumpPlan) -> str:
     return table("ait llm dump", lines)
 
 
+def _golden(golden: GoldenTokens) -> str:
+    """Whose tokens are taken, and how many there are."""
+    what = f"{counted(golden.generations, 'generation')}, {counted(golden.steps, 'token')} at most"
+    return f"{golden.path} ({what})"
+
+
 def _what(settings: TorchSettings) -> Iterator[str]:
     if settings.is_inductor:
         yield f"{_sides(settings)} of every kernel that Inductor makes of compiled graphs"
+        if settings.weights:
+            yield "weights"
         return
     if settings.is_compiled:
         yield f"{_sides(settings)} of every node of compiled graphs, run operator by operator"
         return
     content = ["tensors"] if settings.data else ["descriptions"] if settings.descriptions else []
     content += ["statistics"] if settings.statistics else []
-    levels = (("modules", settings.modules), ("operators", settings.operators))
+    operators = "operators of the code of modules itself" if settings.own_code else "operators"
+    levels = (("modules", settings.modules), (operators, settings.operators))
     what = " and ".join(name for name, wanted in levels if wanted)
     yield f"{' and '.join(content)} of {_sides(settings)} of {what}"
     if settings.weights:

@@ -6,7 +6,8 @@ Statistics of every operator come first, values only of those around the first d
 from ait_llm.bisect.budget import Budget
 from ait_llm.bisect.captures import Captured, Program, Runner, Selection
 from ait_llm.bisect.result import BisectResult, RunRecord
-from ait_llm.bisect.search import Bisection, bisect
+from ait_llm.bisect.runs import Bisection
+from ait_llm.bisect.search import bisect
 
 __all__ = [
     "BisectResult",

@@ -70,6 +70,28 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorSelection:
+    """The operators of torch that one run captures: those of the code of some modules.
+
+    Attributes:
+        modules: their paths.
+        step: of the run.
+        values: capture values and weights, not statistics alone.
+    """
+
+    modules: tuple[str, ...]
+    step: int
+    values: bool = True
+
+    def options(self) -> str:
+        """The selection as options of ``ait llm dump``."""
+        types = "torch-op" if self.values else "torch-op torch-stats"
+        names = " ".join(f"--module-name {name}" for name in self.modules)
+        weights = " --weights" if self.values else ""
+        return f"--type {types} {names} --own-code{weights} -er {self.step},{self.step}"
+
+
+@dataclass(frozen=True, slots=True)
 class Captured:
     """What one run left.
 
@@ -95,6 +117,10 @@ class Runner(Protocol):
 
     def values(self, program: Program, folder: Path, selection: Selection) -> Captured:
         """Values and statistics of what is selected."""
+        ...
+
+    def operators(self, program: Program, folder: Path, selection: OperatorSelection) -> Captured:
+        """Operators of torch."""
         ...
 
 

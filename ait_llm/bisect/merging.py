@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ait_llm.bisect.repeating import Unrepeated, difference, unrepeated
-from ait_llm.compare.origin_values import operation_key
+from ait_llm.compare.origin_run import operation_key
 from ait_llm.dumps import Dump, open_dump
 from ait_llm.dumps.torch_place import process_id
 from ait_llm.errors import IncompleteError

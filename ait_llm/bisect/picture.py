@@ -10,11 +10,14 @@ from functools import cached_property
 from pathlib import Path
 
 from ait_llm.compare import compare
-from ait_llm.compare.introduced import Introduced, Unknown, introduced_error
 from ait_llm.compare.origin import comparisons_by_run
-from ait_llm.compare.origin_values import RunValues, operation_key
+from ait_llm.compare.origin_run import operation_key
+from ait_llm.compare.origin_values import RunValues
+from ait_llm.compare.origin_words import own_error
 from ait_llm.core.comparison import Comparison, Origin, Report, Verdict
 from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.faults import FaultElsewhereError
+from ait_llm.judge.evidence import Introduced, Unknown, introduced_error
 from ait_llm.match.model import Match
 from ait_llm.program.one_pass import Pass
 
@@ -210,11 +213,7 @@ class Picture:
                         each.step,
                         each.device,
                         each.pid,
-                        evidence=(
-                            f"from its own inputs recomputed, outtensor{found.output} is off by "
-                            f"{found.error:.2g} where rounding permits {found.permitted:.2g}; a "
-                            "later step reads what it wrote"
-                        ),
+                        evidence=f"{own_error(found)}; a later step reads what it wrote",
                         introduced=found.error if math.isfinite(found.error) else None,
                     )
         return None
@@ -237,9 +236,12 @@ def look(golden: Path, mine: Path, stop: threading.Event | None = None) -> Pictu
 
     Raises:
         AitError: they cannot be compared.
+        FaultElsewhereError: an exception that nobody foresaw cost one of its results.
     """
     found: list[tuple[Pass, Pass, Sequence[Match]]] = []
     report = compare(golden, mine, stop=stop, on_matches=found.extend)
+    for trace in report.faults.values():  # what it leads to is not to be trusted
+        raise FaultElsewhereError(trace)
     runs = [mine_run for _, mine_run, _ in found]
     by_run = comparisons_by_run(report.comparisons, runs)
     places = [

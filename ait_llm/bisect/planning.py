@@ -103,11 +103,7 @@ def _is_captured(place: Place, op: int) -> bool:
 
 def _needs_golden(place: Place, operation: Operation, op: int) -> bool:
     """True if an operation cannot be computed once more from its own inputs."""
-    return (
-        place.mine.kind != "atb"
-        or golden_of(operation.type) is None
-        or not place.values.is_leaf(op)
-    )
+    return place.mine.kind != "atb" or golden_of(operation) is None or not place.values.is_leaf(op)
 
 
 def _values_of(place: Place, ops: Sequence[int], why: str) -> Capture:

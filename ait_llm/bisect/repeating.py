@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from ait_llm.compare.origin_values import operation_key
+from ait_llm.compare.origin_run import operation_key
 from ait_llm.dumps import Dump
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError

@@ -55,6 +55,8 @@ class BisectResult:
         program_code: exit code of the program that failed.
         limit: bytes that all runs together were allowed; None if no run could be planned.
         full: bytes that full dumps of both programs would take; None if not known.
+        module: in whose code the origin is, where operators were looked at.
+        operators: folders of golden's operators and mine, where both were captured.
         compared: how many pairs of tensors the last comparison compared.
         notes: sentences about what is missing or not certain.
     """
@@ -68,6 +70,8 @@ class BisectResult:
     program_code: int = 0
     limit: int | None = None
     full: int | None = None
+    module: str = ""
+    operators: tuple[Path, Path] | None = None
     compared: int = 0
     notes: Sequence[str] = ()
 
@@ -97,6 +101,7 @@ class BisectResult:
             "exit_code": self.exit_code,
             "folder": str(self.folder),
             "origin": None if self.origin is None else asdict(self.origin),
+            "module": self.module,
             "unrepeated": None if self.unrepeated is None else asdict(self.unrepeated),
             "side": self.side,
             "runs": [asdict(run) for run in self.runs],

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from ait_llm.bisect.captures import Captured, Kind, Program, Selection, written
+from ait_llm.bisect.captures import (
+    Captured,
+    Kind,
+    OperatorSelection,
+    Program,
+    Selection,
+    written,
+)
 from ait_llm.core import OpId, StepRange
 from ait_llm.dump.atb import START_TIME_FORMAT, plan_atb_dump, run_atb_dump
 from ait_llm.dump.inject.settings import TorchSettings
@@ -89,6 +96,24 @@ class ProgramRunner:
                 inputs=selection.part is not TensorPart.OUTPUTS,
                 outputs=selection.part is not TensorPart.INPUTS,
                 module_names=(exactly(selection.operations),),
+            ),
+        )
+
+    def operators(self, program: Program, folder: Path, selection: OperatorSelection) -> Captured:
+        """Operators of torch that the code of modules calls.
+
+        Raises:
+            UsageError: the program cannot be started, or the output cannot be written.
+        """
+        return self._torch(
+            program,
+            TorchSettings(
+                folder,
+                types=("torch-op",) if selection.values else ("torch-op", "torch-stats"),
+                steps=StepRange(((selection.step, selection.step),)),
+                module_names=(exactly(selection.modules),),
+                own_code=True,
+                weights=selection.values,
             ),
         )
 

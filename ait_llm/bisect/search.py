@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
-from ait_llm.bisect.budget import Budget
 from ait_llm.bisect.captures import Captured, Kind, Program, Runner, Selection
+from ait_llm.bisect.inside import is_open, look_inside
 from ait_llm.bisect.merging import merge
 from ait_llm.bisect.picture import Looker, Picture, look
 from ait_llm.bisect.planning import TooLarge, cache_writers, next_capture
 from ait_llm.bisect.repeating import Unrepeated, first_difference
 from ait_llm.bisect.result import BisectResult, RunRecord, Status
+from ait_llm.bisect.runs import Bisection, ProgramFailedError, Runs
 from ait_llm.bisect.sizes import full_bytes
 from ait_llm.bisect.step import Capture
-from ait_llm.compare.introduced import Introduced
-from ait_llm.core import StepRange
 from ait_llm.core.comparison import Origin
 from ait_llm.dumps import open_dump
 from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.judge.evidence import Introduced
 from ait_llm.match.model import SideName
 
-FIRST_STEPS = StepRange(((0, 1),))
 _DEPTHS = (2, 4, 8, 16, 32)
 _MOST_CAPTURES = 12
 _FINGERPRINT = {
@@ -31,26 +32,6 @@ _FINGERPRINT = {
     "torch": "--type torch-stats",
     None: "--type stats layer model, or torch-stats",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Bisection:
-    """What is asked for.
-
-    Attributes:
-        mine, golden: the two programs.
-        budget: how many bytes all captures may write.
-        folder: a folder that does not exist or is empty; everything is written below it.
-        steps: executions of each operation that are looked at.
-        runs: how often the statistics of mine are captured, to see whether it repeats itself.
-    """
-
-    mine: Program
-    golden: Program
-    budget: Budget
-    folder: Path
-    steps: StepRange = FIRST_STEPS
-    runs: int = 2
 
 
 class _Ended(Exception):
@@ -91,14 +72,11 @@ class _Search:
         looker: Looker,
     ) -> None:
         self._request = request
-        self._runner = runner
-        self._tell = on_run if on_run is not None else lambda _record: None
         self._look = looker
-        self._runs: list[RunRecord] = []
-        self._programs: dict[SideName, Program] = {"mine": request.mine, "golden": request.golden}
-        self._full: dict[SideName, int] = {}
+        self._runs = Runs(request, runner, on_run if on_run is not None else lambda _record: None)
         self._notes: list[str] = []
         self._compared = 0
+        self._inherits = False
 
     def run(self) -> BisectResult:
         """The whole search."""
@@ -108,17 +86,21 @@ class _Search:
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         try:
             self._fingerprints()
-            return self._narrow()
+            return self._inside(self._narrow())
         except _Ended as end:
             return end.result
+        except ProgramFailedError as error:
+            if error.ran_before:
+                self._notes.append(error.sentence())
+            return replace(self._result("failed"), side=error.side, program_code=error.code)
 
     # --- statistics of everything ---
 
     def _fingerprints(self) -> None:
         request = self._request
         self._statistics("mine", self._dump("mine"), "statistics of all operations", None)
-        own = self._runs[-1].written or 0
-        self._full["mine"] = full_bytes(open_dump(self._dump("mine")))
+        own = self._runs.records[-1].written or 0
+        self._runs.full["mine"] = full_bytes(open_dump(self._dump("mine")))
         for again in range(2, request.runs + 1):
             other = request.folder / f"mine_run_{again}"
             self._statistics("mine", other, f"the same again, run {again}", own)
@@ -126,29 +108,24 @@ class _Search:
             if found is not None:
                 self._unrepeatable("mine", found)
         self._statistics("golden", self._dump("golden"), "statistics of all operations", own)
-        self._full["golden"] = full_bytes(open_dump(self._dump("golden")))
+        self._runs.full["golden"] = full_bytes(open_dump(self._dump("golden")))
 
     def _statistics(self, side: SideName, folder: Path, what: str, expected: int | None) -> None:
-        program = self._programs[side]
         self._check_budget(expected, what)
-        options = f"{_FINGERPRINT[program.kind]} -er {self._request.steps}"
-        captured = self._run(
-            RunRecord(len(self._runs) + 1, side, what, options, expected),
-            lambda: self._runner.statistics(program, folder, self._request.steps),
-        )
-        if captured.kind is None:
-            reason = captured.problems[0] if captured.problems else "nothing was captured"
-            raise IncompleteError(f"no operation of the {_word(side)} program was seen: {reason}")
-        self._programs[side] = replace(program, kind=captured.kind)
+        options = f"{_FINGERPRINT[self._runs.programs[side].kind]} -er {self._request.steps}"
+
+        def capture(program: Program) -> Captured:
+            return self._runs.runner.statistics(program, folder, self._request.steps)
+
+        self._runs.start(side, what, options, expected, capture)
 
     def _check_budget(self, expected: int | None, what: str) -> None:
         """End the search if a run would exceed the budget, or earlier ones did."""
-        limit = self._limit()
-        written = sum(run.written or 0 for run in self._runs)
+        limit, written = self._runs.limit(), self._runs.written
         if limit is None or written + (expected or 0) <= limit:
             return
         advice = "look at fewer tokens with -er, or raise --budget"
-        if 0 < len(self._runs) < self._request.runs:
+        if 0 < len(self._runs.records) < self._request.runs:
             advice += "; --runs 1 saves a run"
         if written > limit:
             text = f"the statistics took {written:,} bytes of a budget of {limit:,}"
@@ -191,14 +168,14 @@ class _Search:
 
     def _next(self, picture: Picture, depth: int) -> Capture | TooLarge | None:
         for place in picture.places:
-            capture = next_capture(place, self._left(), depth)
+            capture = next_capture(place, self._runs.left(), depth)
             if capture is not None:
                 return capture
         return None
 
     def _before(self, picture: Picture) -> Capture | None:
         for place in picture.earlier:
-            capture = cache_writers(place, self._left())
+            capture = cache_writers(place, self._runs.left())
             if capture is not None:
                 return capture
         return None
@@ -243,43 +220,30 @@ class _Search:
         for side, selection, expected in plans:
             if selection is None:
                 continue
-            program = self._programs[side]
-            kind: Kind = program.kind or "atb"
-            folder = self._request.folder / f"capture_{len(self._runs) + 1}"
+            kind: Kind = self._runs.programs[side].kind or "atb"
+            folder = self._request.folder / f"capture_{len(self._runs.records) + 1}"
             count = len(selection.operations)
             what = f"values of {count} operation{'s' if count > 1 else ''}: {capture.why}"
             types = "--type tensor stats" if kind == "atb" else "--type torch torch-stats"
-            captured = self._run(
-                RunRecord(
-                    len(self._runs) + 1, side, what, f"{types} {selection.options(kind)}", expected
-                ),
-                lambda program=program, folder=folder, selection=selection: (  # type: ignore[misc]  # mypy cannot type defaults of a lambda
-                    self._runner.values(program, folder, selection)
-                ),
+            self._runs.start(
+                side,
+                what,
+                f"{types} {selection.options(kind)}",
+                expected,
+                partial(self._values, folder, selection),
             )
-            if captured.kind is None:
-                reason = captured.problems[0] if captured.problems else "nothing was captured"
-                raise IncompleteError(f"the {_word(side)} program was not captured: {reason}")
             different = merge(folder, self._dump(side))
             shutil.rmtree(folder)
             if different is not None:
                 self._unrepeatable(side, different)
 
-    def _run(self, record: RunRecord, start: Callable[[], Captured]) -> Captured:
-        self._tell(record)
-        captured = start()
-        record = replace(record, written=captured.bytes, exit_code=captured.exit_code)
-        self._runs.append(record)
-        self._tell(record)
-        if captured.exit_code:
-            self._end("failed", side=record.side, program_code=captured.exit_code)
-        return captured
+    def _values(self, folder: Path, selection: Selection, program: Program) -> Captured:
+        return self._runs.runner.values(program, folder, selection)
 
     def _see(self) -> Picture:
-        picture = self._look(self._dump("golden"), self._dump("mine"))
+        picture = self._compare(self._dump("golden"), self._dump("mine"))
         self._compared = picture.report.compared
-        if picture.report.partial:
-            self._end("interrupted")
+        self._inherits = picture.origin is not None and picture.inherits(picture.origin)
         if not picture.report.compared:
             raise IncompleteError(
                 "the two programs have no tensor in common that could be compared; are they the "
@@ -287,51 +251,50 @@ class _Search:
             )
         return picture
 
+    def _compare(self, golden: Path, mine: Path) -> Picture:
+        picture = self._look(golden, mine)
+        if picture.report.partial:
+            self._end("interrupted")
+        return picture
+
+    # --- operators in the module that is named ---
+
+    def _inside(self, result: BisectResult) -> BisectResult:
+        """The result with the operator in place of its module, as far as it can be told."""
+        origin = result.origin
+        if origin is None or result.status not in ("found", "undecided"):
+            return result
+        if self._inherits or not is_open(self._runs, origin, certain=result.status == "found"):
+            return result
+        inside = look_inside(self._runs, self._compare, origin)
+        self._notes += inside.notes
+        if inside.origin is None:
+            return self._result(result.status, origin)
+        status: Status = "found" if inside.certain else result.status
+        found = replace(self._result(status, inside.origin), module=origin.op)
+        return replace(found, operators=inside.folders, compared=inside.compared)
+
     # --- the end ---
 
     def _unrepeatable(self, side: SideName, found: Unrepeated) -> None:
         self._end("unrepeatable", unrepeated=found, side=side)
 
     def _end(
-        self,
-        status: Status,
-        *,
-        unrepeated: Unrepeated | None = None,
-        side: str = "",
-        program_code: int = 0,
-    ) -> None:
-        result = self._result(status)
-        raise _Ended(replace(result, unrepeated=unrepeated, side=side, program_code=program_code))
+        self, status: Status, *, unrepeated: Unrepeated | None = None, side: str = ""
+    ) -> NoReturn:
+        raise _Ended(replace(self._result(status), unrepeated=unrepeated, side=side))
 
     def _result(self, status: Status, origin: Origin | None = None) -> BisectResult:
         return BisectResult(
             status,
             self._request.folder,
-            tuple(self._runs),
+            tuple(self._runs.records),
             origin,
-            limit=self._limit(),
-            full=self._full_bytes(),
+            limit=self._runs.limit(),
+            full=self._runs.full_bytes(),
             compared=self._compared,
             notes=tuple(self._notes),
         )
 
     def _dump(self, side: SideName) -> Path:
-        return self._request.folder / side
-
-    def _full_bytes(self) -> int | None:
-        """Bytes of full dumps of both; golden is taken to be like mine until it is known."""
-        if "mine" not in self._full:
-            return None
-        return self._full["mine"] + self._full.get("golden", self._full["mine"])
-
-    def _limit(self) -> int | None:
-        return self._request.budget.limit(self._full_bytes())
-
-    def _left(self) -> int | None:
-        limit = self._limit()
-        written = sum(run.written or 0 for run in self._runs)
-        return None if limit is None else max(0, limit - written)
-
-
-def _word(side: SideName) -> str:
-    return "golden" if side == "golden" else "suspicious"
+        return self._runs.dump(side)

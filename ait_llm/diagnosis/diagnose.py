@@ -19,8 +19,8 @@ from ait_llm.diagnosis.places import confinement, places
 from ait_llm.diagnosis.reductions import reductions
 from ait_llm.diagnosis.residual import Array, Hypothesis, Residual, round_to
 from ait_llm.errors import AitError
+from ait_llm.judge.standards.rounding import terms_of, unit_of
 from ait_llm.opcheck.cases import REFUSALS
-from ait_llm.opcheck.standards.rounding import terms_of, unit_of
 
 if TYPE_CHECKING:
     from torch import Tensor

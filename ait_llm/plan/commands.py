@@ -79,9 +79,13 @@ def _torch(settings: TorchSettings) -> Iterator[str]:
         yield from ("-stp", "0" if settings.inputs else "1")
     if settings.device_id is not None:
         yield from ("-device", str(settings.device_id))
+    if settings.own_code:
+        yield "--own-code"
     if settings.weights:
         yield "--weights"
     if settings.warmup:
         yield from ("--warmup", str(settings.warmup))
+    if settings.follow is not None:
+        yield from ("--follow", str(settings.follow))
     if settings.observe:
         yield "--verify-observer"

@@ -15,8 +15,8 @@ from ait_llm.opcheck.cases import (
     REFUSALS,
     evaluate,
     first_line,
-    golden_of,
     is_filled,
+    library_operator,
     values_of,
 )
 from ait_llm.replay.files import Files
@@ -161,7 +161,7 @@ class Execution:
         return given
 
     def _golden(self, unit: Unit) -> GoldenOp:
-        golden = golden_of(unit.type)
+        golden = library_operator(unit.type)
         if golden is None:
             raise NotComputedError(f"there is no golden {unit.type}")
         if unit.type in _RANDOM:
