@@ -2,7 +2,10 @@
 
 import os
 import signal
+import tarfile
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Many tests fork or start programs. OpenMP's threads do not survive a fork, and on a small machine
@@ -25,3 +28,25 @@ settings.register_profile(
     "same", derandomize=True, suppress_health_check=[HealthCheck.too_slow], deadline=None
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+_DATA = Path(__file__).parent / "data"
+_ARCHIVES = {
+    "fused": _DATA / "ge_dump" / "ge_run_fused.tar.xz",
+    "unfused": _DATA / "ge_dump" / "ge_run_fusion_off.tar.xz",
+    "fx": _DATA / "torchair" / "fx_fp16_dynamic.tar.xz",
+}
+
+
+@pytest.fixture(scope="session")
+def recorded_decoder(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Dumps of a compiled decoder of two layers: fused, with fusion off, and as FX nodes.
+
+    One prefill and four decode steps. Nobody writes into them.
+    """
+    found = {}
+    for name, archive in _ARCHIVES.items():
+        folder = tmp_path_factory.mktemp(name)
+        with tarfile.open(archive) as file:
+            file.extractall(folder, filter="data")
+        [found[name]] = folder.iterdir()
+    return found

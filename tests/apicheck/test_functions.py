@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ait_llm.apicheck.functions import Functions, drops, is_conversion, is_in_place
-from ait_llm.apicheck.outcome import UncheckableError
 from ait_llm.dumps.api_names import ApiName
 from ait_llm.errors import UsageError
+from ait_llm.opcheck.api.functions import Functions, drops, is_conversion, is_in_place
+from ait_llm.opcheck.api.unchecked import UncheckableError
 
 
 def find(name: str, extra: Path | None = None) -> object:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ait_llm.apicheck.inputs import TensorSource, generate
-from ait_llm.apicheck.outcome import UncheckableError
-from ait_llm.apicheck.values import arguments_of
 from ait_llm.dumps.api_values import ApiValue
 from ait_llm.dumps.api_walk import values_of
+from ait_llm.opcheck.api.arguments import arguments_of
+from ait_llm.opcheck.api.unchecked import UncheckableError
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ait_llm.apicheck.limits import limits_of
 from ait_llm.apicheck.metrics import Metrics, measure_floats, measure_integers
+from ait_llm.judge.api_limits import limits_of
 
 KINDS = {
     torch.float16: (torch.float32, 10, -14, 2.0**-23),

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ait_llm.apicheck import compare_precision
-from ait_llm.apicheck.limits import RATIOS
 from ait_llm.apicheck.tables import DETAIL_COLUMNS, METRIC_COLUMNS
 from ait_llm.errors import FormatError
+from ait_llm.judge.api_limits import RATIOS
 
 BASE = {
     "cosine": 1.0,

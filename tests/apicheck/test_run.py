@@ -13,9 +13,9 @@ from recorded_calls import RecordedCalls
 from ait_llm.apicheck import CheckOptions, check_apis
 from ait_llm.apicheck.calls import read_calls
 from ait_llm.apicheck.checker import Checker, Selection
-from ait_llm.apicheck.functions import Functions
 from ait_llm.apicheck.judging import Judge
 from ait_llm.apicheck.sides import Side, golden_side
+from ait_llm.opcheck.api.functions import Functions
 
 CPU = torch.device("cpu")
 

@@ -10,9 +10,9 @@ import torch
 from judged_outputs import OF_MSPROBE, outputs_for_msprobe
 
 from ait_llm.apicheck.judging import Judge
-from ait_llm.apicheck.limits import RATIOS, ApiClass, class_of, limits_of
 from ait_llm.apicheck.metrics import Metrics
 from ait_llm.apicheck.standards import Measured, standards
+from ait_llm.judge.api_limits import RATIOS, ApiClass, class_of, limits_of
 
 EXACT = Metrics(
     cosine=1.0,

@@ -13,7 +13,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 # run by others, running others, or with a page of its own
-PARTS = {"opcheck_model", "torch_capture_step", "run_all", "matching", "match_programs"}
+PARTS = {
+    "aten_samples",
+    "healthy",
+    "matching",
+    "opcheck_model",
+    "origins",
+    "run_all",
+    "torch_capture_step",
+}
 
 
 @pytest.fixture

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from capture_models import Decoder, capture, ids
+from bisect_programs import TOKENS, InProcess, search
+from capture_models import Decoder, capture
 from torch import nn
 
-from ait_llm.bisect import Bisection, BisectResult, Budget, Program, RunRecord, bisect
-from ait_llm.bisect.captures import Captured, Selection, written
+from ait_llm.bisect import Budget, RunRecord
+from ait_llm.bisect.captures import OperatorSelection, Selection
 from ait_llm.bisect.picture import Picture, look
-from ait_llm.bisect.running import exactly
-from ait_llm.core import StepRange
 from ait_llm.dumps import open_dump
 from ait_llm.errors import UsageError
 
-PLENTY = Budget(bytes=1 << 30)
-TOKENS = ids(64, 4)
 GUILTY, BEFORE_IT = "root.layers.1.1", "root.layers.1.0"
 
 
@@ -59,65 +55,26 @@ class Unsteady(Decoder):
         )
 
 
-@dataclass
-class InProcess:
-    """Captures models in place of programs, and notes what it was asked for."""
-
-    mine: Callable[[], nn.Module] = Decoder
-    golden: Callable[[], nn.Module] = Decoder
-    exit_code: dict[int, int] = field(default_factory=dict)
-    asked: list[tuple[str, Selection | None]] = field(default_factory=list)
-
-    def statistics(self, program: Program, folder: Path, steps: StepRange) -> Captured:
-        assert steps == StepRange(((0, 1),))
-        return self._capture(program, folder, None, mode="stats")
-
-    def values(self, program: Program, folder: Path, selection: Selection) -> Captured:
-        return self._capture(
-            program,
-            folder,
-            selection,
-            mode="both",
-            module_names=[exactly(selection.operations)],
-            tensor_part=int(selection.part),
-        )
-
-    def _capture(
-        self, program: Program, folder: Path, selection: Selection | None, **config: Any
-    ) -> Captured:
-        self.asked.append((program.side, selection))
-        code = self.exit_code.get(len(self.asked), 0)
-        model = self.mine() if program.side == "mine" else self.golden()
-        capture(model, folder, TOKENS, **config)
-        return Captured("torch", code, written(folder))
-
-    @property
-    def sides(self) -> list[str]:
-        return [side for side, _ in self.asked]
-
-
-def search(folder: Path, runner: InProcess, budget: Budget = PLENTY, **more: Any) -> BisectResult:
-    request = Bisection(
-        Program("mine", ("mine",)), Program("golden", ("golden",)), budget, folder / "out"
-    )
-    request = replace(request, runs=more.pop("runs", 1))
-    return bisect(request, runner, **more)
-
-
-def test_a_wrong_module_is_named_after_values_of_it_and_what_feeds_it(tmp_path: Path) -> None:
+def test_an_operator_is_named_after_values_of_its_module_and_what_feeds_it(tmp_path: Path) -> None:
     runner = InProcess(mine=faulty)
     result = search(tmp_path, runner)
     assert (result.status, result.exit_code) == ("found", 1)
     assert result.origin is not None
-    assert (result.origin.op, result.origin.certain) == (GUILTY, True)
-    assert runner.sides == ["mine", "golden", "mine", "golden"]
-    asked = [each.operations for _, each in runner.asked if each is not None]
+    assert (result.origin.op, result.origin.certain) == (f"{GUILTY}.aten.mul.Tensor", True)
+    assert "golden's code calls no such operator" in result.origin.evidence
+    assert result.module == GUILTY
+    assert runner.sides == ["mine", "golden", "mine", "golden", "mine", "mine", "golden"]
+    asked = [each.operations for _, each in runner.asked if isinstance(each, Selection)]
     assert asked == [(BEFORE_IT, GUILTY)] * 2
+    inside = [each for _, each in runner.asked if isinstance(each, OperatorSelection)]
+    assert [(each.modules, each.step) for each in inside] == [((GUILTY,), 0)] * 3
+    assert [each.values for each in inside] == [False, True, True]
 
 
 def test_values_end_up_in_the_dumps_of_statistics(tmp_path: Path) -> None:
     search(tmp_path, InProcess(mine=faulty))
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["golden", "mine"]
+    folders = ["golden", "golden_operators", "mine", "mine_operators"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == folders
     for side in ("golden", "mine"):
         calls = list(open_dump(tmp_path / "out" / side).operations())
         with_values = {each.name for each in calls if any(t.has_data for t in each.tensors)}
@@ -208,7 +165,7 @@ def test_the_plan_of_each_run_is_told_before_it_starts(tmp_path: Path) -> None:
         tmp_path, runner, on_run=lambda record: told.append((len(runner.asked), record))
     )
     before = [record for asked, record in told if record.written is None and asked < record.number]
-    assert [record.number for record in before] == [1, 2, 3, 4]
+    assert [record.number for record in before] == [1, 2, 3, 4, 5, 6, 7]
     assert f"--module-name {GUILTY}" in before[2].options
     for planned, done in zip(before[1:], result.runs[1:], strict=True):
         assert planned.planned is not None
@@ -233,7 +190,9 @@ def test_an_interrupted_comparison_ends_the_search(tmp_path: Path) -> None:
     assert (result.status, result.exit_code, len(runner.asked)) == ("interrupted", 130, 2)
 
 
-def test_other_inputs_are_no_wrong_operator(tmp_path: Path) -> None:
+def test_a_code_that_changes_its_inputs_is_suspected_and_no_reader_of_them(
+    tmp_path: Path,
+) -> None:
     class Shifted(Decoder):
         def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
             return super().forward((input_ids * 3 + 1) % 16)
@@ -241,4 +200,6 @@ def test_other_inputs_are_no_wrong_operator(tmp_path: Path) -> None:
     result = search(tmp_path, InProcess(mine=Shifted), Budget(bytes=1 << 20))
     assert (result.status, result.exit_code) == ("undecided", 3)
     assert result.origin is not None
-    assert "inputs differ already" in result.origin.evidence
+    # statistics do not see another order of the rows; the operators show who changed them
+    assert (result.origin.op, result.origin.certain) == ("root.aten.mul.Tensor", False)
+    assert "golden's code does not call aten.mul.Tensor, aten.add" in result.origin.evidence

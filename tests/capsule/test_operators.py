@@ -11,10 +11,10 @@ from capsules import run_alone, unpacked
 from ait_llm.capsule.archive import write_capsule
 from ait_llm.capsule.case import Call, Case, Origin
 from ait_llm.capsule.tolerance import tolerance_of
+from ait_llm.judge.standards import standards
 from ait_llm.opcheck.golden import DEVICE, golden_ops
 from ait_llm.opcheck.selftest.cases import Built, Draw
 from ait_llm.opcheck.selftest.runner import cases
-from ait_llm.opcheck.standards import standards
 
 
 def the_case(op: str, built: Built) -> Case:

@@ -100,3 +100,51 @@ def test_a_wrong_name_is_refused_before_anything_is_measured(
     assert "mapping.txt:2: the golden dump has no operation 'too'" in result.output
     assert "two" in result.output
     assert not list((tmp_path / "report").glob("*"))
+
+
+class Twins(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """Two branches that nothing but their weights tells apart; their order is free."""
+
+    def __init__(self, names: tuple[str, str]) -> None:
+        super().__init__()
+        self._names = names
+        for name in names:
+            parts = torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 8)
+            self.add_module(name, torch.nn.ModuleList(parts))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[name-defined]
+        found = []
+        for name in self._names:
+            first, norm, last = self.get_submodule(name)
+            found.append(last(norm(first(x))))
+        return sum(found)
+
+
+def test_what_a_line_pairs_is_an_anchor_for_what_reads_it(tmp_path: Path) -> None:
+    """Without weights the branches are paired in order, which is wrong; one line puts it right."""
+    torch.manual_seed(0)
+    golden, mine = Twins(("a", "b")), Twins(("x", "y"))
+    for name, other in (("a", "y"), ("b", "x")):
+        state = golden.get_submodule(name).state_dict()
+        mine.get_submodule(other).load_state_dict(state)
+    paths = tmp_path / "golden", tmp_path / "mine"
+    draw = torch.Generator().manual_seed(1)
+    given = torch.randn(1, 5, 8, generator=draw)
+    for model, path in zip((golden, mine), paths, strict=True):
+        with torch.no_grad(), register_hook(model, DumpConfig(str(path))):
+            model(given)
+    mapping = tmp_path / "map.txt"
+    mapping.write_text("a.0 -> y.0\nb.0 -> x.0\n")
+    found = _compare(paths, mapping, tmp_path / "out")
+    assert found.exit_code == 0, found.output
+    pairs = {(row[0], row[1]) for row in _pairs(tmp_path / "out")}
+    for one, other in (("a", "y"), ("b", "x")):
+        for part in (0, 1, 2):
+            assert (f"root.{one}.{part}", f"root.{other}.{part}") in pairs
+
+
+def _pairs(folder: Path) -> list[tuple[str, str]]:
+    (report,) = folder.rglob("*.jsonl")
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    rows = [line for line in lines if line["type"] == "comparison"]
+    return [(r["golden"]["op"], r["mine"]["op"]) for r in rows if r["golden"] and r["mine"]]

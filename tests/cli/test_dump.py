@@ -280,6 +280,7 @@ def test_the_options_are_a_promise() -> None:
         ("--layers",),
         ("--weights",),
         ("--warmup",),
+        ("--follow",),
         ("--verify-observer",),
         ("--allow-skip",),
         ("--json",),

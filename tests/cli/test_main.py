@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -108,9 +109,18 @@ def test_an_interrupt_is_130() -> None:
 
 
 @pytest.mark.usefixtures("plugins")
-def test_a_bug_keeps_its_exception() -> None:
-    with pytest.raises(ValueError, match="a bug"):
-        run("bug")
+def test_a_bug_of_a_plug_in_is_4_and_its_traceback_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, output, error = run("bug")
+    (path,) = tmp_path.iterdir()
+    assert (code, output) == (4, "")
+    assert error == (
+        "ait: error: a fault of ait itself (ValueError: a bug), not of your input; please report "
+        f"it with {path}\n"
+    )
+    assert "raise error" in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

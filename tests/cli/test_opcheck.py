@@ -42,9 +42,9 @@ def test_a_failing_operator_is_named_and_the_exit_code_is_1(
 ) -> None:
     ran = run("-i", dump.root, "-o", tmp_path / "out", "--format", "csv")
     assert ran.exit_code == 1
-    head = "ait llm opcheck: FAIL: 3 operators, outputs: 2 PASS, 1 FAIL (standard classic)"
+    head = "ait llm opcheck: FAIL: 3 operators, outputs: 2 PASS, 1 FAIL (standard contract)"
     assert head in ran.output
-    assert "FAIL    ElewiseOperation_0_1 outtensor0: 0% of the elements" in ran.output
+    assert "FAIL    ElewiseOperation_0_1 outtensor0: 64 of 64 elements are beyond" in ran.output
     (report,) = (tmp_path / "out").iterdir()  # the journal of a finished check is gone
     assert report.name.startswith("opcheck_result_")
     assert report.suffix == ".csv"

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from ait_llm.core import DType
+from ait_llm.judge.standards import standards
 from ait_llm.opcheck.element_errors import LEVELS
 from ait_llm.opcheck.outcome import OpcheckReport
 from ait_llm.opcheck.reports.table import columns
-from ait_llm.opcheck.standards import standards
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "opcheck.md").read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from compiled_dumps import CompiledRun, request
 
 from ait_llm import DumpConfig, register_hook
 from ait_llm.cli.main import ait
@@ -118,3 +119,15 @@ def test_options_of_programs_need_one(tmp_path: Path, words: tuple[str, ...]) ->
     result = show(str(tmp_path), *words)
     assert result.exit_code == 2
     assert "--step and --all are for --program" in result.output
+
+
+def test_executions_of_compiled_graphs_are_passes(tmp_path: Path) -> None:
+    run = CompiledRun(tmp_path)
+    for number in (1, 2):  # each graph counts its own executions from 0
+        run.graph(number)
+        run.ge(request(number), number=number, call=number)
+    heads = [line for line in _lines(str(tmp_path), "--program") if line.startswith("pass")]
+    assert [head.partition(" of process")[0] for head in heads] == [
+        "pass 0 of graph_1",
+        "pass 1 of graph_2",
+    ]

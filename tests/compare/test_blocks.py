@@ -16,17 +16,8 @@ from ait_llm.compare.alignment import Aligned, align, pairs
 from ait_llm.compare.blocks import blocks_of, elements_of
 from ait_llm.compare.values import Values
 from ait_llm.core import DType, TensorRecord
-from ait_llm.match.views import (
-    Dequantise,
-    Part,
-    Plus,
-    Reorder,
-    Repeat,
-    Reshape,
-    Rows,
-    View,
-    apply,
-)
+from ait_llm.match.value_views import Dequantise
+from ait_llm.match.views import Part, Plus, Reorder, Repeat, Reshape, Rows, View, apply
 
 RECORD = TensorRecord("residual", "", "Add", "output_0", "out", 0, "")
 

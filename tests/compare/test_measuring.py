@@ -13,7 +13,8 @@ from ait_llm import compare, compare_data
 from ait_llm.compare.blocks import BLOCK_ELEMENTS
 from ait_llm.core.comparison import Verdict
 from ait_llm.formats import dtype_of
-from ait_llm.metrics import judge, measure_pair
+from ait_llm.judge import judge_pair
+from ait_llm.metrics import measure_pair
 
 SHAPE = (3, BLOCK_ELEMENTS // 256, 257)
 
@@ -36,7 +37,7 @@ def test_numbers_and_places_are_those_of_one_pass(
     stored = np.asfortranarray(golden) if turned else golden
     found = compare_data(stored, mine)
     whole = measure_pair(golden, mine)
-    verdict = judge(whole, dtype_of(golden), dtype_of(mine))
+    verdict = judge_pair(whole, dtype_of(golden), dtype_of(mine))
     assert set(found.values) == set(whole.values)
     for name, value in whole.values.items():
         assert found.values[name] == pytest.approx(value, rel=1e-9), name

@@ -129,9 +129,10 @@ def test_an_unreadable_plug_in_or_a_bug_costs_one_pair(
     monkeypatch.setitem(work.compare_match.__globals__, "_compare", buggy)
     report = compare(pair.golden, pair.mine)
     assert of(report, "LinearOperation_4 outtensor0").reason == (
-        "cannot be compared: ZeroDivisionError: a bug"
+        "cannot be compared: a fault of ait: ZeroDivisionError: a bug"
     )
     assert report.counts[Verdict.PASS] == 11
+    assert report.exit_code(allow_skip=True) == 4
 
 
 def test_what_was_measured_is_not_lost_with_the_search_for_origins(
@@ -146,7 +147,7 @@ def test_what_was_measured_is_not_lost_with_the_search_for_origins(
     [problem] = report.problems
     assert "ZeroDivisionError: a bug" in problem.text
     # An operation that is wrong within the tolerance would have been found by it.
-    assert report.exit_code() == 3
+    assert report.exit_code() == 4
 
 
 @pytest.mark.parametrize("enabled", [True, False])

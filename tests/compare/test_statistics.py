@@ -17,7 +17,7 @@ from ait_llm.compare.pair import Settings, compare_match
 from ait_llm.compare.statistics import SCALED_ERROR, compare_statistics
 from ait_llm.core.comparison import Verdict
 from ait_llm.formats import Statistics, measure
-from ait_llm.match.model import Match, Source, record_of
+from ait_llm.match.model import Match, Source
 from ait_llm.metrics import METRIC_NAMES
 
 ARRAY = np.random.default_rng(11).normal(size=(8, 16)).astype(np.float16)
@@ -92,7 +92,7 @@ def test_descriptions_that_differ_in_shape_or_kind_of_type_fail(tmp_path: Path) 
         for side in (pair.golden, pair.mine):
             operation = [*open_dump(side).operations()][number]
             [tensor] = operation.outputs
-            sources.append(Source(record_of(operation, tensor, number), tensor))
+            sources.append(Source(operation, tensor, number))
         match = Match(*sources, rule="saved_mapping", confidence=1.0, reason="told so")
         found.append(compare_match(match, Settings(METRIC_NAMES)))
     assert [each.verdict for each in found] == [Verdict.FAIL, Verdict.FAIL, Verdict.SKIPPED]

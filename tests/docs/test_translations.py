@@ -8,7 +8,15 @@ import pytest
 from doc_pages import DOCS, anchors, blocks, links
 
 # Scripts write these from the source or from what they measured, and write them in English.
-GENERATED = {"errors", "localisation", "matching-results", "opcheck-standards", "performance"}
+GENERATED = {
+    "errors",
+    "healthy-results",
+    "localisation",
+    "matching-results",
+    "opcheck-standards",
+    "origins-results",
+    "performance",
+}
 SUFFIX = ".zh.md"
 
 CHINESE = {path.name.removesuffix(SUFFIX) for path in DOCS.glob(f"*{SUFFIX}")}

@@ -108,12 +108,37 @@ def test_atb_against_atb_as_the_page_shows(tmp_path: Path) -> None:
     assert all(run["written"] <= (run["planned"] or 1e9) * 1.1 for run in ran.result["runs"])
 
 
+def test_torch_ends_with_the_operator_and_its_number_as_the_page_shows(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "bisect.md").read_text(encoding="utf-8")
+    example = page.split("```console\n")[2].partition("```")[0]
+    command, _, shown = example.partition("\n")
+    program = f"{sys.executable} {PROGRAMS / 'attention_net.py'}"
+    words = shlex.split(command.removeprefix("$ ").replace("python attention_net.py", program))
+    mine, golden = (words[words.index(name) + 1] for name in ("--exec", "--golden-exec"))
+    kinds = ("--type", "torch", "--golden-type", "torch", "--runs", "1", "--budget", "200M")
+    ran = bisect(tmp_path, mine, golden, *kinds)
+    assert ran.done.returncode == 1, ran.done.stderr
+    assert normal(ran.done.stderr) == normal(shown)
+    assert ran.operator == "root.layers.1.attention.aten.mul.Tensor"
+    assert ran.result["module"] == "root.layers.1.attention"
+
+
+def test_torch_ends_with_the_kernel_that_is_wrong(tmp_path: Path) -> None:
+    program = f"{sys.executable} {PROGRAMS / 'attention_net.py'}"
+    kinds = ("--type", "torch", "--golden-type", "torch", "--runs", "1", "--budget", "200M")
+    ran = bisect(tmp_path, f"{program} softmax", program, *kinds)
+    assert ran.done.returncode == 1, ran.done.stderr
+    assert ran.operator == "root.layers.1.attention.aten._softmax.default"
+    assert "from its own inputs recomputed" in ran.result["origin"]["evidence"]
+
+
 def test_torch_against_torch(tmp_path: Path) -> None:
     mine = f"{FAULTY_TWIN} model.layers.1.mlp.down_proj {LONG}"
     kinds = ("--type", "torch", "--golden-type", "torch", "--clean")
     ran = bisect(tmp_path, mine, f"{TWIN} {LONG}", *kinds)
     assert ran.done.returncode == 1, ran.done.stderr
     assert ran.operator == "root.model.layers.1.mlp.down_proj"
+    assert "raise --budget" in ran.result["notes"][-1]  # the operators in it are beyond 5 %
     ran.check_cost()
     (folder,) = ran.folder.iterdir()
     assert [path.name for path in folder.iterdir()] == ["bisect.json"]

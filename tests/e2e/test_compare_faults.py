@@ -147,8 +147,11 @@ def test_an_operation_with_another_parameter_is_named(llama: Dumps) -> None:
     origin = llama.report(WRONG_PARAMETER).origins[0]
     assert origin.op_id == f"2_{PLACES['input norm']}"
     assert origin.certain
-    assert "weights and parameters, so these are not those of golden" in origin.evidence
-    assert origin.kind == ""  # it has no error of its own
+    assert origin.evidence.startswith(
+        "`epsilon` of `RmsNormOperation_2_0_0_0_0` is 0.01 instead of 1e-05 "
+        "(golden has it as `eps` of `root.model.layers.0.input_layernorm`); "
+    )
+    assert origin.kind == "other definition"  # it has no error of its own
 
 
 def test_other_tokens_are_told_as_such(llama: Dumps, tmp_path: Path) -> None:

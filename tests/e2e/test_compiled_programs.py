@@ -85,7 +85,7 @@ def test_the_first_wrong_operator_is_the_origin(captured: dict[str, Path], tmp_p
         ("silu", "1"),
         ("silu", "2"),
     ]
-    assert "compared inputs agree" in origins[0]["evidence"]
+    assert "from its own inputs recomputed" in origins[0]["evidence"]
 
 
 def normal(line: str) -> str:

@@ -86,7 +86,7 @@ def test_a_program_that_compiles_with_another_backend_is_left_alone(tmp_path: Pa
     [
         (("fx",), "run once for each"),
         (("torch",), "run once for each"),
-        (("--weights",), "--weights is not for --type inductor"),
+        (("--layers", "0,1"), "--layers is not for --type inductor"),
         (("-ids", "0_1"), "is for ATB types"),
     ],
 )

@@ -78,7 +78,7 @@ def test_what_a_structural_matcher_paired_stays_paired() -> None:
     mine = run("atb", [operation("A", (0,), [], [second]), operation("B", (1,), [], [second])])
     found = match_runs(golden, mine, OPTIONS)
     pairs = {(m.golden.record.op, m.mine.record.op, m.rule) for m in found if isinstance(m, Match)}
-    assert pairs == {("A_0", "A_0", "same_topology"), ("B_1", "B_1", "same_topology")}
+    assert pairs == {("A_0", "A_0", "programs"), ("B_1", "B_1", "programs")}
 
 
 def test_without_the_option_values_are_not_looked_at() -> None:

@@ -235,6 +235,33 @@ def test_processes_pair_by_rank_whatever_their_devices(builder: DumpBuilder) -> 
     }
 
 
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (2, 4), (4, 2)])
+def test_ranks_pair_with_the_process_that_they_do_a_share_of(
+    builder: DumpBuilder, counts: tuple[int, int]
+) -> None:
+    other = DumpBuilder(builder.root.parent / "other" / "ait_dump")
+    for side, count in zip((builder, other), counts, strict=True):
+        for rank in range(count):
+            process = f"{rank}_{10 + rank}"
+            side.operation("0_Add", process=process)
+            environment = {"RANK": str(rank)} if count > 1 else {}
+            header = HEADER | {"environment": environment, "pid": 10 + rank}
+            side.ledger(header, SEAL, process=process)
+    pairs = _pairing(builder.root, other.root).pairs
+    many = [p.golden if counts[0] > counts[1] else p.mine for p in pairs]
+    few = [p.mine if counts[0] > counts[1] else p.golden for p in pairs]
+    share = max(counts) // min(counts)
+    assert [each.pid for each in many] == [10 + rank for rank in range(max(counts))]
+    assert [each.pid for each in few] == [10 + rank // share for rank in range(max(counts))]
+    assert [each.share for each in many] == [(rank % share, share) for rank in range(max(counts))]
+    assert {each.share for each in few} == {(0, 1)}
+    for place, each in enumerate(many):
+        first = place // share * share
+        mates = [10 + rank for rank in range(first, first + share) if rank != place]
+        assert [peer.pid for peer in each.peers] == mates
+        assert not few[place].peers
+
+
 def test_processes_without_a_partner_are_problems(builder: DumpBuilder) -> None:
     other = DumpBuilder(builder.root.parent / "other" / "ait_dump")
     for process in ("0_10", "1_11"):

@@ -97,7 +97,7 @@ def test_an_edited_pair_wins_over_the_matchers(tmp_path: Path) -> None:
     found = match_runs(golden, mine, MatchOptions(mapping=read_mapping(tmp_path / "m.json")))
     pairs = {(m.golden.record.op, m.mine.record.op, m.rule) for m in found if isinstance(m, Match)}
     assert ("Mul_1", "Add_0", "saved_mapping") in pairs
-    assert ("Add_0", "Add_0", "same_topology") not in pairs
+    assert ("Add_0", "Add_0", "programs") not in pairs
 
 
 def test_views_of_another_number_of_tokens_are_found_anew(tmp_path: Path) -> None:

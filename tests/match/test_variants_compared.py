@@ -42,7 +42,7 @@ def test_what_follows_an_int8_product_is_judged_as_quantised(captures: dict[str,
     assert limits["RmsNormOperation_0_0", "outtensor0"] == 4e-3
     assert limits["LinearOperation_0_2", "outtensor0"] == 0.1
     assert limits["RmsNormOperation_1_0", "outtensor0"] == 0.1
-    assert "behind an int8 product" in next(
+    assert "behind quantised products" in next(
         item.why for item in report.comparisons if item.record.op == "LinearOperation_0_2"
     )
 
@@ -56,3 +56,15 @@ def test_two_quantised_runs_are_judged_by_their_type(captures: dict[str, Path]) 
     report = compare(captures["w8a8"], captures["w8a8"])
     limits = {item.tolerance.get("relative_euclidean_distance") for item in report.comparisons}
     assert 0.1 not in limits
+
+
+def test_pairs_that_a_mapping_names_are_judged_as_quantised(
+    captures: dict[str, Path], tmp_path: Path
+) -> None:
+    saved = tmp_path / "pairs.map"
+    sides = captures["float"], captures["w8a8"]
+    _command(*sides, tmp_path / "first", "--save-mapping", str(saved))
+    result = _command(*sides, tmp_path / "again", "-mf", str(saved), "--json")
+    numbers = json.loads(result.stdout.splitlines()[-1])
+    assert numbers["counts"]["PASS"] > 0
+    assert numbers["counts"]["FAIL"] == 0

@@ -10,17 +10,14 @@ from hypothesis import strategies as st
 from memory_runs import array_tensor
 
 from ait_llm.core import TensorRecord
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
 from ait_llm.match.views import (
-    Dequantise,
-    FirstUse,
-    Hidden,
     Part,
     Plus,
     Reorder,
     Repeat,
     Reshape,
     Rows,
-    Shift,
     View,
     apply,
     describe,

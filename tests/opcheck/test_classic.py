@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from ait_llm.judge.standards import Computation, Judgement, Output, standards
 from ait_llm.opcheck.element_errors import (
     cosine_similarity,
     errors_between,
@@ -17,7 +18,6 @@ from ait_llm.opcheck.element_errors import (
     kl_divergence,
 )
 from ait_llm.opcheck.golden import Result, UnverifiableError, golden_ops
-from ait_llm.opcheck.standards import Computation, Judgement, Output, standards
 
 
 def output(golden: Tensor, mine: Tensor, defined: Tensor | None = None) -> Output:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import UnknownNameError, UsageError
@@ -29,7 +29,9 @@ def test_a_registered_golden_judges_given_results() -> None:
     assert check("Linear", [X, WEIGHT], params, outputs=[right])
     found = check("Linear", [X, WEIGHT], params, outputs=right * 1.01)
     assert found.verdict is Verdict.FAIL
-    assert "LinearOperation outtensor0: FAIL [classic 99.9%(error<0.001)]" in str(found)
+    assert "LinearOperation outtensor0: FAIL [contract error<=bound of its arithmetic]" in str(
+        found
+    )
 
 
 def test_a_callable_is_called_with_inputs_and_parameters() -> None:
@@ -67,8 +69,41 @@ def test_a_plain_function_is_golden_in_a_wider_type() -> None:
         return x * x
 
     assert check(lambda x: x * x, [X], golden=golden)
-    assert set(seen) == {torch.float32}
+    wider = {torch.float32, torch.float64}
+    assert set(seen) == {torch.float16, *wider}  # as it is, to see where it rounds
     assert not check(lambda x: x * x + 0.5, [X], golden=golden)
+
+
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+def fused_rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return rms_norm(x.float(), weight.float()).to(x.dtype)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
+
+
+def biased(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return x @ weight + bias
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_kernels_that_fuse_the_steps_of_a_plain_golden_or_do_not_pass(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, weight, bias = (
+        torch.randn(*shape, generator=generator).to(dtype) for shape in ((64, 96), (96, 32), (32,))
+    )
+    q, k, v = (torch.randn(2, 4, 48, 16, generator=generator).to(dtype) for _ in range(3))
+    assert check(fused_rms_norm, [x, x[0].abs() + 1], golden=rms_norm)
+    assert check(attention, [q, k, v], golden=attention)
+    assert check(nn.functional.scaled_dot_product_attention, [q, k, v], golden=attention)
+    assert check(biased, [x, weight, bias], golden=biased)
+    assert check(lambda x, w, b: torch.addmm(b, x, w), [x, weight, bias], golden=biased)
+    assert not check(lambda *given: 1.01 * biased(*given), [x, weight, bias], golden=biased)
+    assert not check(lambda q, k, v: 1.02 * attention(q, k, v), [q, k, v], golden=attention)
 
 
 def test_a_kernel_that_writes_into_its_input_fails() -> None:

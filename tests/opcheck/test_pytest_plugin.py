@@ -36,7 +36,7 @@ def test_the_fixture_fails_tests_of_wrong_and_unchecked_kernels(tmp_path: Path) 
         check=False,
     )
     assert "2 failed, 1 passed" in ran.stdout, ran.stdout + ran.stderr
-    assert "outtensor0: FAIL [classic 99.9%(error<0.001)]" in ran.stdout
+    assert "outtensor0: FAIL [contract error<=bound of its arithmetic]" in ran.stdout
     assert "outtensor0: SKIPPED: the kernel did not return it" in ran.stdout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.dumps import TorchDump
 from ait_llm.program.flow import Flow, Value, flow
 from ait_llm.program.one_pass import Pass
+from ait_llm.program.passes import Graphs
 from tests.match.programs.atb_program import AtbProgram
 from tests.match.programs.families import read_atb
 
@@ -74,6 +76,18 @@ def test_names_connect_values_of_which_numbers_prove_nothing(tmp_path: Path) -> 
         "ElewiseOperation_0_1 intensor0",
         "ElewiseOperation_0_1 intensor1",
     ]
+
+
+def test_numbers_lead_on_where_a_topology_is_damaged(tmp_path: Path) -> None:
+    whole = _atb(tmp_path, topology=True)
+    (file,) = (tmp_path / "ait_dump" / "layer").rglob("Block_0.json")
+    file.write_text(file.read_text()[:40])
+    damaged = flow(replace(whole.run, graphs=Graphs({"Block_0": file})))
+    for role, index in (("in", 0), ("in", 1), ("out", 0)):
+        name = "ElewiseOperation_0_0"
+        assert _uses(damaged, _value(damaged, name, role, index)) == _uses(
+            whole, _value(whole, name, role, index)
+        )
 
 
 def test_constant_tensors_are_not_connected_by_their_numbers(tmp_path: Path) -> None:

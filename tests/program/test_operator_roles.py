@@ -10,7 +10,7 @@ import pytest
 from msprobe_samples import sample
 
 from ait_llm.dumps import open_dump
-from ait_llm.match.by_fusion.graph import graphs_of
+from ait_llm.program.ge.graph import graphs_of
 from ait_llm.program.roles import Role
 from ait_llm.program.roles_api import api_role
 from ait_llm.program.roles_fx import fx_role, kind_of

@@ -162,7 +162,7 @@ def test_the_golden_dump_is_compared_tensor_by_tensor(tmp_path: Path) -> None:
     report = compare(outcome.output, graph.root)
     assert report.verdict is Verdict.PASS
     assert report.compared == len(report.comparisons) == 6 * 3
-    assert {item.rule for item in report.comparisons} == {"same_topology"}
+    assert {item.rule for item in report.comparisons} == {"programs"}
 
 
 def test_the_golden_dump_is_within_the_contract_of_each_operator(tmp_path: Path) -> None:

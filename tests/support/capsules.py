@@ -15,13 +15,19 @@ from pathlib import Path
 # refused, this package first of all.
 LONE = """
 import json, runpy, sys
+from importlib.abc import Loader
+from importlib.machinery import PathFinder
+from importlib.util import spec_from_loader
 NEEDED = {"torch", "numpy", "torchgen", "functorch", "typing_extensions", "sympy", "mpmath"}
 NEEDED |= {"networkx", "filelock", "jinja2", "markupsafe", "fsspec", "setuptools", "source"}
-class Refused:
+class Refused(Loader):
     def find_spec(self, name, path=None, target=None):
         first = name.partition(".")[0]
-        if first not in NEEDED and first not in sys.stdlib_module_names:
-            raise ModuleNotFoundError(f"refused: {name}", name=name)
+        own = first in sys.stdlib_module_names or first.startswith("_sysconfigdata")
+        if first not in NEEDED and not own and PathFinder.find_spec(first) is not None:
+            return spec_from_loader(name, self)  # torch asks what is there, and imports none of it
+    def exec_module(self, module):
+        raise ModuleNotFoundError(f"refused: {module.__name__}", name=module.__name__)
 sys.meta_path.insert(0, Refused())
 for arguments in json.loads(sys.argv[1]):
     for name in [each for each in sys.modules if each.partition(".")[0] == "source"]:

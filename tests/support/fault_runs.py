@@ -21,7 +21,6 @@ from memory_runs import array_tensor, memory_operation
 from torch import Tensor
 
 import ait_llm.hostatb as torch_atb
-from ait_llm.compare.introduced import Introduced, introduced_error
 from ait_llm.compare.origin_kind import diagnosis_of
 from ait_llm.dumps.model import Operation
 from ait_llm.dumps.model import Tensor as DumpedTensor
@@ -31,6 +30,7 @@ from ait_llm.hostatb.models.config import ATB_DTYPES, LLAMA_PRESETS
 from ait_llm.hostatb.models.generate import generate, make_llama, random_prompts
 from ait_llm.hostatb.models.weights import llama_weights
 from ait_llm.hostatb.tensors import torch_view
+from ait_llm.judge.evidence import Introduced, introduced_error
 
 TOP = 3
 PROMPTS = (7, 4)
@@ -108,11 +108,11 @@ def outcome(trial: Trial) -> Outcome:
     generate(model, prompts, TOKENS)
     measured = [(call, introduced_error(call, in_place=False)) for call in calls]
     suspects = [
-        (result.excess, result.strict_excess, call)
+        (result.is_wrong, result.excess, call)
         for call, result in measured
         if isinstance(result, Introduced) and result.is_suspect
     ]
-    suspects.sort(key=lambda each: (each[0] > 1, each[1]), reverse=True)
+    suspects.sort(key=lambda each: each[:2], reverse=True)
     changed = any(request.applied for request in applied.requests)
     if not suspects:
         return Outcome(changed, ())

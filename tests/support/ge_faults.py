@@ -16,9 +16,9 @@ import numpy as np
 
 from ait_llm.dumps import open_dump
 from ait_llm.dumps.ge import GeDump
-from ait_llm.match.by_fusion.decoding import Decoded, decode
-from ait_llm.match.by_fusion.executions import Execution, executions_of
-from ait_llm.match.by_fusion.graph import INPUTS, TensorId, UnfusedGraph, graphs_of
+from ait_llm.program.compiled import Execution, executions_of
+from ait_llm.program.ge.decoding import Decoded, decode
+from ait_llm.program.ge.graph import INPUTS, TensorId, UnfusedGraph, graphs_of
 from ait_llm.topology.ge_graph import GeOp
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -79,6 +79,11 @@ class FaultyDump:
             step.values = _dumped(step)
             self._steps.append(step)
         self._links = [_links(*pair) for pair in zip(self._steps, self._steps[1:], strict=False)]
+
+    @property
+    def steps(self) -> int:
+        """How many executions it has."""
+        return len(self._steps)
 
     def inject(self, token: int, operator: str, fault: Fault, output: int = 0) -> None:
         """Let an operator of the graph go wrong in one execution, and all that follows from it.

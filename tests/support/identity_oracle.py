@@ -77,7 +77,23 @@ def claims(out: Path) -> dict[Key, Claim]:
 def _as_told_by(oracle: Oracle) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ait_llm.dump.pytorch.recorder.identity_of", oracle)
+        with _filled_memory():
+            yield
+
+
+@contextmanager
+def _filled_memory() -> Iterator[None]:
+    """Fresh memory holds NaN, or the highest integer.
+
+    Else it may hold by chance the very bytes that are written into it next, left there by the step
+    before, and two values look like one.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
         yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 @dataclass(frozen=True)

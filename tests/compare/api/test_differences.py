@@ -46,9 +46,12 @@ def test_infinities_of_other_sign_are_at_other_places(tmp_path: Path) -> None:
         for side, value in (("golden", float("inf")), ("mine", float("-inf")))
     ]
     outcome = compare_api_dumps(paths[1], paths[0], tmp_path, "1", ApiOptions(), formats=["csv"])
-    row = outcome.pairs[0].first
-    assert row is not None
-    assert row.messages[0].startswith("The Position of inf or nan")
+    blamed = outcome.pairs[0].blamed
+    assert blamed is not None
+    assert "NaN or Inf at one place where the other side differs" in blamed.judged.reason
+    with outcome.pairs[0].files[0].open(newline="", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    assert row["Err_message"].startswith("The Position of inf or nan")
 
 
 def test_a_cell_that_looks_like_a_formula_is_text(tmp_path: Path) -> None:

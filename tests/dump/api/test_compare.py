@@ -34,8 +34,9 @@ def test_compare_of_two_files(tmp_path: Path) -> None:
         {"npu_json_path": str(mine), "bench_json_path": str(golden)}, str(tmp_path / "out")
     )
     assert outcome.exit_code() == 1
-    assert outcome.pairs[0].first is not None
-    assert outcome.pairs[0].first.item.record == LINEAR
+    assert outcome.pairs[0].blamed is not None
+    assert outcome.pairs[0].blamed.mine is not None
+    assert outcome.pairs[0].blamed.mine.record == LINEAR
 
 
 def test_compare_of_all_ranks_of_a_capture(debug: Debug, dump_path: Path, tmp_path: Path) -> None:

@@ -9,20 +9,8 @@ from hypothesis import strategies as st
 
 from ait_llm.match.mapping.relations import Joined, read_word, views_of
 from ait_llm.match.mapping.spelling import words_for
-from ait_llm.match.views import (
-    Dequantise,
-    FirstUse,
-    Hidden,
-    Part,
-    Reorder,
-    Repeat,
-    Reshape,
-    Rows,
-    Shift,
-    View,
-    apply,
-    shape_after,
-)
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
+from ait_llm.match.views import Part, Reorder, Repeat, Reshape, Rows, View, apply, shape_after
 
 X = np.arange(2 * 3 * 24).reshape(2, 3, 24)
 

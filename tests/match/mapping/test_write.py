@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_runs import call, run
+from memory_runs import call, ones, operation, run
 
 from ait_llm.dumps.model import Operation
 from ait_llm.match.choose import match_runs
@@ -165,3 +165,22 @@ def test_captures_of_variants(captures: dict[str, Path], tmp_path: Path, mine: s
     lines = check_round_trip(found, tmp_path / "m.txt")
     assert pairs > 500
     assert len(lines) < pairs / 4
+
+
+def test_a_tensor_of_each_layer_that_is_another_makes_no_line_for_each_layer(
+    tmp_path: Path,
+) -> None:
+    """Other inputs of the layer still go together for all layers."""
+
+    def lines(layers: int) -> list[str]:
+        x = ones(2, 4)
+        one = run("atb", [operation("Layer", (n,), [x, x, x, x], [x]) for n in range(layers)])
+        matches = []
+        for each in placed(one):
+            for tensor in each.tensors:
+                is_other = tensor.role == "in" and tensor.index == 2
+                source = each.source(tensor, (Part(1, 0, 2),) if is_other else ())
+                matches.append(Match(source, source, "test", 1.0, "same"))
+        return check_round_trip([(one, one, matches)], tmp_path / "m.txt")
+
+    assert lines(5) == lines(2)

@@ -6,12 +6,12 @@ The engine's model joins query, key and value in one projection; that of ``trans
 from __future__ import annotations
 
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from engine_twin import capture_twin, engine_twin, requests
 from ge_faults import Fault, FaultyDump, scaled, swapped_rows
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch import Tensor
 import ait_llm.hostatb as torch_atb
 from ait_llm import compare
 from ait_llm.core import Verdict
+from ait_llm.dump.api import PrecisionDebugger
 from ait_llm.match.model import Match, MatchOptions
 from ait_llm.match.pairing import pair_runs
 from ait_llm.match.programs import match_programs
@@ -28,12 +29,6 @@ from tests.match.programs.checking import matches_of, wrong_numbers
 from tests.match.programs.decoder import Decoder, Shape, rotary_tables
 from tests.match.programs.families import _llama_layer, read_atb
 
-_DATA = Path(__file__).parents[2] / "data"
-_ARCHIVES = {
-    "fused": _DATA / "ge_dump" / "ge_run_fused.tar.xz",
-    "unfused": _DATA / "ge_dump" / "ge_run_fusion_off.tar.xz",
-    "fx": _DATA / "torchair" / "fx_fp16_dynamic.tar.xz",
-}
 # Modules of which the engine has the result, whole or as columns, and the operator of it.
 _LAYER = {
     0: {
@@ -72,15 +67,11 @@ _TRUTH = {
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(
+    recorded_decoder: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """The recorded dumps, and the capture of the twin's modules."""
-    found = {}
-    for name, archive in _ARCHIVES.items():
-        folder = tmp_path_factory.mktemp(name)
-        with tarfile.open(archive) as file:
-            file.extractall(folder, filter="data")
-        [found[name]] = folder.iterdir()
-    found["modules"] = tmp_path_factory.mktemp("modules")
+    found = {**recorded_decoder, "modules": tmp_path_factory.mktemp("modules")}
     capture_twin(found["modules"], engine_twin(found["fx"]), requests(found["fx"]))
     return found
 
@@ -133,6 +124,45 @@ def test_a_whole_run_has_no_failure(folders: dict[str, Path]) -> None:
     assert report.counts[Verdict.FAIL] == report.counts[Verdict.ERROR] == 0
     assert report.counts[Verdict.PASS] > 400
     assert not report.origins
+
+
+def test_nodes_of_other_names(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Another version of torch calls nodes differently, so that no graph tells which they are."""
+    for file in folders["fx"].rglob("*.npy"):
+        copy = tmp_path / file.relative_to(folders["fx"]).parent / f"my_{file.name}"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.hardlink_to(file)
+    pairing = pair_runs(find_scenario(tmp_path, folders["fused"]))
+    assert len(pairing.pairs) == 5
+    for pair in pairing.pairs:
+        found = matches_of(match_programs(pair.golden, pair.mine, MatchOptions()))
+        assert wrong_numbers(found) == []
+        results = {each.mine.record.op for each in found if each.mine.record.role == "out"}
+        assert results >= set(_TRUTH.values())
+
+
+def test_calls_of_functions(folders: dict[str, Path], tmp_path: Path) -> None:
+    PrecisionDebugger._reset()
+    debugger = PrecisionDebugger(task="tensor", level="L1", dump_path=str(tmp_path))
+    model, cache = engine_twin(folders["fx"]), transformers.DynamicCache()
+    with torch.no_grad():
+        for ids in requests(folders["fx"]):
+            debugger.start(model)
+            model(input_ids=ids, past_key_values=cache, use_cache=True)
+            debugger.stop()
+            debugger.step()
+    PrecisionDebugger._reset()
+    passes = _matches(tmp_path, folders["fused"])
+    assert len(passes) == 5
+    for found in passes:
+        assert len(found) > 30
+        assert wrong_numbers(found) == []
+    products = {
+        each.mine.record.op
+        for each in passes[0]
+        if each.golden.record.op_type == "linear" and each.mine.record.role == "out"
+    }
+    assert products >= {op for op in _TRUTH.values() if op.startswith("MatMul")}
 
 
 class _SmallHeads(AtbProgram):

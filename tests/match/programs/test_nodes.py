@@ -66,6 +66,19 @@ def _leaves(model: nn.Module) -> set[str]:
     } - {"root.model.layers.0.mlp.experts.act_fn"}
 
 
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox", "llama"])
+def test_captured_parameters_answer_the_operands_of_nodes(
+    folder: Path, family: str, tmp_path: Path
+) -> None:
+    _, nodes = _captured(folder, family)
+    capture_modules(tmp_path / "modules", made(family), weights=True)
+    found = compare(tmp_path / "modules", nodes)
+    compared = [
+        each for each in found.comparisons if each.golden and each.golden.name in ("weight", "bias")
+    ]
+    assert {each.verdict for each in compared if each.mine} == {Verdict.PASS}
+
+
 @pytest.mark.parametrize("family", _FAMILIES)
 def test_every_projection_norm_and_layer_is_found_and_nothing_else(
     folder: Path, family: str

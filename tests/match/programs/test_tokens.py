@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
+from matching_truth import families
 
+from ait_llm import DumpConfig, compare, register_hook
+from ait_llm.core import Verdict
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.program import Program
@@ -86,3 +91,21 @@ def test_nothing_is_known_without_lengths(padded: tuple[str, Runs]) -> None:
     golden = _without(runs.torch, "root", "root.model", "root.model.embed_tokens")
     mine = [o for o in runs.atb.operations if "Attention" not in o.name]
     assert find_tokens(Program(replace(runs.atb, operations=mine)), Program(golden)) is None
+
+
+def test_one_number_of_all_tokens_answers_none_where_there_is_padding(tmp_path: Path) -> None:
+    """Whether all places are real is another question in a padded batch."""
+    model = families.make("bert").eval()
+    for name, rows in (("alone", [[5, 6, 7, 8]]), ("padded", [[5, 6, 7, 8], [9, 3, 0, 0]])):
+        ids = torch.tensor(rows)
+        config = DumpConfig(dump_path=tmp_path / name, operators=True)
+        with torch.no_grad(), register_hook(model, config):
+            model(input_ids=ids, attention_mask=(ids != 0).long())
+    found = compare(tmp_path / "alone", tmp_path / "padded")
+    assert found.counts[Verdict.FAIL] == 0
+    assert found.exit_code() == 0
+    paired = {each.golden.op_type for each in found.comparisons if each.golden and each.mine}
+    everything = {each.golden.op_type for each in found.comparisons if each.golden}
+    of_all = {each for each in everything if "aten.all" in each}
+    assert of_all
+    assert of_all <= paired  # what it reads is compared

@@ -146,6 +146,14 @@ def test_equal_shapes_need_no_views() -> None:
     assert (views.left, views.right) == ((), ())
 
 
+def test_heads_of_a_single_token_lie_as_its_columns_do() -> None:
+    heads = np.random.default_rng(0).random((4, 1, 16))  # as a product of heads returns them
+    row = heads.reshape(1, 1, 64)
+    views = make_views(heads.shape, row.shape, _tokens([1], 1, left=False))
+    assert views is not None
+    np.testing.assert_array_equal(apply(heads, views.left), apply(row, views.right))
+
+
 def test_nothing_but_a_reshape_without_padding() -> None:
     views = make_views((8, 64), (2, 4, 64), _tokens([4, 4], 4, left=False))
     assert views is not None

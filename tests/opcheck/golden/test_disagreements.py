@@ -61,7 +61,7 @@ PINNED = {
     44: (_OTHERS, "test_a_draw_equal_to_a_prefix_sum_takes_its_index"),
     45: (_ATTENTION, "test_compressed_alibi_takes_its_sign_from_the_slopes"),
     46: (
-        "standards/test_other_standards.py",
+        "../judge/standards/test_other_standards.py",
         "test_benchmark_bounds_the_largest_and_the_mean_error",
     ),
 }

@@ -89,6 +89,17 @@ def has_quanto() -> bool:
     return importlib.util.find_spec("optimum") is not None
 
 
+def with_biases(model: nn.Module) -> nn.Module:
+    """The model with biases that are no zeros."""
+    generator = torch.Generator().manual_seed(9)
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                drawn = torch.randn(module.bias.shape, generator=generator, dtype=torch.float32)
+                module.bias.copy_((drawn * 0.15).bfloat16())
+    return model
+
+
 def int8(model: nn.Module, is_exact: bool) -> nn.Module:
     """Weights in int8 with a scale for each row."""
     from optimum import quanto

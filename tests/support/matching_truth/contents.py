@@ -18,8 +18,11 @@ HUGE = 1e30
 
 
 def labels_of(array: Array) -> Array:
-    """The different numbers of a tensor in ascending order, without zeros and infinities."""
-    if array.dtype.kind != "f":
+    """The different numbers of a tensor in ascending order, without zeros and infinities.
+
+    None if some of its memory was never written, see ``UnwrittenIsNaN``.
+    """
+    if array.dtype.kind != "f" or np.isnan(array).any():
         return np.empty(0)
     numbers = array[np.isfinite(array) & (np.abs(array) < HUGE)].astype(np.float64)
     found: Array = np.unique(numbers[numbers != 0])

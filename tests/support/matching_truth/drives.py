@@ -29,21 +29,21 @@ def both_coders(model: nn.Module) -> None:
     model(input_ids=torch.tensor([PROMPT]), decoder_input_ids=torch.tensor([OTHERS[1]]))
 
 
-def _uniform(*shape: int) -> torch.Tensor:
-    """Numbers that every type holds alike, in the type that a run computes in."""
+def _uniform(model: nn.Module, *shape: int) -> torch.Tensor:
+    """Numbers that every type holds alike, in the type that the model computes in."""
     drawn = torch.randint(1, 256, shape, generator=torch.Generator().manual_seed(3))
-    return drawn.to(torch.get_default_dtype()) / 256
+    return drawn.to(next(model.parameters()).dtype) / 256
 
 
 def sound(model: nn.Module) -> None:
     """One pass over a piece of sound and the text so far."""
-    model(input_features=_uniform(1, 16, 24), decoder_input_ids=torch.tensor([OTHERS[1]]))
+    model(input_features=_uniform(model, 1, 16, 24), decoder_input_ids=torch.tensor([OTHERS[1]]))
 
 
 def image(model: nn.Module) -> None:
     """One pass over a prompt with an image of four patches."""
     ids = [*PROMPT[:3], *[WORDS - 1] * 4, *PROMPT[3:]]
-    model(input_ids=torch.tensor([ids]), pixel_values=_uniform(1, 3, 8, 8), use_cache=False)
+    model(input_ids=torch.tensor([ids]), pixel_values=_uniform(model, 1, 3, 8, 8), use_cache=False)
 
 
 DRIVES = {"bert": encoder, "t5": both_coders, "whisper": sound, "llava": image, "mamba": once}

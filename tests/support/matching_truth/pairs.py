@@ -162,6 +162,10 @@ def _engines() -> Iterator[Pair]:
             for library in ("transformers", "vllm")
         )
         yield Pair(f"e/{family}/op", golden, mine, *recordings.TRUTH)
+    for family in recordings.RANKS:
+        golden = partial(recordings.recorded, family, "transformers")
+        mine = partial(recordings.recorded_ranks, family)
+        yield Pair(f"e/{family}/ranks", golden, mine, *recordings.TRUTH)
 
 
 def _ranks(family: str, sizes: str, level: str, folder: Path) -> Captured:
@@ -207,6 +211,8 @@ def _int8() -> Iterator[Pair]:
             for operators in (False, True):
                 level = "op" if operators else "module"
                 base = transformer(family, sizes, operators=operators)
+                # a product is not its sum with a bias: zeros would make both one number
+                base = replace(base, make=partial(_composed, adapters.with_biases, base.make))
                 golden = replace(base, name=f"{base.name}-as-int8", prepare=adapters.as_int8)
                 mine = replace(base, name=f"{base.name}-int8", prepare=adapters.int8)
                 yield Pair(f"h/{family}/{sizes}-{level}", of(golden), of(mine))

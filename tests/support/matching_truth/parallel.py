@@ -24,8 +24,12 @@ def _rank() -> int:
     return int(os.environ["RANK"])
 
 
+def _world() -> int:
+    return int(os.environ["WORLD_SIZE"])
+
+
 def _part(whole: torch.Tensor, axis: int) -> nn.Parameter:
-    return nn.Parameter(whole.chunk(WORLD, axis)[_rank()].clone())
+    return nn.Parameter(whole.chunk(_world(), axis)[_rank()].clone())
 
 
 def _summed(x: torch.Tensor) -> torch.Tensor:
@@ -60,7 +64,7 @@ class ColumnParallelLinear(nn.Module):
         found = F.linear(x, self.weight, self.bias)
         if not self.gather:
             return found
-        parts = [torch.empty_like(found) for _ in range(WORLD)]
+        parts = [torch.empty_like(found) for _ in range(_world())]
         dist.all_gather(parts, found)
         return torch.cat(parts, -1)
 

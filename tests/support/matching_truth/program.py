@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ait_llm import DumpConfig, register_hook
 from matching_truth.precision import in_float64
@@ -77,7 +80,8 @@ def run(program: Program, found: Captured) -> None:
     model = program.make().eval()
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     _run(program.prepare(model.to(program.dtype), False), program, found.dump)
-    with in_float64():
+    unwritten = UnwrittenIsNaN() if program.operators else nullcontext()
+    with in_float64(), unwritten:
         exact = program.make().eval().double()
         exact.load_state_dict(weights)
         _run(program.prepare(exact, True), program, found.exact)
@@ -89,6 +93,23 @@ def _run(model: nn.Module, program: Program, folder: Path) -> None:
     )
     with torch.no_grad(), register_hook(model, config):
         program.drive(model)
+
+
+class UnwrittenIsNaN(TorchDispatchMode):
+    """Fills memory that is handed out unwritten: what it held before would pass for a value."""
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """The result of the operator."""
+        result = func(*args, **(kwargs or {}))
+        if "empty" in str(func) and isinstance(result, torch.Tensor) and result.is_floating_point():
+            result.fill_(torch.nan)
+        return result
 
 
 def randomise(model: nn.Module, seed: int, *, norms: bool = True) -> nn.Module:

@@ -18,6 +18,7 @@ from matching_truth.scoring import Key
 DATA = Path(__file__).resolve().parents[2] / "data" / "engines"
 FAMILIES = ("llama", "qwen3", "mixtral", "gemma2")
 OPERATORS = ("llama",)
+RANKS = ("llama", "qwen3")
 LENGTHS = (5, 3, 4)
 """Tokens of the prompts, which are padded on the left."""
 NEAR = 5e-5
@@ -60,6 +61,12 @@ def recorded_operators(family: str, library: str, folder: Path) -> Captured:
     """A recorded run with operators, which is its own truth."""
     place = unpack(DATA / f"{family}-operators.tar.xz", folder)
     return Captured(place / library, place / library)
+
+
+def recorded_ranks(family: str, folder: Path) -> Captured:
+    """Two recorded ranks of vLLM, which are their own truth."""
+    place = unpack(DATA / f"{family}-ranks.tar.xz", folder)
+    return Captured(place / "vllm", place / "vllm")
 
 
 def recorded_litgpt(name: str, folder: Path) -> Captured:

@@ -1,0 +1,140 @@
+"""The campaign of bugs: what it draws, how it judges, and the page that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bugs import KINDS, Nature, Outcome, Trial, draw_bug, hunt
+from bugs.programs import Pair, Program
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "scripts" / "bench"
+
+
+@pytest.fixture(autouse=True)
+def _bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("golden")
+
+
+def _hunted(kind: str, folder: Path, *, operators: bool, near: bool = False) -> Trial:
+    """The first bug of a kind and size that is drawn in a small program."""
+    program = Program("transformers", "llama", "eager", "float16", generates=False)
+    for number in range(20):
+        pair = Pair(program, program, operators)
+        bug = draw_bug(5, number, [kind], folder, lambda _, pair=pair: pair)
+        if bug.near is near:
+            return hunt(bug, folder)
+    raise AssertionError(f"no {kind} was drawn")
+
+
+def test_a_wrong_kernel_is_found_with_golden_and_without(folder: Path) -> None:
+    found = _hunted("kernel: tail of the sum dropped", folder, operators=True)
+    assert found.outcome is Outcome.FIRST
+    assert not found.accused
+    assert (found.alone, found.innocent) == (True, 0)
+    assert found.excess is not None
+    assert found.excess > 1
+    assert found.named is None
+
+
+def test_a_fault_just_below_the_tolerance_is_found_without_golden(folder: Path) -> None:
+    found = _hunted("kernel: result scaled", folder, operators=True, near=True)
+    assert 0.5 < found.bug.distance < 1
+    assert found.alone
+    assert not found.accused
+
+
+def test_another_weight_is_found_in_its_module(folder: Path) -> None:
+    found = _hunted("wrong shard", folder, operators=False)
+    assert found.outcome is Outcome.FIRST
+    assert found.alone is None
+    assert found.named is not None
+
+
+def test_a_bug_is_drawn_again_by_its_seed_and_number(folder: Path) -> None:
+    one, other = (draw_bug(3, 4, list(KINDS), folder) for _ in range(2))
+    assert (one.kind, one.pair, one.seed, one.strength) == (
+        other.kind,
+        other.pair,
+        other.seed,
+        other.strength,
+    )
+    assert one.truth.operators == other.truth.operators
+
+
+def test_there_are_kinds_enough() -> None:
+    assert len(KINDS) >= 25
+    assert {kind.nature for kind in KINDS.values()} == set(Nature)
+
+
+def _row(**changes: Any) -> dict[str, Any]:
+    row = {
+        "number": 1,
+        "kind": "wrong eps",
+        "nature": "definition",
+        "program": "llama eager",
+        "dtype": "float32",
+        "level": "modules",
+        "near": False,
+        "truth": ["root.model.norm"],
+        "outcome": Outcome.FIRST.value,
+        "accused": False,
+        "named": True,
+        "alone": None,
+        "innocent": 0,
+        "excess": None,
+        "distance": 3.0,
+        "roundings": 9.0,
+        "said": "root.model.norm (certain)",
+        "exit": 1,
+    }
+    return row | changes
+
+
+def test_the_page_is_made_of_the_results_on_record() -> None:
+    from origins_page import PAGE, as_page, recorded  # type: ignore[import-not-found]
+
+    assert PAGE.read_text(encoding="utf-8") == as_page(recorded())
+
+
+def test_the_page_lists_every_miss() -> None:
+    from origins_page import as_page
+
+    rows = [
+        _row(),
+        _row(number=2, named=False),
+        _row(number=3, outcome=Outcome.ACCUSED.value, accused=True),
+        _row(number=4, outcome=Outcome.SILENT.value, roundings=0.5, named=None),
+    ]
+    page = as_page({"seed": 1, "commit": "1a2b3c4", "rows": rows})
+    assert "origin right first time: 2 of 4 (50.0 %)" in page
+    assert "an innocent named as certain: 1 of 4 (25.0 %)" in page
+    assert "named: 2 of 3 (66.7 %)" in page
+    assert "nothing said: 1 of 4 (25.0 %), 1 of these within what rounding permits" in page
+    misses = page.partition("## All that is not as wanted")[2]
+    assert "**1, wrong eps**" not in misses
+    assert all(f"**{number}, wrong eps**" in misses for number in (2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"accused": True},
+        {"outcome": Outcome.AMONG.value},
+        {"outcome": Outcome.SILENT.value},
+        {"named": False},
+        {"alone": False},
+    ],
+)
+def test_a_target_that_is_missed_is_no_success(change: dict[str, Any]) -> None:
+    from origins_page import is_met
+
+    assert is_met([_row()])
+    assert not is_met([_row(**change)])

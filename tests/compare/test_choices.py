@@ -1,0 +1,98 @@
+"""Experts that two healthy runs choose differently, and choices that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ait_llm import DumpConfig, compare, register_hook
+from ait_llm.core.comparison import Report, Verdict
+
+EXPERTS, WIDTH, TOKENS, CHOSEN = 8, 16, 12, 2
+NEAR = 5  # token of which two experts have almost equal scores
+
+
+class Router(nn.Module):
+    """Scores of all experts, and the two highest of each token."""
+
+    def __init__(self, change: float = 0.0, *, lowest: bool = False) -> None:
+        super().__init__()
+        self.proj = nn.Linear(WIDTH, EXPERTS, bias=False)
+        self.change, self.lowest = change, lowest
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.proj(x)
+        order = scores.argsort(-1, descending=True)
+        second, third = order[NEAR, 1], order[NEAR, 2]
+        scores = scores.clone()
+        scores[NEAR, third] = scores[NEAR, second] + self.change
+        scores = scores.softmax(-1)
+        chosen = scores.topk(CHOSEN, -1).indices
+        return scores, chosen.flip(-1) * 0 + 1 if self.lowest else chosen
+
+
+class Experts(nn.Module):
+    """The mean of what the chosen experts make of a token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(EXPERTS, WIDTH, WIDTH))
+
+    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        return torch.einsum("td,tkde->te", x, self.weight[chosen]) / CHOSEN
+
+
+class Routed(nn.Module):
+    """Two layers of it."""
+
+    def __init__(self, change: float = 0.0, *, lowest: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.routers = nn.ModuleList([Router(change, lowest=lowest), Router(1.0)])
+        self.experts = nn.ModuleList([Experts(), Experts()])
+        self.last = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for router, experts in zip(self.routers, self.experts, strict=True):
+            _, chosen = router(x)
+            x = x + experts(x, chosen)
+        return self.last(x)
+
+
+def compared(folder: Path, golden: nn.Module, mine: nn.Module, *, operators: bool) -> Report:
+    x = torch.randn(TOKENS, WIDTH, generator=torch.Generator().manual_seed(1))
+    for name, model in (("golden", golden), ("mine", mine)):
+        config = DumpConfig(dump_path=folder / name, operators=operators)
+        with torch.no_grad(), register_hook(model.eval(), config):
+            model(x)
+    return compare(folder / "golden", folder / "mine")
+
+
+@pytest.mark.parametrize("operators", [False, True])
+def test_other_experts_of_nearly_equal_scores_are_no_failure(
+    operators: bool, tmp_path: Path
+) -> None:
+    found = compared(tmp_path, Routed(-1e-7), Routed(1e-7), operators=operators)
+    assert [each for each in found.comparisons if each.verdict is Verdict.FAIL] == []
+    assert found.origins == ()
+    (note,) = (each.text for each in found.problems if "chose otherwise" in each.text)
+    assert f"1 of {TOKENS} rows chose otherwise, row {NEAR} " in note
+    assert found.exit_code() == 0
+
+
+def test_the_same_choice_made_wrongly_is_a_failure(tmp_path: Path) -> None:
+    found = compared(tmp_path, Routed(-1e-7), Routed(-1e-7, lowest=True), operators=False)
+    assert [each.op for each in found.origins] == ["root.routers.0"]
+    assert found.exit_code() == 1
+
+
+def test_other_experts_of_other_scores_are_a_failure(tmp_path: Path) -> None:
+    mine = Routed(-1e-7)
+    with torch.no_grad():
+        mine.routers[0].proj.weight[2] *= 1.5
+    found = compared(tmp_path, Routed(-1e-7), mine, operators=False)
+    assert found.exit_code() == 1
+    assert found.origins[0].op.startswith("root.routers.0")

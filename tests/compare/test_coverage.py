@@ -1,0 +1,193 @@
+"""What makes a comparison incomplete, and what no comparison can look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ait_llm import DumpConfig, register_hook
+from ait_llm.compare import compare
+from ait_llm.compare.coverage import mark_not_comparable, uncompared_parts
+from ait_llm.core import DType
+from ait_llm.core.comparison import Comparison, Report, Side, TensorRecord, Verdict
+
+
+def record(
+    op: str,
+    name: str = "output",
+    order: int = 0,
+    step: int = 0,
+    graph: str = "",
+    shape: tuple[int, ...] | None = None,
+) -> TensorRecord:
+    return TensorRecord(
+        op=op,
+        op_id="0",
+        op_type="Block",
+        name=name,
+        role="out",
+        index=0,
+        path="",
+        dtype=DType.FLOAT32,
+        order=order,
+        step=step,
+        graph=graph,
+        shape=shape,
+    )
+
+
+def pair(
+    op: str, order: int = 0, verdict: Verdict = Verdict.PASS, graphs: tuple[str, str] = ("", "")
+) -> Comparison:
+    golden, mine = (record(op, order=order, graph=graph) for graph in graphs)
+    return Comparison(golden, mine, verdict)
+
+
+def alone(op: str, order: int = 0, **fields: object) -> Comparison:
+    own = record(op, order=order, graph=str(fields.pop("graph", "")))
+    return Comparison(own, None, Verdict.SKIPPED, "no counterpart", **fields)  # type: ignore[arg-type]
+
+
+def report(comparisons: list[Comparison]) -> Report:
+    side = Side("dump", "torch")
+    return Report(side, side, "torch-torch", mark_not_comparable(comparisons))
+
+
+def test_what_no_layer_has_a_counterpart_of_decides_nothing() -> None:
+    found = report([pair("m.layers.0"), alone("m.layers.0.rotary"), alone("m.layers.1.rotary", 2)])
+    assert (found.missing, found.not_comparable) == (0, 2)
+    assert found.exit_code() == 0
+    assert found.exit_code(strict=True) == 3
+
+
+def test_what_another_layer_has_a_counterpart_of_is_missing() -> None:
+    found = report([pair("m.layers.0.norm"), alone("m.layers.1.norm", 2)])
+    assert found.missing == 1
+    assert found.exit_code() == 3
+    assert found.exit_code(allow_skip=True) == 0
+
+
+def across(golden: str, mine: str, shape: tuple[int, ...] = (2, 4)) -> Comparison:
+    return Comparison(record(golden, shape=shape), record(mine, shape=shape), Verdict.PASS)
+
+
+def only_mine(op: str, shape: tuple[int, ...] = (2, 4)) -> Comparison:
+    return Comparison(None, record(op, order=9, shape=shape), Verdict.SKIPPED, "no counterpart")
+
+
+def test_what_answers_the_other_layer_must_have_been_compared_here() -> None:
+    pairs = [across("m.layers.0.norm", "t.h.0.norm"), across("m.layers.0.up", "t.h.0.fc_1")]
+    assert report([*pairs, only_mine("t.h.1.norm")]).missing == 1
+    other = across("m.layers.1.norm", "t.h.1.other")
+    assert report([*pairs, other, only_mine("t.h.1.norm")]).missing == 0
+    # one mask of all layers
+    shared = [across("m.mask", "t.h.0.mask"), only_mine("t.h.1.mask")]
+    assert report([*pairs, *shared]).missing == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        ("t.h.1.fc_2", (2, 4)),  # not the other layer's fc_1
+        ("t.h.1.fc_1", (2, 4, 4)),  # another operator of the same name
+        ("t.h.1.fc_1", (0, 4)),  # no token came to this expert
+    ],
+)
+def test_what_is_no_tensor_of_another_layer_is_not_missing(op: str, shape: tuple[int, ...]) -> None:
+    pairs = [across("m.layers.0.up", "t.h.0.fc_1")]
+    assert report([*pairs, only_mine("t.h.1.fc_1")]).missing == 1
+    assert report([*pairs, only_mine(op, shape)]).missing == 0
+
+
+def test_what_was_lost_is_missing() -> None:
+    assert report([pair("m.layers.0"), alone("m.other", 1, lost=True)]).exit_code() == 3
+
+
+def test_a_node_is_missing_where_the_other_side_is_a_graph_too() -> None:
+    node = alone("add", 1, graph="graph_0")
+    assert report([pair("mul", graphs=("graph_0", "graph_0")), node]).exit_code() == 3
+    assert report([pair("mul", graphs=("graph_0", "")), node]).exit_code() == 0
+
+
+def test_a_node_that_can_have_no_counterpart_is_not_missing() -> None:
+    node = alone("add", 1, graph="graph_0", comparable=False)
+    found = report([pair("mul", graphs=("graph_0", "graph_0")), node])
+    assert (found.exit_code(), found.not_comparable) == (0, 1)
+    assert found.exit_code(strict=True) == 3
+
+
+def test_launches_of_one_kernel_are_no_layers() -> None:
+    launches = [alone(f"extern_kernels.mm.{number}", number, graph="graph_0") for number in (1, 2)]
+    assert not list(uncompared_parts([pair("m.layers.0"), *launches]))
+
+
+def test_an_operation_that_is_missing_as_a_whole_counts_between_runs_of_one_library() -> None:
+    items = [pair("m.layers.0"), alone("m.other", 1)]
+    assert [one.comparable for one in mark_not_comparable(items, one_library=True)] == [True, True]
+    assert [one.comparable for one in mark_not_comparable(items)] == [True, False]
+
+
+def test_a_pair_that_could_not_be_read_is_missing() -> None:
+    assert report([pair("m.a"), pair("m.b", 1, Verdict.SKIPPED)]).exit_code() == 3
+
+
+def test_a_layer_without_any_compared_tensor_is_named() -> None:
+    found = list(
+        uncompared_parts([pair("m.layers.0.norm"), alone("m.layers.1.norm", 3), pair("m.head", 9)])
+    )
+    assert [(each.side, each.text) for each in found] == [
+        ("golden", "nothing was compared of m.layers.1")
+    ]
+    assert found[0].decides
+
+
+def test_results_that_were_not_compared_are_named() -> None:
+    found = list(uncompared_parts([pair("m.layers.0.norm"), alone("m.head", 9)]))
+    assert [each.text for each in found] == ["nothing was compared of m.head"]
+
+
+def test_the_last_module_is_not_what_a_program_returns_where_that_was_compared() -> None:
+    items = [pair("root.layers.0.norm"), alone("root.head", 9)]
+    assert list(uncompared_parts(items))
+    assert not list(uncompared_parts([*items, pair("root", 10)]))
+
+
+def test_steps_are_looked_at_one_by_one() -> None:
+    late = Comparison(record("m.layers.0", step=1), None, Verdict.SKIPPED, "no counterpart")
+    found = list(uncompared_parts([pair("m.layers.0"), late]))
+    assert [each.text for each in found] == ["nothing was compared of m.layers.0"]
+
+
+class Net(nn.Module):
+    """Makes probabilities by one operator, or by three."""
+
+    def __init__(self, written_out: bool) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.written_out = written_out
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if self.written_out:
+            powers = torch.exp(y - y.amax(-1, keepdim=True))
+            y = powers / powers.sum(-1, keepdim=True)
+        else:
+            y = torch.softmax(y, -1)
+        return self.second(y) + torch.zeros(0, 8).sum()
+
+
+def test_programs_that_write_one_thing_in_two_ways_are_comparable(tmp_path: Path) -> None:
+    for word, written_out in (("golden", False), ("mine", True)):
+        net = Net(written_out).eval()
+        config = DumpConfig(dump_path=tmp_path / word, operators=True, weights=True)
+        with torch.no_grad(), register_hook(net, config):
+            net(torch.linspace(-1, 1, 16).view(2, 8))
+    found = compare(tmp_path / "golden", tmp_path / "mine")
+    assert found.counts[Verdict.FAIL] == 0
+    assert found.not_comparable > 0
+    assert found.exit_code() == 0
+    assert found.exit_code(strict=True) == 3

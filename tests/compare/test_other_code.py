@@ -1,0 +1,170 @@
+"""Programs whose code does something else than golden's, though no number and no weight says so.
+
+Each program is a real model of ``transformers`` of which one line is another; golden is the same
+model without it. Every operator computes rightly what it is given, so that only the way it is
+called can be wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bugs.places import Numbering, Place, Places
+from matching_truth import families
+from matching_truth.drives import DRIVES, once
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ait_llm import DumpConfig, compare, register_hook
+from ait_llm.core.comparison import Origin
+
+Replace = Callable[..., Any]
+
+
+class _Otherwise(TorchFunctionMode):
+    """Calls something else instead of one call of a function in the code of one module."""
+
+    def __init__(self, places: Places, path: str, what: str, call: int, replace: Replace) -> None:
+        super().__init__()
+        self._numbering, self._replace = Numbering(places), replace
+        self._place = Place(0, path, what, call)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__name__.strip("_").removeprefix("r" if func.__name__ == "__radd__" else "")
+        if self._numbering.next(name) == self._place:
+            return self._replace(func, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _captured(
+    folder: Path,
+    family: str,
+    attention: str = "eager",
+    change: tuple[str, str, int, Replace] | None = None,
+    *,
+    operators: bool = True,
+) -> Path:
+    torch.manual_seed(7)
+    model = families.make(family, "distinct", attention).eval()
+    config = DumpConfig(dump_path=folder, operators=operators, weights=True)
+    with torch.no_grad(), register_hook(model, config):
+        if change is None:
+            DRIVES.get(family, once)(model)
+        else:
+            places = Places(model)
+            with places, _Otherwise(places, *change):
+                DRIVES.get(family, once)(model)
+    return folder
+
+
+def _origin(folder: Path, family: str, change: tuple[str, str, int, Replace]) -> Origin:
+    golden = _captured(folder / "golden", family)
+    mine = _captured(folder / "mine", family, change=change)
+    (origin,) = compare(golden, mine, jobs=1).origins
+    return origin
+
+
+def _first(func: Replace, one: Any, *_: Any, **__: Any) -> Any:
+    return one
+
+
+def _second(func: Replace, one: Any, other: Any, *_: Any, **__: Any) -> Any:
+    return other
+
+
+def _varied(func: Replace, one: Tensor, *args: Any, **kwargs: Any) -> Any:
+    return func(one - func(one, *args, **kwargs), *args, **kwargs)
+
+
+def _swapped(func: Replace, one: Tensor, *args: Any, **kwargs: Any) -> Any:
+    return func(one.transpose(1, 2), *args, **kwargs)
+
+
+def test_a_mask_that_is_not_added_is_told_by_what_the_softmax_reads(tmp_path: Path) -> None:
+    change = ("model.layers.0.self_attn", "add", 2, _first)
+    origin = _origin(tmp_path, "llama", change)
+    assert (origin.op, origin.certain) == ("root.model.layers.0.self_attn", True)
+    assert origin.kind == "code between modules"
+    assert "hides [0, 1], [0, 2], [0, 3] and" in origin.evidence
+    assert "only in golden (query, key)" in origin.evidence
+
+
+def test_a_norm_of_something_else_is_no_error_that_grew(tmp_path: Path) -> None:
+    """A mean of what it was taken off amplifies every rounding without bounds."""
+    change = ("model.layers.1.self_attn.q_norm", "mean", 0, _varied)
+    origin = _origin(tmp_path, "qwen3-moe", change)
+    assert (origin.op, origin.certain) == ("root.model.layers.1.self_attn.q_norm", True)
+    assert "`aten.mean.dim@1` reads what `aten.sub.Tensor` makes" in origin.evidence
+    assert "golden's reads what `aten.pow.Tensor_Scalar` makes" in origin.evidence
+
+
+def test_a_scale_that_is_left_out_is_seen_beside_the_numbers_of_a_mask(tmp_path: Path) -> None:
+    change = ("model.layers.0.self_attn", "mul", 4, _first)
+    origin = _origin(tmp_path, "mixtral", change)
+    assert origin.op.startswith("root.model.layers.0.self_attn")
+    assert "softmax" not in origin.op
+    assert origin.certain
+
+
+def test_a_residual_that_is_left_out_is_looked_for_in_its_layer(tmp_path: Path) -> None:
+    origin = _origin(tmp_path, "mamba", ("backbone.layers.1", "add", 0, _second))
+    assert (origin.op, origin.kind) == ("root.backbone.layers.1", "code between modules")
+
+
+def test_heads_that_are_repeated_in_another_order_are_told_by_the_module(tmp_path: Path) -> None:
+    golden = _captured(tmp_path / "golden", "qwen2", "sdpa")
+    change = ("model.layers.0.self_attn", "reshape", 0, _swapped)
+    mine = _captured(tmp_path / "mine", "qwen2", change=change)
+    (origin,) = compare(golden, mine, jobs=1).origins
+    assert origin.op == "root.model.layers.0.self_attn"
+
+
+@pytest.mark.parametrize("operators", [False, True])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_mask_that_shows_the_next_token_is_found_where_it_is_made(
+    attention: str, operators: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Golden's attention may have been told to be causal and have no mask at all."""
+    golden = _captured(tmp_path / "golden", "gpt-neox", attention, operators=operators)
+    code = sys.modules[type(families.make("gpt-neox")).__module__]
+    right = code.create_causal_mask  # type: ignore[attr-defined]
+
+    def shifted(*args: Any, **kwargs: Any) -> Tensor:
+        mask = right(*args, **kwargs)
+        return torch.cat([mask[..., 1:, :], mask[..., -1:, :]], -2)
+
+    monkeypatch.setattr(code, "create_causal_mask", shifted)
+    mine = _captured(tmp_path / "mine", "gpt-neox", operators=operators)
+    (origin,) = compare(golden, mine, jobs=1).origins
+    assert origin.op.partition(".aten.")[0] == "root.gpt_neox"
+    assert "hides [0, 1], [1, 2], [2, 3] and 3 more only in golden (query, key)" in origin.evidence
+
+
+def test_a_cache_that_an_earlier_step_left_otherwise_is_no_certain_origin(tmp_path: Path) -> None:
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(3)
+            self.proj = nn.Linear(8, 8, bias=False)
+
+        def forward(self, x: Tensor, past: Tensor | None = None) -> Tensor:
+            made = self.proj(x)
+            return made if past is None else torch.cat([past, made], 1)
+
+    def run(folder: Path, scale: float) -> Path:
+        model = Cached()
+        x = torch.randn(1, 4, 8, generator=torch.Generator().manual_seed(5))
+        config = DumpConfig(dump_path=folder, operators=True, weights=True, token_range=range(2))
+        with torch.no_grad(), register_hook(model, config):
+            past = model(x)
+            model(x[:, :1], past * scale)  # between the steps, where nothing is captured
+        return folder
+
+    (origin,) = compare(run(tmp_path / "golden", 1.0), run(tmp_path / "mine", 1.1), jobs=1).origins
+    assert (origin.certain, origin.step) == (False, 1)
+    assert "an earlier step may have left it so" in origin.evidence
