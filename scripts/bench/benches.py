@@ -75,6 +75,12 @@ BENCHES = (
     ),
     Bench("ledger", "Which operator is wrong: the error ledger"),
     Bench(
+        "deep",
+        "Recomputing every operator of a comparison",
+        quick=("--layers", "1", "--dtypes", "float32"),
+        directory="--directory",
+    ),
+    Bench(
         "opcheck",
         "Checking operators",
         ("--layers", "8", "--dedupe"),
@@ -124,6 +130,11 @@ BENCHES = (
         "Comparing dumps in an object store",
         quick=("--gigabytes", "0.05", "--times", "1"),
         directory="--directory",
+    ),
+    Bench(
+        "match_programs",
+        "Building two programs and matching them",
+        quick=("--operations", "2000"),
     ),
     Bench(
         "growth",

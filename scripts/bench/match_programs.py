@@ -1,161 +1,110 @@
 """What it costs to build two programs and to match them, by the number of operations.
 
-    python scripts/bench/match_programs.py [--operations 100000] [--rounds 3]
+    python scripts/bench/match_programs.py [--operations 100000] [--pairs NAME ...]
 
-Two passes of a decoder with modules and their operators are made in memory, with the identities
-that a capture records, and matched as ``compare`` does; one of them has another attention. Printed
-are processor time, peak memory beyond that of the passes, and the growth from half as many.
+Two passes of a decoder are made in memory as captures of it would be read, and matched as
+``compare`` does, by a process of their own. Printed are processor time, what the memory of the
+process rises by, the peak of what Python itself allocates (in another process, for counting costs
+time), and the growth from half as many operations.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
+import subprocess
 import sys
 import time
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+from decoder_passes import PAIRS, passes
+from figures import figure
 
-import numpy as np
-from memory_runs import array_tensor, memory_operation, run
-
-from ait_llm.dumps.model import Operation, Tensor
-from ait_llm.dumps.tensors import Identity
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions
-from ait_llm.program.one_pass import Pass
 
-WIDTH, INNER, TOKENS = 64, 160, 7
 LIMIT_SECONDS, LIMIT_MB, LIMIT_GROWTH = 30, 400, 2.2
 
 
-class Decoder:
-    """Writes down what a decoder would call, value by value."""
-
-    def __init__(self, fused: bool) -> None:
-        self._fused = fused
-        self._storages = 0
-        self._calls: dict[str, int] = {}
-        self.operations: list[Operation] = []
-
-    def value(self, width: int) -> Tensor:
-        """A new value ``[1, tokens, width]``."""
-        self._storages += 1
-        shape = (1, TOKENS, width)
-        array = np.broadcast_to(np.float32(0), shape)
-        strides = (TOKENS * width, width, 1)
-        identity = Identity(self._storages, 0, 0, strides)
-        return replace(array_tensor("out", 0, array, "output"), identity=identity)
-
-    def call(self, name: str, kind: str, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-        """One call; a module's comes before those of its operators."""
-        number = self._calls.get(name, 0)
-        self._calls[name] = number + 1
-        sources = [
-            replace(tensor, role="in", index=place, stem=f"input_{place}")
-            for place, tensor in enumerate(inputs)
-        ]
-        self.operations.append(
-            memory_operation(
-                kind, (len(self.operations),), sources, outputs, given_name=name, call=number
-            )
-        )
-
-    def operator(self, path: str, kind: str, inputs: list[Tensor], width: int) -> Tensor:
-        """A single operator within a module."""
-        result = self.value(width)
-        self.call(f"{path}.aten.{kind}", f"aten.{kind}", inputs, [result])
-        return result
-
-    def module(self, path: str, kind: str, source: Tensor, width: int, inner: list[str]) -> Tensor:
-        """A module and the operators in it, one after the other."""
-        place = len(self.operations)
-        value = source
-        for operator in inner:
-            value = self.operator(path, operator, [value], width)
-        self.call(path, kind, [source], [value])
-        self.operations.insert(place, self.operations.pop())
-        return value
-
-    def layer(self, number: int, source: Tensor) -> Tensor:
-        """A decoder layer."""
-        path = f"root.model.layers.{number}"
-        place = len(self.operations)
-        norm = ["pow.Tensor_Scalar", "mean.dim", "add.Scalar", "rsqrt.default", "mul.Tensor"]
-        linear = ["t.default", "mm.default", "view.default"]
-        normed = self.module(f"{path}.input_layernorm", "RMSNorm", source, WIDTH, norm)
-        heads = []
-        for name in ("q_proj", "k_proj", "v_proj"):
-            made = self.module(f"{path}.self_attn.{name}", "Linear", normed, WIDTH, linear)
-            cosine = self.operator(f"{path}.self_attn", "mul.Tensor", [made], WIDTH)
-            heads.append(self.operator(f"{path}.self_attn", "add.Tensor", [made, cosine], WIDTH))
-        if self._fused:
-            mixed = self.operator(f"{path}.self_attn", "sdpa.default", heads, WIDTH)
-        else:
-            mixed = heads[0]
-            for kind, other in (("bmm.default", 1), ("_softmax.default", -1), ("bmm.default", 2)):
-                inputs = [mixed] if other < 0 else [mixed, heads[other]]
-                mixed = self.operator(f"{path}.self_attn", kind, inputs, WIDTH)
-        made = self.module(f"{path}.self_attn.o_proj", "Linear", mixed, WIDTH, linear)
-        hidden = self.operator(path, "add.Tensor", [source, made], WIDTH)
-        normed = self.module(f"{path}.post_attention_layernorm", "RMSNorm", hidden, WIDTH, norm)
-        gate = self.module(f"{path}.mlp.gate_proj", "Linear", normed, INNER, linear)
-        up = self.module(f"{path}.mlp.up_proj", "Linear", normed, INNER, linear)
-        active = self.operator(f"{path}.mlp", "silu.default", [gate], INNER)
-        product = self.operator(f"{path}.mlp", "mul.Tensor", [active, up], INNER)
-        made = self.module(f"{path}.mlp.down_proj", "Linear", product, WIDTH, linear)
-        result = self.operator(path, "add.Tensor", [hidden, made], WIDTH)
-        self.call(path, "DecoderLayer", [source], [result])
-        self.operations.insert(place, self.operations.pop())
-        return result
+def _resident(field: str) -> float:
+    """Memory of this process in MB: ``VmRSS`` now, ``VmHWM`` the most since it was reset."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) * 1024 / 1e6
 
 
-def decoder(operations: int, *, fused: bool) -> Pass:
-    """A pass of about so many operations."""
-    found = Decoder(fused)
-    value = found.value(WIDTH)
-    number = 0
-    while len(found.operations) < operations:
-        value = found.layer(number, value)
-        number += 1
-    return run("torch", found.operations)
-
-
-def matched(golden: Pass, mine: Pass) -> tuple[float, float, int]:
-    """Processor seconds, peak MB, and the number of pairs."""
+def measured(pair: str, operations: int, *, traced: bool) -> dict[str, Any]:
+    """Match once, and say what it cost."""
+    match_runs(*passes(pair, 1), MatchOptions())  # imports are no part of it
+    golden, mine = passes(pair, operations)
     gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = _resident("VmRSS")
+    if traced:
+        tracemalloc.start()
     start = time.process_time()
-    pairs = sum(isinstance(each, Match) for each in match_runs(golden, mine, MatchOptions()))
+    found = match_runs(golden, mine, MatchOptions())
     seconds = time.process_time() - start
-    tracemalloc.start()
-    match_runs(golden, mine, MatchOptions())
-    peak = tracemalloc.get_traced_memory()[1] / 1e6
-    tracemalloc.stop()
-    return seconds, peak, pairs
+    peak = tracemalloc.get_traced_memory()[1] / 1e6 if traced else 0.0
+    return {
+        "operations": max(len(golden.operations), len(mine.operations)),
+        "pairs": sum(isinstance(each, Match) for each in found),
+        "seconds": seconds,
+        "rise": _resident("VmHWM") - before,
+        "traced": peak,
+    }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def _in_a_process(pair: str, operations: int, *words: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--one", pair, "--operations", str(operations), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _report(pair: str, operations: int) -> bool:
+    """Print a row for half as many operations and one for all; True if all limits are kept."""
+    half, whole = (_in_a_process(pair, number) for number in (operations // 2, operations))
+    traced = _in_a_process(pair, operations, "--traced")["traced"]
+    growth = whole["seconds"] / half["seconds"]
+    print(
+        f"| {pair} | {whole['operations']} | {whole['pairs']} | {half['seconds']:.1f}, "
+        f"{whole['seconds']:.1f} | {growth:.2f} | {whole['rise']:.0f} | {traced:.0f} |",
+        flush=True,
+    )
+    what = f"{pair}: {whole['operations']} operations on the larger side"
+    figure(f"{what}, processor time", whole["seconds"], "s", at_most=LIMIT_SECONDS)
+    note = f"{traced:.0f} MB of them counted by Python"
+    figure(f"{what}, rise of memory", whole["rise"], "MB", at_most=LIMIT_MB, note=note)
+    unit = "times more for twice as many"
+    figure(f"{what}, growth", growth, unit, at_most=LIMIT_GROWTH)
+    return (
+        whole["seconds"] <= LIMIT_SECONDS
+        and max(whole["rise"], traced) <= LIMIT_MB
+        and growth <= LIMIT_GROWTH
+    )
+
+
+def main() -> int:
+    """Print a row for each pair; 1 if a limit is not kept."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--operations", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3, help="how often the number is halved")
-    chosen = parser.parse_args()
-    before = 0.0
-    for place in reversed(range(chosen.rounds)):
-        count = chosen.operations >> place
-        golden, mine = decoder(count, fused=False), decoder(count, fused=True)
-        seconds, peak, pairs = matched(golden, mine)
-        growth = f"{seconds / before:.2f}" if before else "-"
-        print(
-            f"{len(golden.operations):>8} operations  {pairs:>8} pairs  {seconds:7.2f} s "
-            f"(limit {LIMIT_SECONDS})  {peak:7.1f} MB (limit {LIMIT_MB})  "
-            f"growth {growth} (limit {LIMIT_GROWTH})",
-            flush=True,
-        )
-        before = seconds
+    parser.add_argument("--pairs", nargs="+", choices=PAIRS, default=list(PAIRS), metavar="NAME")
+    parser.add_argument("--one", choices=PAIRS, help=argparse.SUPPRESS)
+    parser.add_argument("--traced", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one is not None:
+        print(json.dumps(measured(given.one, given.operations, traced=given.traced)))
+        return 0
+    limits = f"{LIMIT_SECONDS} s, {LIMIT_MB} MB, growth {LIMIT_GROWTH}"
+    print(f"At most {limits}; MB of memory are the rise of the process, then what Python counts.\n")
+    print("| pair | operations | matches | CPU s of half, of all | growth | MB | MB counted |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    missed = [pair for pair in given.pairs if not _report(pair, given.operations)]
+    return int(bool(missed))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

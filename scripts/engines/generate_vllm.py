@@ -1,4 +1,4 @@
-"""Greedy tokens of a checkpoint by vLLM: ``generate_vllm.py FOLDER DTYPE``.
+"""Greedy tokens of a checkpoint by vLLM: ``generate_vllm.py FOLDER DTYPE [RANKS]``.
 
 The last line of the output is the tokens as JSON.
 """
@@ -21,6 +21,7 @@ def main() -> None:
         max_model_len=64,
         max_num_batched_tokens=64,
         max_num_seqs=4,
+        tensor_parallel_size=int((*sys.argv[3:], "1")[0]),
     )
     settings = SamplingParams(max_tokens=STEPS, temperature=0, detokenize=False, ignore_eos=True)
     answers = engine.generate([{"prompt_token_ids": each} for each in PROMPTS], settings)

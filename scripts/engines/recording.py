@@ -4,12 +4,13 @@
 
 Each program runs in bfloat16, as users run it, and in float32 for the truth: the numbers by which
 two values are told to be the same. The tokens of all four runs must be equal. With ``operators`` in
-its name a recording has aten operators, of runs in float32.
+its name a recording has aten operators, of runs in float32; with ``ranks`` two ranks of vLLM.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -21,16 +22,23 @@ HERE = Path(__file__).resolve().parent
 LIBRARIES = ("transformers", "vllm")
 FAMILIES = ("llama", "qwen3", "mixtral", "gemma2")
 OPERATORS = ("llama",)
+RANKS = ("llama", "qwen3")  # heads of keys and values: one for each rank, one for both
 
 
-def capture(library: str, checkpoint: Path, dtype: str, folder: Path, kind: str = "torch") -> str:
+def capture(
+    library: str, checkpoint: Path, dtype: str, folder: Path, kind: str = "torch", *more: str
+) -> str:
     """Run a program under ``ait llm dump``; its last line, which is its tokens."""
-    program = [sys.executable, str(HERE / f"generate_{library}.py"), str(checkpoint), dtype]
+    program = [sys.executable, str(HERE / f"generate_{library}.py"), str(checkpoint), dtype, *more]
     words = ["ait", "llm", "dump", "--exec", shlex.join(program), "--type", kind]
     words += ["-er", "all", "-o", str(folder)]
     if (dtype == "bfloat16" and library == "transformers") or kind == "torch-op":
         words.append("--weights")
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    # one processor for each of two ranks
+    bound = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"} if more else {}
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, env={**os.environ, **bound}
+    )
     if done.returncode:
         raise SystemExit(f"{shlex.join(words)} failed:\n{done.stdout}\n{done.stderr}")
     found = next(line for line in reversed(done.stdout.splitlines()) if line.startswith("[["))
@@ -58,12 +66,20 @@ def record_operators(family: str, checkpoint: Path, folder: Path, output: Path) 
     pack(folder, list(LIBRARIES), output / f"{family}-operators.tar.xz")
 
 
+def record_ranks(family: str, checkpoint: Path, folder: Path, output: Path) -> None:
+    """Modules of two ranks in an archive; they are in float32 and are their own truth."""
+    print(f"{family}, two ranks:", capture("vllm", checkpoint, "float32", folder, "torch", "2"))
+    pack(folder.parent, [folder.name], output / f"{family}-ranks.tar.xz")
+
+
 def main() -> None:
     checkpoints, output = Path(sys.argv[1]), Path(sys.argv[2])
     for family in sys.argv[3:] or FAMILIES:
         record(family, checkpoints / family, Path(family), output)
         if family in OPERATORS:
             record_operators(family, checkpoints / family, Path(f"{family}-operators"), output)
+        if family in RANKS:
+            record_ranks(family, checkpoints / family, Path(f"{family}-ranks") / "vllm", output)
 
 
 if __name__ == "__main__":
