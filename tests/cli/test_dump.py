@@ -279,6 +279,7 @@ def test_the_options_are_a_promise() -> None:
         ("--module-name",),
         ("--layers",),
         ("--weights",),
+        ("--own-code",),
         ("--warmup",),
         ("--follow",),
         ("--verify-observer",),

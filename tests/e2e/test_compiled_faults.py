@@ -42,6 +42,12 @@ def compared(golden: Path, mine: Path, output: Path, *options: str) -> tuple[int
     return result.exit_code, json.loads(result.stdout)
 
 
+def untold(summary: Mapping[str, Any]) -> list[str]:
+    """Problems, but for the note that the last graph, taken away from both sides, has no data."""
+    note = "graph_3 was compiled, and neither side has data of it"
+    return [problem for problem in summary["problems"] if problem != note]
+
+
 def test_a_whole_clean_dump_gives_no_false_alarm(
     recorded_decoder: Mapping[str, Path], tmp_path: Path
 ) -> None:
@@ -62,7 +68,7 @@ def test_clean_dumps_give_no_false_alarm(
     assert code == 0
     assert summary["counts"]["FAIL"] == summary["counts"]["ERROR"] == 0
     assert summary["counts"]["PASS"] > 700
-    assert summary["problems"] == summary["origins"] == []
+    assert untold(summary) == summary["origins"] == []
 
 
 @pytest.mark.parametrize(("golden", "mine"), [("fx", "fused"), ("unfused", "fused")])
@@ -144,6 +150,6 @@ def test_another_prompt_is_called_so_once(short: Mapping[str, Path], tmp_path: P
     [ids] = golden.glob("worldsize1_global_rank0/graph_1/0/embedding-*.INPUT.1.*")
     np.save(ids, np.load(ids)[:, ::-1])
     _, summary = compared(golden, short["fused"], tmp_path)
-    [problem] = summary["problems"]
+    [problem] = untold(summary)
     assert "inputs differ: not the same request" in problem
     assert "GatherV2 intensor1 of token 0" in problem
