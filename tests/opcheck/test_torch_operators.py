@@ -194,6 +194,34 @@ def test_grouped_products_are_those_of_each_group() -> None:
     torch.testing.assert_close(found.float(), native)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("has_biases", [False, True])
+def test_a_recurrent_layer_is_that_of_torch(has_biases: bool, reverse: bool) -> None:
+    torch.manual_seed(SEED)
+    net = torch.nn.LSTM(8, 5, bias=has_biases).double()
+    steps = torch.randn(7, 2, 8, dtype=torch.float64)
+    weights = [*net.parameters()] if has_biases else [*net.parameters(), *torch.zeros(2, 20)]
+    with torch.no_grad():
+        native, _ = net(steps.flip(0) if reverse else steps)
+    found = evaluated(
+        "aten.mkldnn_rnn_layer.default",
+        input=steps,
+        **{f"weight{n}": one.detach() for n, one in enumerate(weights)},
+        hx_=torch.zeros(2, 5, dtype=torch.float64),
+        cx_=torch.zeros(2, 5, dtype=torch.float64),
+        reverse=reverse,
+        batch_sizes=[],
+        mode=2,
+        hidden_size=5,
+        num_layers=1,
+        has_biases=has_biases,
+        bidirectional=reverse,
+        batch_first=False,
+        train=False,
+    )
+    torch.testing.assert_close(found, native.flip(0) if reverse else native)
+
+
 @pytest.mark.parametrize("kind", ["none", "causal", "flags", "numbers"])
 def test_fused_attention_is_that_of_torch(kind: str) -> None:
     causal = kind == "causal"

@@ -11,7 +11,7 @@ from torch import Tensor
 from ait_llm.opcheck.golden.aten.calls import TENSORS, build_call, find_operator
 from ait_llm.opcheck.golden.aten.choices import other_choices
 from ait_llm.opcheck.golden.aten.kinds import BY_STRIDES, why_unchecked
-from ait_llm.opcheck.golden.aten.operators import run_call
+from ait_llm.opcheck.golden.aten.operators import run_call, tensors_of
 from ait_llm.opcheck.golden.aten.written_out import arguments, written_out
 from ait_llm.opcheck.golden.base import UnverifiableError
 
@@ -133,4 +133,4 @@ def _results(node: NodeCall, tensors: Mapping[str, Tensor]) -> list[Tensor]:
         func = find_operator("aten.reshape.default") or func
     call = build_call(func, list(tensors.values()), params)
     define = written_out(node.type)
-    return run_call(func, call) if define is None else [define(arguments(func, call))]
+    return tensors_of(define(arguments(func, call))) if define else run_call(func, call)

@@ -135,7 +135,7 @@ def compute_operator(
     rounded = _narrowest(inputs) if params.get(_ROUNDED) else None
     wide = _converted(given, dtype, rounded)
     define = written_out(type_name)
-    outputs = tensors_of(_run(func, wide)) if define is None else [define(arguments(func, wide))]
+    outputs = tensors_of(define(arguments(func, wide)) if define else _run(func, wide))
     if has_statistics(type_name):
         outputs = outputs[:1]
     pairs = list(zip(outputs, like, strict=False))

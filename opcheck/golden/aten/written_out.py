@@ -1,4 +1,5 @@
-"""Operators that no CPU runs in float64, written out: fused attention, grouped and scaled products.
+"""Operators that no CPU runs in float64, written out: fused attention, grouped and scaled products,
+and the layers of a recurrent network.
 
 Each is a function of the operator's arguments by name, in the type of its inputs.
 """
@@ -16,7 +17,7 @@ from ait_llm.opcheck.golden.aten.calls import Call
 from ait_llm.opcheck.golden.aten.kinds import base_name, is_attention
 from ait_llm.opcheck.golden.base import UnverifiableError
 
-Definition = Callable[[Mapping[str, Any]], Tensor]
+Definition = Callable[[Mapping[str, Any]], Tensor | tuple[Tensor, ...]]
 
 
 def written_out(type_name: str) -> Definition | None:
@@ -92,8 +93,36 @@ def _int8_weight_product(given: Mapping[str, Any]) -> Tensor:
     return torch.mm(x, given["mat2"].to(x.dtype).t()) * scales
 
 
+def _recurrent_layer(given: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    """One direction of one LSTM layer, ``input [T, B, I]``: what it shows, and its last states.
+
+    The gates' rows are in the order of ``torch.nn.LSTM``: input, forget, cell and output.
+
+    Raises:
+        UnverifiableError: it is no LSTM, or its sequences are packed.
+    """
+    if given["mode"] != _LSTM or given["batch_sizes"]:
+        raise UnverifiableError("only an LSTM over sequences that are not packed is defined here")
+    steps: Tensor = given["input"]
+    hidden, cell = given["hx_"], given["cx_"]
+    from_input = steps @ given["weight0"].t()
+    if given["has_biases"]:
+        from_input = from_input + given["weight2"] + given["weight3"]
+    found = steps.new_empty(*steps.shape[:2], given["hidden_size"])
+    order = range(len(steps))
+    for step in reversed(order) if given["reverse"] else order:
+        gates = from_input[step] + hidden @ given["weight1"].t()
+        let_in, kept, fresh, shown = gates.chunk(4, -1)
+        cell = torch.sigmoid(kept) * cell + torch.sigmoid(let_in) * torch.tanh(fresh)
+        hidden = torch.sigmoid(shown) * torch.tanh(cell)
+        found[step] = hidden
+    return found, hidden, cell
+
+
+_LSTM = 2  # at::native's rnn modes
 _DEFINITIONS: Mapping[str, Definition] = {
     "_grouped_mm": _grouped_product,
     "_scaled_mm": _scaled_product,
     "_weight_int8pack_mm": _int8_weight_product,
+    "mkldnn_rnn_layer": _recurrent_layer,
 }
