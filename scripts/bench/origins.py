@@ -70,9 +70,9 @@ def _run(seed: int, numbers: range, kinds: list[str], folder: Path) -> Iterator[
         row = row_of(hunt(bug, folder))
         took = time.monotonic() - started
         print(f"{number:4} {row['kind']} | {row['program']} | {row['outcome']}", end="")
-        accused = ' ACCUSED' if row['accused'] else ''
-        alone = f", {row['innocent']} innocent alone" if row['innocent'] else ''
-        print(f'{accused}{alone} ({took:.1f} s)', flush=True)
+        accused = " ACCUSED" if row["accused"] else ""
+        alone = f", {row['innocent']} innocent alone" if row["innocent"] else ""
+        print(f"{accused}{alone} ({took:.1f} s)", flush=True)
         if row["outcome"] != "right first time":
             print(
                 f"       truth: {', '.join(row['truth'])}\n       said: {row['said']}", flush=True
