@@ -14,7 +14,6 @@ from typing import IO
 
 from ait_llm.dump.earlier import earlier_runs
 from ait_llm.dump.fx_summary import no_graphs
-from ait_llm.dump.golden_run import read_golden_tokens
 from ait_llm.dump.golden_tokens import GoldenTokens
 from ait_llm.dump.inject.channel import Report, read_reports
 from ait_llm.dump.inject.settings import TorchSettings, injection_environment
@@ -64,7 +63,11 @@ def plan_torch_dump(
         FormatError: the dump to follow holds no tokens.
     """
     resolve_program(words, environ)
-    golden = None if settings.follow is None else read_golden_tokens(settings.follow)
+    golden = None
+    if settings.follow is not None:
+        from ait_llm.dump.golden_run import read_golden_tokens  # what reads dumps is seldom needed
+
+        golden = read_golden_tokens(settings.follow)
     output = settings.output
     try:
         output.mkdir(mode=0o750, parents=True, exist_ok=True)

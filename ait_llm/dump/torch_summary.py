@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ait_llm.core import StepRange
 from ait_llm.dump.inject.channel import Report
 from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.torch_ledger import TorchProcess
-from ait_llm.dumps.following import followed
+
+if TYPE_CHECKING:
+    from ait_llm.dumps.following import Followed
 
 _NAMED = 3
 
@@ -122,7 +124,7 @@ def torch_losses(processes: Iterable[TorchProcess]) -> list[str]:
                 f"not see them (first: {process.first_unseen}); to see them, dump with "
                 "TORCHDYNAMO_DISABLE=1 in the environment"
             )
-        took = followed(process.follow)
+        took = _followed(process)
         if took is not None:
             sentences += [f"{name} {reason}" for reason in took.refused]
         if process.running:
@@ -141,7 +143,7 @@ def torch_notes(processes: Iterable[TorchProcess]) -> list[str]:
     sentences = []
     for process in processes:
         name = f"process {process.pid} on {process.device}"
-        took = followed(process.follow)
+        took = _followed(process)
         if took is not None and took.done is not None:
             sentences.append(f"{name} {took.done}")
         if process.not_captured:
@@ -155,6 +157,14 @@ def torch_notes(processes: Iterable[TorchProcess]) -> list[str]:
                 "(recomputation in a backward pass, for one) and are not recorded"
             )
     return sentences
+
+
+def _followed(process: TorchProcess) -> Followed | None:
+    if not process.follow:
+        return None
+    from ait_llm.dumps.following import followed  # what reads dumps is seldom needed
+
+    return followed(process.follow)
 
 
 def nothing_captured(

@@ -6,16 +6,17 @@ import atexit
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import GraphModule
 
-from ait_llm.dump import fx_backend, inductor_capture
 from ait_llm.dump.fx.options import FxOptions
-from ait_llm.dump.fx_backend import Backend
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.inject.settings import TorchSettings
+
+if TYPE_CHECKING:
+    from ait_llm.dump.fx_backend import Backend
 
 
 def capture_compiled(settings: TorchSettings) -> None:
@@ -28,6 +29,8 @@ def capture_compiled(settings: TorchSettings) -> None:
     Raises:
         UsageError: the output cannot be written.
     """
+    from ait_llm.dump import fx_backend, inductor_capture  # programs of modules need neither
+
     compile_call = torch.compile
     make = inductor_capture.backend_of if settings.is_inductor else fx_backend.backend_of
     backend = _reporting(make(fx_options(settings)))
