@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tarfile
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from hypothesis import HealthCheck, settings
 # Many tests fork or start programs. OpenMP's threads do not survive a fork, and on a small machine
 # more threads than tests need only get in each other's way. Programs that tests start inherit this.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# Hundreds of programs are started: what they import, and what pytest rewrites, is compiled once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A job in the background or under nohup is started with these ignored, and so would be every
 # program that a test sends one to.

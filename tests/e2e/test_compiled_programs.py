@@ -29,7 +29,6 @@ def dump(folder: Path, command: str, *options: str) -> subprocess.CompletedProce
         env={
             **kept,
             "PYTHONPATH": str(Path(ait_llm.__file__).parent.parent),
-            "PYTHONDONTWRITEBYTECODE": "1",
         },
         capture_output=True,
         text=True,

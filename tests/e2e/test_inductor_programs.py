@@ -42,7 +42,6 @@ def dump(
         env={
             **kept,
             "PYTHONPATH": str(Path(ait_llm.__file__).parent.parent),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(cache),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
         },

@@ -34,7 +34,6 @@ def environment() -> dict[str, str]:
         **kept,
         "PYTHONPATH": os.pathsep.join(paths),
         "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
 
 
