@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ait_llm.hostatb.models.config import BertConfig
-from ait_llm.hostatb.models.weights import Weights
+from ait_llm.hostatb.models.weights import Weights, unset_embedding
 
 
 class BertEmbeddings(nn.Module):
@@ -22,9 +22,9 @@ class BertEmbeddings(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         hidden = config.hidden_size
-        self.word_embeddings = nn.Embedding(config.vocab_size, hidden)
-        self.position_embeddings = nn.Embedding(config.max_positions, hidden)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, hidden)
+        self.word_embeddings = unset_embedding(config.vocab_size, hidden)
+        self.position_embeddings = unset_embedding(config.max_positions, hidden)
+        self.token_type_embeddings = unset_embedding(config.type_vocab_size, hidden)
         self.LayerNorm = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
 
     def forward(self, input_ids: Tensor) -> Tensor:

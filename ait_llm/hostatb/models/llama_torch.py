@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ait_llm.hostatb.models.config import LlamaConfig
-from ait_llm.hostatb.models.weights import Weights
+from ait_llm.hostatb.models.weights import Weights, unset_embedding
 
 
 class DenseCache:
@@ -59,7 +59,9 @@ class LlamaRotaryEmbedding(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.dtype = config.dtype
-        exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+        # No weight: computed, not loaded, whatever device the weights to come are given.
+        places = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device="cpu")
+        exponents = places / config.head_dim
         self.inv_freq = config.rope_theta**-exponents
 
     def forward(self, position_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,7 +165,7 @@ class LlamaModel(nn.Module):
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens = unset_embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(
             LlamaDecoderLayer(config, layer) for layer in range(config.num_layers)
         )
@@ -210,6 +212,5 @@ def llama_twin(config: LlamaConfig, weights: Weights) -> LlamaForCausalLM:
     """A twin in evaluation mode that shares the memory of ``weights``."""
     with torch.device("meta"):
         twin = LlamaForCausalLM(config)
-    twin.model.rotary_emb = LlamaRotaryEmbedding(config)
     twin.load_state_dict(weights, strict=True, assign=True)
     return twin.requires_grad_(False).eval()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ait_llm.hostatb.models.config import BertConfig, LlamaConfig
 
@@ -19,6 +19,15 @@ Weights = dict[str, Tensor]
 _EMBEDDING_STD = 0.02
 _NORM_SPREAD = 0.1
 _BIAS_STD = 0.1
+
+
+def unset_embedding(rows: int, columns: int) -> nn.Embedding:
+    """An embedding whose weight ``[rows, columns]`` is to be loaded.
+
+    ``nn.Embedding`` draws normal numbers, and on the meta device that loads ``torch._dynamo``, which
+    takes as long as loading torch.
+    """
+    return nn.Embedding.from_pretrained(torch.empty(rows, columns), freeze=False)
 
 
 class _Draw:
