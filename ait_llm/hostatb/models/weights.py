@@ -24,10 +24,10 @@ _BIAS_STD = 0.1
 def unset_embedding(rows: int, columns: int) -> nn.Embedding:
     """An embedding whose weight ``[rows, columns]`` is to be loaded.
 
-    ``nn.Embedding`` draws normal numbers, and on the meta device that loads ``torch._dynamo``, which
-    takes as long as loading torch.
+    ``nn.Embedding`` draws normal numbers, and on the meta device that loads ``torch._dynamo``,
+    which takes as long as loading torch.
     """
-    return nn.Embedding.from_pretrained(torch.empty(rows, columns), freeze=False)
+    return nn.Embedding(rows, columns, _weight=torch.empty(rows, columns))
 
 
 class _Draw:
