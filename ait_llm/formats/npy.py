@@ -7,6 +7,7 @@ damaged one.
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import math
 import os
@@ -142,7 +143,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.
     if len(text) < length:
         raise FormatError(path, "header is cut off")
     try:
-        header = ast.literal_eval(expression(text.decode("utf-8").strip()))
+        header = _literal(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise FormatError(path, "header is damaged") from None
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
@@ -161,3 +162,8 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.
         return shape, fortran_order, np.dtype(descr)
     except (TypeError, ValueError):
         raise FormatError(path, f"holds elements of the unknown type {descr!r}") from None
+
+
+@functools.lru_cache(maxsize=512)  # the files of a dump have few headers, over and over
+def _literal(header: bytes) -> Any:  # nobody changes it
+    return ast.literal_eval(expression(header.decode("utf-8").strip()))

@@ -5,6 +5,8 @@ Both recorded dumps are of one healthy run, so that every right pair holds equal
 
 from __future__ import annotations
 
+import functools
+import os
 import random
 import re
 import shutil
@@ -34,15 +36,25 @@ def _copy(recorded: Path, folder: Path, keep: Keep) -> Path:
 
     ``keep`` gets the node with its execution, its target, and the name of the file.
     """
+    for parent, name, node, target in _files(recorded):
+        if keep(f"{parent}/{node}", target, name):
+            copy = folder / parent
+            copy.mkdir(parents=True, exist_ok=True)
+            os.link(recorded / parent / name, copy / name)
+    return folder
+
+
+@functools.cache
+def _files(recorded: Path) -> list[tuple[Path, str, str, str]]:
+    """Folder, name, node and target of each file of a dump that nobody writes into."""
+    listed = []
     for file in sorted(recorded.rglob("*.npy")):
         found = _FILE.match(file.name)
         assert found is not None
-        place = file.relative_to(recorded)
-        if keep(f"{place.parent}/{found['node']}", found["target"], file.name):
-            copy = folder / place
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.hardlink_to(file)
-    return folder
+        listed.append(
+            (file.parent.relative_to(recorded), file.name, found["node"], found["target"])
+        )
+    return listed
 
 
 def _targets_of_prefill(recorded: Path) -> list[str]:
