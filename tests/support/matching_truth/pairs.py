@@ -169,17 +169,17 @@ def _engines() -> Iterator[Pair]:
 
 
 def _ranks(family: str, sizes: str, level: str, folder: Path) -> Captured:
-    place = folder / f"ranks-{family}-{sizes}-{level}"
+    place = folder / f"ranks-{family}-{sizes}"
     if not (place / "done").exists():
-        parallel.run_ranks(place, family, sizes, level)
+        parallel.run_ranks(place, family, sizes)
         (place / "done").touch()
-    return Captured(place / "dump", place / "exact")
+    return Captured(place / level / "dump", place / level / "exact")
 
 
 def _parallel() -> Iterator[Pair]:
     for family in ("llama", "qwen3", "mistral"):
         for sizes in ("distinct", "equal"):
-            for level in ("module", "op"):
+            for level in parallel.LEVELS:
                 golden = transformer(family, sizes, operators=level == "op")
                 mine = partial(_ranks, family, sizes, level)
                 yield Pair(f"f/{family}/{sizes}-{level}", of(golden), mine)

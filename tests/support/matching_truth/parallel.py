@@ -1,6 +1,7 @@
-"""A decoder whose layers are cut over two ranks: ``parallel.py FOLDER FAMILY SIZES LEVEL``.
+"""A decoder whose layers are cut over two ranks: ``parallel.py FOLDER FAMILY SIZES``.
 
-Run once for each rank, with ``RANK`` and ``WORLD_SIZE`` in the environment.
+Run once for each rank, with ``RANK`` and ``WORLD_SIZE`` in the environment. It is captured at each
+level, for starting the processes takes longer than what they do.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 WORLD = 2
+LEVELS = ("module", "op")
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 ROWS = ("o_proj", "down_proj")
 
@@ -98,8 +100,8 @@ def shard(model: nn.Module) -> nn.Module:
     return model
 
 
-def run_ranks(folder: Path, family: str, sizes: str, level: str) -> None:
-    """Start one process for each rank and wait for both.
+def run_ranks(folder: Path, family: str, sizes: str) -> None:
+    """Start one process for each rank and wait for both; captures are in a folder for each level.
 
     Raises:
         RuntimeError: one of them failed.
@@ -110,7 +112,7 @@ def run_ranks(folder: Path, family: str, sizes: str, level: str) -> None:
     shared["PYTHONPATH"] = os.pathsep.join(
         [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
-    words = [sys.executable, "-m", "matching_truth.parallel", str(folder), family, sizes, level]
+    words = [sys.executable, "-m", "matching_truth.parallel", str(folder), family, sizes]
     ranks = [
         subprocess.Popen(
             words, env={**shared, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True
@@ -129,11 +131,12 @@ def main() -> None:
     from matching_truth.drives import once
     from matching_truth.program import Captured, Program, run
 
-    folder, family, sizes, level = Path(sys.argv[1]), *sys.argv[2:5]
+    folder, family, sizes = Path(sys.argv[1]), *sys.argv[2:4]
     dist.init_process_group("gloo", f"file://{folder}/store", rank=_rank(), world_size=WORLD)
     make = partial(families.make, family, sizes)
-    program = Program("rank", lambda: shard(make()), once, operators=level == "op")
-    run(program, Captured(folder / "dump", folder / "exact"))
+    for level in LEVELS:
+        program = Program("rank", lambda: shard(make()), once, operators=level == "op")
+        run(program, Captured(folder / level / "dump", folder / level / "exact"))
     dist.destroy_process_group()
 
 
