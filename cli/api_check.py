@@ -86,7 +86,7 @@ def _devices(_ctx: click.Context, _param: click.Parameter, value: Any) -> str:
 @click.option(
     "--standard",
     type=click.Choice(sorted(standards)),
-    default="default",
+    default="contract",
     show_default=True,
     help="How outputs of floats are judged; integers must be equal.",
 )

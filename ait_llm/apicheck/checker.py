@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ait_llm.apicheck.calls import Call
+from ait_llm.apicheck.contract import ByContract, judge_call
 from ait_llm.apicheck.error_data import save_error_data
 from ait_llm.apicheck.inputs import SEED, TensorSource
 from ait_llm.apicheck.judging import Judge
@@ -23,6 +24,7 @@ from ait_llm.apicheck.outcome import (
     worst,
 )
 from ait_llm.apicheck.sides import Run, Side, in_one_line, run_call
+from ait_llm.apicheck.standards import CONTRACT
 from ait_llm.dumps.api_values import ApiValue
 from ait_llm.errors import AitError, FormatError
 from ait_llm.faults import told, trace_of
@@ -151,12 +153,28 @@ class Checker:
         peer = Run(None)
         if self._benchmark is not None and not dropped:
             peer = run("the benchmark's run", self._benchmark, function)
-        outputs = self._judge.outputs(api, golden.output, mine.output, peer.output, dropped=dropped)
+        by_contract = ByContract({}, {})
+        if self._judge.standard == CONTRACT and not dropped:
+            reduced = self._golden.reduced
+            by_contract = judge_call(function, api, args, kwargs, gradients, mine, reduced=reduced)
+        outputs = self._judge.outputs(
+            api,
+            golden.output,
+            mine.output,
+            peer.output,
+            dropped=dropped,
+            by_contract=by_contract.outputs,
+        )
         found: list[OutputResult] = []
         problem = left_out or mine.problem or golden.problem
         if gradients is not None and not problem:
             found = self._judge.outputs(
-                api, golden.gradients, mine.gradients, peer.gradients, dropped=dropped
+                api,
+                golden.gradients,
+                mine.gradients,
+                peer.gradients,
+                dropped=dropped,
+                by_contract=by_contract.gradients,
             )
         forward, message = _summary(outputs)
         backward, why = _summary(found) if not problem else (SKIP, problem)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ait_llm.apicheck.metrics import measure_floats, measure_integers
 from ait_llm.apicheck.outcome import ERROR, PASS, SKIP, OutputResult, Status
-from ait_llm.apicheck.standards import Measured, standards
+from ait_llm.apicheck.standards import CONTRACT, Measured, standards
 from ait_llm.judge.api_limits import class_of, limits_of
 from ait_llm.opcheck.api.unchecked import LEFT_OUT
 
@@ -18,9 +19,23 @@ if TYPE_CHECKING:
 _QUANTISED = frozenset(
     {"npu_rms_norm_dynamic_quant", "npu_dynamic_quant", "npu_quant_lightning_indexer"}
 )
+_NO_CONTRACT = "by the limits of msprobe: what rounding permits here cannot be computed"
 # From here on the zeros of a dropout say something.
 _ENOUGH_ELEMENTS = 100
 _ZERO_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the contract says of one output.
+
+    Attributes:
+        passed: it is within its bound.
+        reason: why not.
+    """
+
+    passed: bool
+    reason: str = ""
 
 
 class Judge:
@@ -38,7 +53,14 @@ class Judge:
         self._judge = standards.get(standard)
 
     def outputs(
-        self, api: str, golden: Any, mine: Any, benchmark: Any = None, *, dropped: bool = False
+        self,
+        api: str,
+        golden: Any,
+        mine: Any,
+        benchmark: Any = None,
+        *,
+        dropped: bool = False,
+        by_contract: Mapping[str, Found] | None = None,
     ) -> list[OutputResult]:
         """Verdicts of everything that a call returned.
 
@@ -47,16 +69,20 @@ class Judge:
             golden, mine: what both sides returned.
             benchmark: of the CPU in the device's precision, None if it did not run.
             dropped: elements were dropped at random.
+            by_contract: what the contract says of outputs, by place; it decides where it is there.
         """
         left, right = dict(leaves(golden)), dict(leaves(mine))
         if left.keys() != right.keys():
             message = f"golden has {len(left)} outputs, the device {len(right)}"
             return [OutputResult("0", "", "", None, ERROR, message)]
         peers = dict(leaves(benchmark))
-        return [
+        results = [
             self._one(api, place, left[place], right[place], peers.get(place), dropped)
             for place in left
         ]
+        if self.standard != CONTRACT:
+            return results
+        return [_decided(api, each, (by_contract or {}).get(each.place)) for each in results]
 
     def _one(
         self, api: str, place: str, golden: Any, mine: Any, benchmark: Any, dropped: bool
@@ -83,7 +109,7 @@ class Judge:
             return result(ERROR, "both are of different kinds of types")
         if not mine.numel():
             return result(SKIP, f"{LEFT_OUT} it has no elements")
-        golden, mine = _plain(golden), _plain(mine)
+        golden, mine = plain(golden), plain(mine)
         if dropped:
             return result(*_by_zeros(golden, mine))
         if _family(mine) != "float":
@@ -96,9 +122,21 @@ class Judge:
         limits = limits_of(str(mine.dtype))
         peer = None
         if self.standard == "benchmark" and isinstance(benchmark, torch.Tensor):
-            peer = measure_floats(golden, _plain(benchmark))
+            peer = measure_floats(golden, plain(benchmark))
         status, message = self._judge(Measured(metrics, limits, class_of(api), peer))
         return result(status, message, metrics)
+
+
+def _decided(api: str, result: OutputResult, found: Found | None) -> OutputResult:
+    """The verdict of the contract, where both sides could be measured; else that of the limits."""
+    if result.metrics is None or api in _QUANTISED:
+        return result
+    if found is not None:
+        status, message = (PASS, "") if found.passed else (ERROR, found.reason)
+        return replace(result, status=status, message=message)
+    if result.status == PASS:
+        return result
+    return replace(result, message=f"{result.message} ({_NO_CONTRACT})")
 
 
 def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -130,7 +168,7 @@ def _as_tensor(value: Any) -> Any:
     return value
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def plain(tensor: Tensor) -> Tensor:
     """On the CPU, without gradient, complex numbers as pairs."""
     import torch
 

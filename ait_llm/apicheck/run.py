@@ -18,6 +18,7 @@ from ait_llm.apicheck.devices import choose_devices, set_up
 from ait_llm.apicheck.judging import Judge
 from ait_llm.apicheck.outcome import ApiResult, Checked, Outcome
 from ait_llm.apicheck.sides import Side, golden_side
+from ait_llm.apicheck.standards import CONTRACT
 from ait_llm.apicheck.tables import Tables, free_stamp, stamp_of
 from ait_llm.errors import UsageError
 from ait_llm.opcheck.api.functions import Functions
@@ -50,7 +51,7 @@ class CheckOptions:
     """
 
     device: str = ""
-    standard: str = "default"
+    standard: str = CONTRACT
     jobs: int = 1
     float64: bool = False
     selection: Selection = field(default_factory=Selection)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _NOT_RAISED = frozenset({"type_as"})
 # What the CPU does not have for a type of integers.
 _CPU_TYPES = {"histc": ("int64", "float32"), "cross_entropy": ("int32", "int64")}
-_REDUCED = frozenset({"conv1d", "conv2d"})
+REDUCED = frozenset({"conv1d", "conv2d"})
+"""What an NPU multiplies with fewer bits; see :func:`shortened`."""
 # Outputs whose gradient is recorded, where it is not all of them.
 _GRADIENT_OF = {"topk": 0, "npu_fusion_attention": 0}
 
@@ -158,7 +159,7 @@ class _Placed:
         self._side = side
         self._raised = {} if api in _NOT_RAISED else _shared(side.raised, given)
         self._cpu_type = _CPU_TYPES.get(api) if side.raised else None
-        self._reduced = side.reduced and api in _REDUCED
+        self._reduced = side.reduced and api in REDUCED
         self._is_backward = is_backward
         self.leaves: list[Tensor] = []
 

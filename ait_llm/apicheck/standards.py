@@ -28,6 +28,8 @@ class Measured:
     benchmark: Metrics | None = None
 
 
+CONTRACT = "contract"
+
 Standard = Callable[[Measured], tuple[Status, str]]
 """Returns the verdict and why it is not a pass."""
 
@@ -62,6 +64,15 @@ def default(found: Measured) -> tuple[Status, str]:
     if _of(m.ten_thousandth) > 0.9999:
         return PASS, ""
     return WARNING, _few(m.ten_thousandth, "0.0001", "99.99")
+
+
+@standards.register(CONTRACT)
+def contract(found: Measured) -> tuple[Status, str]:
+    """What rounding permits of the call's own inputs, see :mod:`ait_llm.apicheck.contract`.
+
+    For what that cannot be computed of, the limits of ``default``.
+    """
+    return default(found)
 
 
 @standards.register("absolute")

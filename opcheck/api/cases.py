@@ -67,7 +67,8 @@ def api_case(operation: Operation) -> Case | NoCase:
     labels = [str(tensor.ir_name) for tensor in inputs]
     call = _Call(name.type, functions, args, kwargs, labels)
     in_place = is_in_place(name.type)
-    golden = golden_function(name.api, call, accepts=call.accepts, in_place=in_place)
+    accepts = accepts_other_order(name.type, args, kwargs)
+    golden = golden_function(name.api, call, accepts=accepts, in_place=in_place)
     saved = all(one.has_data or 0 in one.shape for one in [*inputs, *outputs.values()])
     return Case(
         golden,
@@ -139,24 +140,29 @@ class _Call:
             return args[0]
         return found
 
-    @property
-    def accepts(self) -> Accepts | None:
-        """Whether another order of equal values was returned, for functions that order."""
-        if self._api not in _ORDERS:
-            return None
-        from ait_llm.opcheck.golden.aten import is_other_order
 
-        numbers = [value for value in self._args[1:] if type(value) is int]
-        dim = self._kwargs.get("dim", numbers[-1] if len(numbers) > (self._api == "topk") else -1)
+def accepts_other_order(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Accepts | None:
+    """Whether another order of equal values was returned; None for functions that order nothing.
 
-        def is_legal(
-            inputs: Sequence[torch.Tensor | None], outputs: Sequence[torch.Tensor], params: Params
-        ) -> bool:
-            rank = 0 if not inputs or inputs[0] is None else inputs[0].dim()
-            along = dim % rank if type(dim) is int and rank else dim
-            return is_other_order(inputs, outputs, {"input_dim": along})
+    Args:
+        api: name of the function without prefix.
+        args, kwargs: of the call.
+    """
+    if api not in _ORDERS:
+        return None
+    from ait_llm.opcheck.golden.aten import is_other_order
 
-        return is_legal
+    numbers = [value for value in args[1:] if type(value) is int]
+    dim = kwargs.get("dim", numbers[-1] if len(numbers) > (api == "topk") else -1)
+
+    def is_legal(
+        inputs: Sequence[torch.Tensor | None], outputs: Sequence[torch.Tensor], params: Params
+    ) -> bool:
+        rank = 0 if not inputs or inputs[0] is None else inputs[0].dim()
+        along = dim % rank if type(dim) is int and rank else dim
+        return is_other_order(inputs, outputs, {"input_dim": along})
+
+    return is_legal
 
 
 def _filled(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:

@@ -118,6 +118,9 @@ class KernelArithmetic:
             those that do not depend on the values of its inputs, and what is rounded may enter all
             elements.
         once: one operation on each pair of elements, which leaves nothing to round on the way.
+        lost: float32 roundings of what cancels on the way, which its result keeps: of an element of
+            its first input, or of one where ``near_one``.
+        near_one: see ``lost``.
     """
 
     moves: bool = False
@@ -128,6 +131,8 @@ class KernelArithmetic:
     terms: int = 0
     unknown: bool = False
     once: bool = False
+    lost: int = 0
+    near_one: bool = False
 
 
 FLOAT32_KERNEL = KernelArithmetic()

@@ -62,6 +62,7 @@ class _Step:
         ends: its result is one of the function's, and no other step reads it.
         terms: of its longest sum.
         kernel: how correct ones of it compute.
+        plain: its arguments that are no tensors, by their places or keywords.
     """
 
     name: str
@@ -69,6 +70,7 @@ class _Step:
     half: torch.dtype | None
     terms: int
     kernel: KernelArithmetic
+    plain: Mapping[str, Any]
     ends: bool = False
 
 
@@ -229,7 +231,8 @@ def _kernel_of(trace: _Trace) -> KernelArithmetic:
     first, *others = trace.steps
     kernel = FLOAT32_KERNEL if others else replace(first.kernel, once=False)
     roundings = max(step.kernel.roundings for step in trace.steps) + int(trace.is_staged)
-    return replace(kernel, roundings=roundings, terms=terms)
+    unknown = any(step.kernel.unknown for step in trace.steps)
+    return replace(kernel, roundings=roundings, terms=terms, unknown=unknown)
 
 
 def _traced(function: Function, inputs: Sequence[Tensor | None]) -> _Trace:
@@ -295,8 +298,9 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is 
         else:
             self.read |= sources
             half = next((one.dtype for one in made if one.dtype.itemsize == 2), None)
-            kernel = kernel_of(kind, _plain(args, kwargs))
-            self.steps.append(_Step(name, kind, half, _terms(read, made), kernel))
+            plain = _plain(args, kwargs)
+            kernel = kernel_of(kind, plain)
+            self.steps.append(_Step(name, kind, half, _terms(read, made), kernel, plain))
             sources = {len(self.steps) - 1}
         for one in made:
             self.writers[_memory(one)] = sources
@@ -330,6 +334,8 @@ class _Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is unt
         self._steps = trace.steps
         self._staged = trace.is_staged
         self._dtype = dtype
+        info = torch.finfo(dtype)
+        self._limits = (info.eps, info.min, info.max, info.tiny)
         self._move = how.move
         self._generator = torch.Generator().manual_seed(_SEED + how.sample)
         self._next = 0
@@ -337,17 +343,24 @@ class _Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is unt
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = {name: self._wide(value) for name, value in (kwargs or {}).items()}
-        found = func(*[self._wide(value) for value in args], **kwargs)
-        step = self._step(str(func)) if self._move else None
-        if step is not None and not step.ends:
+        step = self._step(str(func))
+        own = {} if step is None else step.plain
+        kwargs = {name: self._wide(value, own.get(name)) for name, value in (kwargs or {}).items()}
+        given = [self._wide(value, own.get(str(place))) for place, value in enumerate(args)]
+        found = func(*given, **kwargs)
+        if not self._move or step is None or step.ends:
+            return found
+        if func._schema.is_mutable:
             for tensor in _floats([found]):
-                self._shake(tensor, step)
-        return found
+                tensor.mul_(self._factors(tensor, step))
+            return found
+        return self._shaken(found, step)  # autograd may keep what was found: that must not change
 
-    def _wide(self, value: Any) -> Any:
-        is_type = isinstance(value, torch.dtype) and value.is_floating_point
-        return self._dtype if is_type else value
+    def _wide(self, value: Any, own: Any) -> Any:
+        """An argument in the wide type; a number of that type itself is the one of the own type."""
+        if isinstance(value, torch.dtype) and value.is_floating_point:
+            return self._dtype
+        return own if isinstance(own, float) and value in self._limits else value
 
     def _step(self, kind: str) -> _Step | None:
         """The step that an operator is; wider types may take other ways."""
@@ -360,14 +373,22 @@ class _Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is unt
                 return self._steps[place]
         return None
 
-    def _shake(self, tensor: Tensor, step: _Step) -> None:
-        """Move each element up or down by chance, by about what one rounding may do."""
+    def _shaken(self, found: Any, step: _Step) -> Any:
+        """The same with each element moved up or down."""
+        if isinstance(found, Tensor):
+            return found * self._factors(found, step) if found.is_floating_point() else found
+        if isinstance(found, (list, tuple)):
+            return type(found)(self._shaken(each, step) for each in found)
+        return found
+
+    def _factors(self, tensor: Tensor, step: _Step) -> Tensor:
+        """One and a little more or less, by chance, as one rounding may change an element."""
         if step.half is not None:
             move = _NEIGHBOUR * torch.finfo(step.half).eps / 2
         else:
             move = _FLOAT32_STEP if self._staged else self._move
         signs = torch.randint(0, 2, tensor.shape, generator=self._generator, dtype=torch.int8)
-        tensor.mul_(1 + move * signs.mul_(2).sub_(1).to(tensor.dtype))
+        return 1 + move * signs.mul_(2).sub_(1).to(tensor.dtype)
 
 
 def _refuse_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -72,7 +72,7 @@ def wrong_rsqrt() -> Iterator[None]:
 def test_every_call_of_a_real_capture_passes_on_a_right_device(name: str, tmp_path: Path) -> None:
     result = check(sample(name) / "golden", tmp_path)
     assert result.exit_code == 0, result.output
-    assert "49 calls on cpu (standard default): 46 pass, 3 SKIP" in result.output
+    assert "49 calls on cpu (standard contract): 46 pass, 3 SKIP" in result.output
     assert "\n  Tensor.to.0 and 2 more: left out: a type conversion" in result.output
     found = table(tmp_path)
     skipped = {name for name, row in found.items() if row["Forward Test Success"] == "SKIP"}
@@ -82,7 +82,7 @@ def test_every_call_of_a_real_capture_passes_on_a_right_device(name: str, tmp_pa
 
 @pytest.mark.device
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-@pytest.mark.parametrize("standard", ["default", "benchmark"])
+@pytest.mark.parametrize("standard", ["contract", "default", "benchmark"])
 def test_every_call_of_a_real_capture_passes_on_a_gpu(standard: str, tmp_path: Path) -> None:
     words = ("-o", tmp_path, "--device", "cuda:0", "--standard", standard)
     result = run("api-check", "-api_info", sample("L1_tensor") / "golden", *words)
@@ -124,7 +124,9 @@ def test_only_the_call_with_a_wrong_kernel_errs(wrong_rsqrt: None, tmp_path: Pat
     assert torch.allclose(mine.double(), golden * 1.02)
 
 
-@pytest.mark.parametrize("standard", ["default", "absolute", "ulp", "binary", "thousandth"])
+@pytest.mark.parametrize(
+    "standard", ["contract", "default", "absolute", "ulp", "binary", "thousandth"]
+)
 def test_every_standard_finds_the_wrong_function_and_no_exact_one(
     standard: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ait_llm.opcheck.golden import Arithmetic, Result
 
 _SAMPLES = 4
+_FEW = 64  # neighbours that by chance may all move alike
 _SEED = 20240229
 # Share of the terms of sum |a||b| that limits are first made of.
 _PART = 0.25
@@ -82,8 +83,9 @@ def _evaluate(computation: Computation, move: float) -> Evaluations:
     if absolute is not None and not kernel.roundings:
         return Evaluations(exact, absolute, is_least, exact, ())
     # Without roundings on the way what moves is multiplied by float32 units only, and neighbours
-    # share their scale: one sample tells enough.
-    unmoved, moved = _moved(computation, move, _SAMPLES if kernel.roundings else 1)
+    # share their scale: one sample tells enough, unless they are few.
+    few = any(one.dim() and one.shape[-1] < _FEW for one in _floats(exact))
+    unmoved, moved = _moved(computation, move, _SAMPLES if kernel.roundings or few else 1)
     return Evaluations(exact, absolute, is_least, unmoved or exact, moved)
 
 

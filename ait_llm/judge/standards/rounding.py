@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ait_llm.judge.standards.base import Computation, Output
-    from ait_llm.opcheck.golden import Result
+    from ait_llm.opcheck.golden import KernelArithmetic, Result
 
 FLOAT32_UNIT = 2.0**-24
 # lambda of the random walk; up to n = 256 the bound then is the one that always holds.
@@ -50,7 +50,7 @@ _SPREAD = (3 / (8 * math.log(2))) ** 0.5
 # A neighbour is one to two units away, relative to the value: the root mean square is 1.44 units.
 TYPICAL_MOVE = 1.44
 # Relative move of inputs that have no 16 bits.
-_FLOAT32_MOVE = 2.0**-12
+_FLOAT32_MOVE = 2.0**-20
 _EXPONENT = 0x7FF << 52  # of the bits of a float64
 # Elements at a time: some float64 tensors of them fit into the processor's cache.
 _BLOCK = 1 << 15
@@ -94,6 +94,10 @@ class Limits:
         terms: of the longest sum.
         unknown: errors of roundings on the way are also those of the result's own size, and have
             anything in common.
+        common: size that errors of float32 may have anywhere: the root mean square of the output
+            where ``unknown``, else 0.
+        lost: absolute errors of float32 that what cancels on the way leaves behind; None where
+            nothing does.
         is_least: ``absolute`` may be less, and limits tighter than they need be. What is within
             them passes; what is not is judged again by :func:`widest_limits_of`.
     """
@@ -109,6 +113,8 @@ class Limits:
     shared: bool
     terms: int
     unknown: bool
+    common: float
+    lost: Tensor | None
     is_least: bool
 
     @property
@@ -144,11 +150,16 @@ class Limits:
         staged = (self.roundings / 3) ** 0.5 * self.unit
         summed = (self.terms + OWN_ERRORS) ** 0.5 * FLOAT32_UNIT
         bound = gaps * (times / 2 * (1 + 2.0**-8))
-        bound += self.walk * partial
+        bound += self.walk * (partial + self.common)
         variance = gaps.square_().mul_(times / 12)
         variance += partial.mul_(summed).square_()
+        if self.lost is not None:
+            bound += self.lost[rows]
+            variance += self.lost[rows].square()
         if staged:
-            bound += _SCATTER * staged * sensitivity
+            # The smallest numbers of a type are rounded to steps of one size.
+            least = torch.finfo(self.dtype).smallest_normal * torch.finfo(self.dtype).eps
+            bound += _SCATTER * staged * sensitivity + self.roundings * least
             variance += (_SPREAD * staged * sensitivity).square_()
         # The square of a spacing of float64 next to zero is no number any more.
         deviation = torch.sqrt(variance).clamp_(min=torch.finfo(torch.float64).tiny)
@@ -188,7 +199,9 @@ def limits_of(output: Output, roundings: int = 0) -> Limits:
         roundings=max(kernel.roundings, roundings),
         shared=kernel.shared and unit > 0,
         terms=kernel.terms or terms_of(computation.inputs),
-        unknown=kernel.unknown and unit > 0,
+        unknown=kernel.unknown,
+        common=_root_mean_square(exact) if kernel.unknown else 0.0,
+        lost=_lost(kernel, computation.inputs, exact),
         is_least=found.is_least,
     )
 
@@ -233,6 +246,24 @@ def permitted_of(output: Output) -> Permitted:
     found = (widest_limits_of(output) if limits.is_least else limits).at(slice(None))
     shape = output.golden.shape
     return Permitted(*(t.reshape(shape) for t in (found.exact, found.bound, found.deviation)))
+
+
+def _lost(
+    kernel: KernelArithmetic, inputs: Sequence[Tensor | None], exact: Tensor
+) -> Tensor | None:
+    """What cancellation leaves behind of roundings of float32, in float64."""
+    import torch
+
+    first = inputs[0] if inputs else None
+    if not kernel.lost or first is None or first.shape != exact.shape:
+        return None
+    size = torch.ones_like(exact, dtype=torch.float64) if kernel.near_one else first.double().abs()
+    return _flat(size * (kernel.lost * FLOAT32_UNIT))
+
+
+def _root_mean_square(values: Tensor) -> float:
+    finite = values[values.isfinite()].double()
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 
 
 def _flat(tensor: Tensor) -> Tensor:

@@ -68,7 +68,6 @@ _ONCE = frozenset(
         "div",
         "div_",
         "elu",
-        "erf",
         "erfc",
         "exp",
         "exp2",
@@ -77,7 +76,6 @@ _ONCE = frozenset(
         "floor",
         "fmod",
         "frac",
-        "gelu",
         "glu",
         "hardsigmoid",
         "hardswish",
@@ -129,24 +127,29 @@ _PAIRS = frozenset({"add", "mul", "sub"})
 # root is rounded before it is inverted, and so are shifted logits before they are added up.
 _STAGES = {
     "_convolution": 4,
-    "_log_softmax": 2,
     "_native_batch_norm_legit": 2,
     "_native_batch_norm_legit_no_training": 2,
     "conv1d": 4,
     "conv2d": 4,
     "conv3d": 4,
     "convolution": 4,
-    "logsumexp": 2,
     "native_batch_norm": 2,
     "pow": 1,
     "pow_": 1,
     "rsqrt": 1,
     "rsqrt_": 1,
 }
+# What they round on the way is larger than what becomes of it: one logarithm of a sum for each row.
+_LOGARITHMS = frozenset({"_log_softmax", "logsumexp"})
+# Sums on the way that cancel where a tail begins, in roundings of float32.
+_LOST = {
+    "erf": KernelArithmetic(lost=8, near_one=True),  # an approximation, taken from one
+    "gelu": KernelArithmetic(lost=4),  # x times one plus tanh or erf
+}
 _TERMS = frozenset({"add", "add_", "sub", "sub_", "rsub"})
 _ROWS = frozenset({"_softmax", "_safe_softmax"})
 # Operators that nobody has looked at: kernels of them keep any step in 16 bits.
-_MOST_STAGES = 16
+MOST_STAGES = 16
 _FACTORS = ("alpha", "beta")
 _COMPARING = frozenset({"eq", "ge", "gt", "le", "logical_and", "logical_not", "lt", "ne"})
 # Numbers among their arguments say how large their results are.
@@ -197,6 +200,10 @@ def kernel_of(type_name: str, plain: Mapping[str, Any]) -> KernelArithmetic:
     linear = all(isinstance(value, (int, float)) and value >= 1 for value in factors)
     if name in _SUMS:
         return PRODUCTS if linear else FLOAT32_KERNEL
+    if name in _LOST:
+        return _LOST[name]
+    if name in _LOGARITHMS:
+        return KernelArithmetic(roundings=2, unknown=True)
     if name in _ONCE:
         # A multiple of the second term, and sums along rows that do not lie together, are stored.
         stored = (name in _TERMS and not linear) or (name in _ROWS and plain.get("1") != -1)
@@ -206,13 +213,13 @@ def kernel_of(type_name: str, plain: Mapping[str, Any]) -> KernelArithmetic:
         return KernelArithmetic(once=True) if name in _PAIRS and factor == 1 else FLOAT32_KERNEL
     if name in _STAGES:
         return KernelArithmetic(roundings=_STAGES[name])
-    return KernelArithmetic(roundings=_MOST_STAGES, unknown=True)
+    return KernelArithmetic(roundings=MOST_STAGES, unknown=True)
 
 
 def is_bounded(type_name: str) -> bool:
     """True for operators whose results are about as large as their inputs let expect."""
     name = base_name(type_name)
-    known = name in _SUMS | _ONCE | _STAGES.keys() | _COMPARING
+    known = name in _SUMS | _ONCE | _STAGES.keys() | _COMPARING | _LOST.keys() | _LOGARITHMS
     known |= is_exact(type_name) or is_attention(type_name)
     return known and name not in _GROWING and "conv" not in name and not name.endswith("_")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +31,18 @@ def arguments(func: Any, call: Call) -> dict[str, Any]:
     given = {one.name: one.default_value for one in func._schema.arguments}
     names = [one.name for one in func._schema.arguments]
     return given | dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
+
+
+def settled(func: Any, call: Call) -> Call:
+    """The call with the numbers that depend on the type of its inputs, before they are widened.
+
+    An epsilon that is not given is that of the type in which torch's kernels compute.
+    """
+    if base_name(str(func)) != "_fused_rms_norm" or arguments(func, call)["eps"] is not None:
+        return call
+    single = call.args[0].dtype.itemsize <= 4
+    eps = torch.finfo(torch.float32 if single else torch.float64).eps
+    return replace(call, args=(*call.args[:3], eps), kwargs={})
 
 
 def _attention(given: Mapping[str, Any]) -> Tensor:
