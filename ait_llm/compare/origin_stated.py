@@ -151,8 +151,12 @@ class StatedDifferences:
 
     @cached_property
     def _right_weights(self) -> Mapping[str, int]:
-        """Comparisons of weights that are golden's, by the name of the weight."""
-        return self._compared_weights(others=False)
+        """Comparisons of weights that are golden's, by the name of the weight.
+
+        Of a weight that was compared in parts, such as those of experts, all of them are.
+        """
+        right = self._compared_weights(others=False)
+        return {name: index for name, index in right.items() if name not in self._weights}
 
     def _compared_weights(self, *, others: bool) -> dict[str, int]:
         run = self._values.run

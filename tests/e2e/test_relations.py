@@ -65,7 +65,7 @@ def _checked(
     _passed(_compare(*sides[::-1], folder / "out"), least)
     bad = _captured(scaled(mine(), fault, 3.0), ask, folder / "bad", operators=operators)
     found = _started(_compare(sides[0], bad, folder / "out"))
-    assert found == f"root.{fault}.aten.mul.Tensor" if operators else f"root.{fault}"
+    assert found == (f"root.{fault}.aten.mul.Tensor" if operators else f"root.{fault}")
 
 
 LEVELS = pytest.mark.parametrize("operators", [False, True], ids=["modules", "operators"])

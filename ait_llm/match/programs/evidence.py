@@ -20,6 +20,7 @@ from ait_llm.match.programs.likeness import Likeness
 from ait_llm.match.programs.links import SURE, Links
 from ait_llm.match.programs.looked_up import LookedUpTables
 from ait_llm.match.programs.plan import Place, plan, same_ids
+from ait_llm.match.programs.products import Products
 from ait_llm.match.programs.ranks import CongruenceOfRanks
 from ait_llm.match.programs.rotary import RotaryLinks
 from ait_llm.match.programs.routed import routed_ports
@@ -120,8 +121,10 @@ class Evidence:
             self.links.add_pairs(pairs, place.where, place.certainty)
         for place, pairs in aligned:
             self.links.add_sources(pairs, place.where, place.certainty)
+        products = Products(self.left, self.right, self.links, self.weights)
         for place, pairs in aligned:
             self.weights.add(pairs, place.where, place.certainty)
+            products.add(pairs, place.where, place.certainty)
             self.links.add_choices(pairs, place.where)
         for place, _ in aligned:
             self.links.add_layer(place.left, place.right, place.certainty)

@@ -29,7 +29,7 @@ from ait_llm.match.programs.links import LIKELY, POSSIBLE, SURE, Link
 from ait_llm.match.programs.peers import Peers
 from ait_llm.match.programs.read_weights import ReadWeights
 from ait_llm.match.programs.reasons import UNINITIALISED, WEIGHT, reason_for
-from ait_llm.match.programs.shapes import make_views
+from ait_llm.match.programs.shapes import make_views, reshaped
 from ait_llm.match.programs.weights import WeightLink
 from ait_llm.match.views import View
 from ait_llm.program.adapters import program_of
@@ -90,7 +90,7 @@ class _Matching:
                 sides = (golden, mine) if self._known.left_is_golden else (mine, golden)
                 yield self._matched(*sides, SURE, _READ)
         for link in self._known.weights.of_parameter:
-            yield self._weight_match(self._parameter(self._left, link.left), link)
+            yield self._weight_match(link)
 
     def _read_weights(self) -> ReadWeights:
         """Weights that operators read, without those that links of modules tell."""
@@ -134,10 +134,9 @@ class _Matching:
             if match is not None:
                 found = True
                 yield match
-        known = self._known.weights.of_value
-        for weight in known.get(value.number, ()) if value is not None else ():
+        for match in self._weight_matches(0, op, tensor, value):
             found = True
-            yield self._weight_match(self._source(self._left, Use(op, tensor)), weight)
+            yield match
         if found:
             return
         summed = self._summed(op, tensor)
@@ -164,6 +163,9 @@ class _Matching:
             if match is not None:
                 found = True
                 yield match
+        for match in self._weight_matches(1, op, tensor, value):
+            found = True
+            yield match
         if found:
             return
         others = self._others(1, op, tensor)
@@ -306,10 +308,34 @@ class _Matching:
             ours, theirs, port.confidence, port.reason, port.alternatives, port.uses
         )
 
-    def _weight_match(self, weight: Source, link: WeightLink) -> Match:
-        """The match of a weight with a parameter, which no operation of the other run shows."""
-        ours = replace(weight, views=link.left_views)
-        theirs = replace(self._parameter(self._right, link.right), views=link.right_views)
+    def _weight_matches(
+        self, number: int, op: int, tensor: Tensor, value: Value | None
+    ) -> Iterator[Match]:
+        """Matches of what operations show of a weight, on either side.
+
+        Args:
+            number: of the side, 0 for the left one.
+            op, tensor: where it is shown.
+            value: what it is.
+        """
+        weights = self._known.weights
+        known = (weights.of_value, weights.of_right_value)[number]
+        for link in known.get(value.number, ()) if value is not None else ():
+            own = (link.left, link.right)[number]
+            shown = self._source((self._left, self._right)[number], Use(op, tensor))
+            shapes = shape_of(tensor), shape_of(own.tensor)
+            if shapes[0] is not None and shapes[1] is not None:
+                shown = replace(shown, views=reshaped(shapes[0], shapes[1]))
+            yield self._weight_match(link, *((shown, None) if number == 0 else (None, shown)))
+
+    def _weight_match(
+        self, link: WeightLink, left: Source | None = None, right: Source | None = None
+    ) -> Match:
+        """The match of two weights, where operations show them or as parameters."""
+        left = left or self._parameter(self._left, link.left)
+        right = right or self._parameter(self._right, link.right)
+        ours = replace(left, views=(*left.views, *link.left_views))
+        theirs = replace(right, views=(*right.views, *link.right_views))
         return self._matched(ours, theirs, link.confidence, link.reason)
 
     def _matched(

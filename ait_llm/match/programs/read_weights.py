@@ -1,8 +1,9 @@
 """Weights of operators that answer each other, where operators were captured without modules.
 
 A ledger says which part of which parameter an operator of torch was given. Two operators of one
-type whose results are the same value read the same weight, as far as both were given the same part
-of one of the same shape; what lies otherwise in memory is left alone.
+type whose results are the same value read the same weight, as far as both were given a part of the
+same shape, laid out alike. One side may keep several of them as one parameter, such as the weights
+of all experts: then its share of it is compared. What lies otherwise in memory is left alone.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import replace
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.match.model import Match, Source
 from ait_llm.match.programs.links import LIKELY
-
-_LAYOUT = ("shape", "stride", "offset")
+from ait_llm.match.programs.weight_parts import WeightPart, part_of
+from ait_llm.match.views import View
+from ait_llm.program.describe import shape_of
 
 
 class ReadWeights:
@@ -33,6 +35,7 @@ class ReadWeights:
     ) -> None:
         self._golden, self._mine = golden, mine
         self._known = set(known)
+        self._seen: set[tuple[WeightPart, WeightPart]] = set()
 
     def of(self, match: Match) -> Iterator[tuple[Source, Source]]:
         """Golden's weights and mine that the operators of a match read, which were not told yet."""
@@ -41,15 +44,28 @@ class ReadWeights:
             return
         theirs, ours = golden.operation.weights, mine.operation.weights
         for stem in theirs.keys() & ours.keys():
-            one, other = _read(theirs[stem]), _read(ours[stem])
-            if one is None or other is None or one[1] != other[1]:
+            one, other = part_of(theirs[stem]), part_of(ours[stem])
+            if one is None or other is None or one.shape != other.shape:
                 continue
-            names = one[0], other[0]
-            saved = self._golden.get(names[0]), self._mine.get(names[1])
-            if names in self._known or saved[0] is None or saved[1] is None:
+            if one.strides != other.strides or (one.name, other.name) in self._known:
                 continue
-            self._known.add(names)
-            yield _source(golden, names[0], saved[0]), _source(mine, names[1], saved[1])
+            saved = self._golden.get(one.name), self._mine.get(other.name)
+            if saved[0] is None or saved[1] is None or (one, other) in self._seen:
+                continue
+            self._seen.add((one, other))
+            same_shape = shape_of(saved[0]) == shape_of(saved[1])
+            views: tuple[tuple[View, ...] | None, ...]
+            if same_shape and one.start(saved[0]) == other.start(saved[1]):
+                self._known.add((one.name, other.name))
+                views = (), ()  # one parameter on both sides, as it was saved
+            else:
+                views = one.views(saved[0]), other.views(saved[1])
+            if views[0] is None or views[1] is None:
+                continue
+            yield (
+                _source(golden, one.name, saved[0], views[0]),
+                _source(mine, other.name, saved[1], views[1]),
+            )
 
 
 def _is_plain(match: Match) -> bool:
@@ -63,15 +79,8 @@ def _is_plain(match: Match) -> bool:
     )
 
 
-def _read(record: object) -> tuple[str, tuple[object, ...]] | None:
-    """The name of a parameter and which part of it an operator was given."""
-    if not isinstance(record, Mapping) or not isinstance(record.get("name"), str):
-        return None
-    return record["name"], tuple(str(record.get(word)) for word in _LAYOUT)
-
-
-def _source(reader: Source, path: str, tensor: Tensor) -> Source:
+def _source(reader: Source, path: str, tensor: Tensor, views: tuple[View, ...]) -> Source:
     """A parameter of the module that has it, at the place of the operator that reads it."""
     module, _, name = path.rpartition(".")
     owner: Operation = replace(reader.operation, name=module)
-    return Source(owner, tensor, reader.order, (), name)
+    return Source(owner, tensor, reader.order, views, name)

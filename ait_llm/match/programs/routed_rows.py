@@ -16,6 +16,7 @@ from ait_llm.core import DType
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.formats.elements import Array
 from ait_llm.match.programs.signs import Signed, Signs, mixed, shaped
+from ait_llm.match.programs.weight_parts import part_of
 from ait_llm.program.describe import dtype_of, integers, is_float, params_of, shape_of
 from ait_llm.program.flow import Value
 from ait_llm.program.operators import kind_of
@@ -29,6 +30,7 @@ _PRODUCTS = frozenset({"mm", "addmm", "linear", "matmul", "_grouped_mm"})
 _ALONE = _ACTIVATIONS | {"sigmoid", "tanh", "exp", "neg", "clamp", "clamp_max", "clamp_min", "pow"}
 _ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
 _SPLITS = frozenset({"split", "split_with_sizes", "chunk"})
+_STACKED = 3  # axes of the weights of all experts: experts, and those of each weight
 _PLACE = re.compile(r"input((?:_\d+)+)$")
 
 
@@ -105,6 +107,8 @@ class RowSigns:
             return self._parts(op, operation, first, shapes)
         if kind in ("index", "index_put"):
             return [self._indexed(op, operation, kind, first, places)]
+        if kind == "index_add":
+            return [self._added(op, operation, first, places)]
         if kind == "sum":
             return [_summed(first, operation)]
         if kind in ("add", "mul"):
@@ -158,7 +162,17 @@ class RowSigns:
             experts: Signs = found[:, None].astype(np.uint64)
             return experts
         number = self._number_of.get(op)
+        number = self._number_by_weight(operation) if number is None else number
         return None if number is None else np.asarray(np.uint64(number))
+
+    def _number_by_weight(self, operation: Operation) -> int | None:
+        """The expert whose share of a parameter of all experts an operator reads."""
+        for record in operation.weights.values():
+            part = part_of(record)
+            saved = None if part is None else self._side.run.weights.get(part.name)
+            if part is not None and saved is not None and len(shape_of(saved) or ()) == _STACKED:
+                return part.number(saved)
+        return None
 
     def _parts(
         self, op: int, operation: Operation, whole: Signed, shapes: Sequence[tuple[int, ...]]
@@ -221,6 +235,27 @@ class RowSigns:
         except (IndexError, ValueError):
             return None
         return Signed(made, source.width)
+
+    def _added(
+        self,
+        op: int,
+        operation: Operation,
+        whole: Signed,
+        places: Mapping[tuple[int, ...], Tensor],
+    ) -> Signed | None:
+        """Rows that are added to some of others."""
+        index = _index(places[(2,)]) if (2,) in places else None
+        more = self._at(op, places.get((3,)))
+        if index is None or more is None or more.width != whole.width or not whole.width:
+            return None
+        if whole.signs.ndim != 2 or dict(params_of(operation)) != {"input_1": 0}:
+            return None
+        made = whole.signs.copy()
+        try:
+            np.add.at(made, index, more.signs)
+        except (IndexError, ValueError):
+            return None
+        return Signed(made, whole.width)
 
     def _of_two(
         self,

@@ -76,20 +76,29 @@ def partners(
     return found_rows
 
 
-def are_equal(left: Parameter, right: Parameter) -> bool:
+def are_equal(
+    left: Parameter,
+    right: Parameter,
+    left_rows: Indices | None = None,
+    right_rows: Indices | None = None,
+) -> bool:
     """True if two weights of one shape have, as far as they were read, mostly equal rows.
 
     A weight that is one number throughout, such as that of a new norm, proves nothing. So do
     small differences: only a few rows of a weight that is equal may differ.
+
+    Args:
+        left, right: the weights.
+        left_rows, right_rows: which rows of each are meant; None for all.
     """
-    shapes = [shape_of(each.tensor) for each in (left, right)]
+    shapes = [_shape(left, left_rows), _shape(right, right_rows)]
     if shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) not in (1, 2):
         return False
     kinds = [each.tensor.dtype for each in (left, right) if is_float(each.tensor)]
     if len(kinds) < 2 or any(kind not in _FINENESS for kind in kinds):
         return False
     coarsest = min(kinds, key=lambda kind: _FINENESS[kind])
-    rows = [_sample(each, _SOME) for each in (left, right)]
+    rows = [_sample(left, _SOME, left_rows), _sample(right, _SOME, right_rows)]
     if rows[0] is None or rows[1] is None:
         return False
     one, other = (_hashes(_rounded(each, coarsest)) for each in rows if each is not None)
@@ -124,12 +133,22 @@ def _fineness(tensor: Tensor) -> int | None:
     return _FINENESS.get(tensor.dtype)
 
 
-def _sample(parameter: Parameter, most: int = 0) -> Array | None:
+def _shape(parameter: Parameter, rows: Indices | None) -> tuple[int, ...] | None:
+    """Rows that make columns of the result, and elements of each; None if nobody knows."""
+    shape = shape_of(parameter.tensor)
+    if shape is None:
+        return None
+    shape = shape[::-1] if parameter.transposed else shape
+    return shape if rows is None else (len(rows), *shape[1:])
+
+
+def _sample(parameter: Parameter, most: int = 0, chosen: Indices | None = None) -> Array | None:
     """A few elements of each row that makes a column of the result, float32 ``[rows, some]``.
 
     Args:
         parameter: one axis is one row.
         most: rows that are read, of all parts of the weight; 0 for every row.
+        chosen: the rows that are meant; None for all.
     """
     tensor = parameter.tensor
     try:
@@ -141,8 +160,12 @@ def _sample(parameter: Parameter, most: int = 0) -> Array | None:
     if parameter.transposed:
         array = array.T
     array = array.reshape(1, -1) if array.ndim == 1 else array
-    if most and len(array) > most:
-        array = array[np.linspace(0, len(array) - 1, most).astype(np.int64)]
+    count = len(array) if chosen is None else len(chosen)
+    if most and count > most:
+        some = np.linspace(0, count - 1, most).astype(np.int64)
+        chosen = some if chosen is None else chosen[some]
+    if chosen is not None:
+        array = array[chosen]
     if array.ndim != 2 or not array.size or len(array) > MOST_ROWS:
         return None
     return array[:, _places(array.shape[1])].astype(np.float32)

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from ait_llm.match.programs.align import Pair
 from ait_llm.match.programs.layout import Layouts
 from ait_llm.match.programs.shapes import Columns, turned
 from ait_llm.match.programs.shards import computes_several, portion_of
-from ait_llm.match.programs.weight_rows import are_equal
-from ait_llm.match.views import Part, Reorder, Reshape, View
+from ait_llm.match.programs.weight_rows import Indices, are_equal
+from ait_llm.match.views import Part, Reorder, Reshape, View, apply
 from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Value
 from ait_llm.program.program import Parameter, Program, Unit
@@ -44,8 +46,8 @@ class WeightLink:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Outputs of a projection that both sides hold, as stretches of either."""
+class SharedRows:
+    """Outputs of a projection that both sides hold, as stretches of either; None for all."""
 
     left: Unit
     right: Unit
@@ -54,7 +56,13 @@ class _Rows:
 
 
 class WeightLinks:
-    """Links the weights of paired operations."""
+    """Links the weights of paired operations.
+
+    Attributes:
+        of_value: links of left values, by their number.
+        of_right_value: links of right values with parameters of left modules.
+        of_parameter: links of parameters of modules.
+    """
 
     def __init__(self, left: Program, right: Program, layouts: Layouts) -> None:
         self._left = left
@@ -62,6 +70,7 @@ class WeightLinks:
         self._portion = portion_of(left.run, right.run)
         self._layouts = layouts
         self.of_value: dict[int, list[WeightLink]] = {}
+        self.of_right_value: dict[int, list[WeightLink]] = {}
         self.of_parameter: list[WeightLink] = []
         self._known: set[tuple[int, str, int, str, tuple[View, ...]]] = set()
 
@@ -70,9 +79,13 @@ class WeightLinks:
         for pair in pairs:
             if pair.alternatives:
                 continue
-            for rows in self._rows(pair):
+            for rows in self.rows(pair):
                 for kind in ("weight", "bias"):
-                    self._link(rows, kind, where, confidence)
+                    mine = self._left.parameter(rows.left, kind)
+                    other = self._right.parameter(rows.right, kind)
+                    if mine is not None and other is not None:
+                        reason = f"{kind} of the {rows.left.role.value} {where}"
+                        self.link(rows, mine, other, reason, confidence)
 
     def add_same(self, left: int, right: int, confidence: float) -> None:
         """Link the parameters of two modules of one class by their names."""
@@ -98,30 +111,37 @@ class WeightLinks:
             return None
         return self._portion.cut(left, right, axis)
 
-    def _rows(self, pair: Pair) -> Iterator[_Rows]:
+    def rows(self, pair: Pair) -> Iterator[SharedRows]:
+        """Outputs that both sides hold, of a pair of projections or of others."""
         pieces, certain = self._layouts.pieces(pair)
         if pieces:
             if certain:
                 for piece in pieces:
-                    yield _Rows(piece.left_unit, piece.right_unit, piece.left, piece.right)
+                    yield SharedRows(piece.left_unit, piece.right_unit, piece.left, piece.right)
             return
         for item in pair.shares:
             if not item.twins:
                 start, width = item.left_start, item.width
-                yield _Rows(
+                yield SharedRows(
                     item.left,
                     item.right,
                     _stretch(start, width, item.left.fan_out),
                     _stretch(item.right_start, width, item.right.fan_out),
                 )
         if not pair.shares:
-            yield _Rows(pair.left[0], pair.right[0], None, None)
+            yield SharedRows(pair.left[0], pair.right[0], None, None)
 
-    def _link(self, rows: _Rows, kind: str, where: str, confidence: float) -> None:
-        mine = self._left.parameter(rows.left, kind)
-        other = self._right.parameter(rows.right, kind)
-        if mine is None or other is None:
-            return
+    def link(
+        self, rows: SharedRows, mine: Parameter, other: Parameter, reason: str, confidence: float
+    ) -> None:
+        """Link weights that make some outputs, if they can be brought to one shape.
+
+        Args:
+            rows: the outputs.
+            mine, other: of the left and of the right side.
+            reason: which weights they are.
+            confidence: that they answer each other.
+        """
         shapes = shape_of(mine.tensor), shape_of(other.tensor)
         if shapes[0] is None or shapes[1] is None:
             return
@@ -140,18 +160,19 @@ class WeightLinks:
             return
         stored = dict.fromkeys(filter(None, (mine.tensor.stored_as, other.tensor.stored_as)))
         how = f", of {' and '.join(stored)}" if stored else ""
-        reason = f"{kind} of the {rows.left.role.value} {where}{how}"
-        self._keep(WeightLink(mine, other, left[0], right[0], confidence, reason))
+        self._keep(WeightLink(mine, other, left[0], right[0], confidence, f"{reason}{how}"))
 
     def _keep(self, link: WeightLink) -> None:
         key = (link.left.op, link.left.name, link.right.op, link.right.name, link.left_views)
         if key in self._known:
             return
         self._known.add(key)
-        if link.left.value is None:
-            self.of_parameter.append(link)
-        else:
+        if link.left.value is not None:
             self.of_value.setdefault(link.left.value.number, []).append(link)
+        elif link.right.value is not None:
+            self.of_right_value.setdefault(link.right.value.number, []).append(link)
+        else:
+            self.of_parameter.append(link)
 
 
 def is_weight(side: Program, value: Value) -> bool:
@@ -178,6 +199,14 @@ def _turned_round(mine: Parameter, other: Parameter, shape: Shape) -> Parameter:
 
 def _stretch(start: int, width: int, total: int) -> Columns | None:
     return None if width == total else Columns(start, width, total)
+
+
+def row_numbers(rows: Columns | None) -> Indices | None:
+    """The rows of a weight that make some columns, in the order of the columns; None for all."""
+    if rows is None or rows.is_all:
+        return None
+    found = _views((rows.total,), rows, transposed=False)
+    return None if found is None else apply(np.arange(rows.total), found[0])
 
 
 def _views(shape: Shape, rows: Columns | None, *, transposed: bool) -> _Viewed | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from matching_truth.program import Captured, Program, capture
@@ -14,6 +15,7 @@ from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions
 from ait_llm.match.pairing import pair_runs
 from ait_llm.match.scenario import find_scenario
+from ait_llm.match.views import apply
 
 WIDTH, INNER, EXPERTS, CHOSEN, WORDS, TOKENS, LAYERS = 16, 24, 4, 2, 40, 9, 2
 
@@ -43,6 +45,20 @@ class JoinedExperts(nn.Module):
         return made[back].view(x.shape[0], CHOSEN, WIDTH).sum(1)
 
 
+class LoopedExperts(JoinedExperts):
+    """The same weights, but expert by expert, each with its share of them."""
+
+    def forward(self, x: Tensor, chosen: Tensor, chances: Tensor) -> Tensor:
+        total = torch.zeros_like(x)
+        for number in chosen.unique().tolist():
+            rows, places = torch.where(chosen == number)
+            both = nn.functional.linear(x[rows], self.gate_up_proj[number])
+            gate, up = both.chunk(2, dim=-1)
+            made = nn.functional.linear(self.act_fn(gate) * up, self.down_proj[number])
+            total.index_add_(0, rows, made * chances[rows, places, None])
+        return total
+
+
 class Router(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +75,7 @@ class JoinedMoe(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.gate = Router()
-        self.experts = JoinedExperts()
+        self.experts: nn.Module = JoinedExperts()
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, WIDTH)
@@ -162,6 +178,10 @@ def _captured(folder: Path, name: str) -> Captured:
         for module in model.modules():
             if isinstance(module, Router):
                 module.is_whole = name != "chances of all"
+            if name == "looped" and isinstance(module, JoinedMoe):
+                looped = LoopedExperts()
+                looped.load_state_dict(module.experts.state_dict())
+                module.experts = looped
         return model
 
     return capture(Program(name, make, lambda model: model(ids), operators=True), folder)
@@ -188,6 +208,36 @@ def test_rows_of_experts_are_found_operator_by_operator(
     assert found.total > 200
     assert found.wrong == 0, "\n".join(found.details)
     assert found.recall >= 0.95, "\n".join(found.details)
+
+
+@pytest.mark.parametrize("other", ["joined", "apart"])
+def test_rows_of_experts_that_a_loop_computes_are_found(
+    sides: tuple[Captured, Captured], tmp_path: Path, other: str
+) -> None:
+    looped = _captured(tmp_path, "looped")
+    found = score_captures(looped, sides[other == "apart"])
+    assert found.wrong == 0, "\n".join(found.details)
+    assert found.recall >= 0.95, "\n".join(found.details)
+
+
+def test_each_expert_meets_its_share_of_the_weights_of_all(
+    sides: tuple[Captured, Captured], tmp_path: Path
+) -> None:
+    golden, mine = _captured(tmp_path, "looped"), sides[1]
+    shares = {
+        each.mine.record.op: each
+        for each in _matches(golden, mine)
+        if each.golden.record.role == "weight" and each.golden.record.name == "down_proj"
+    }
+    sent = {
+        each.mine.record.op
+        for each in _matches(golden, mine)
+        if each.mine.record.op.endswith(".down_proj") and 0 not in each.mine.tensor.shape
+    }
+    assert set(shares) == sent
+    for each in shares.values():
+        weights = [apply(side.tensor.nd(), side.views) for side in (each.golden, each.mine)]
+        np.testing.assert_array_equal(*weights)
 
 
 def test_chances_that_are_not_divided_by_their_sum_answer_no_softmax_of_the_chosen(
