@@ -7,7 +7,8 @@ has no counterpart by nature. It is counted, and decides nothing.
 A tensor without a partner counts as missing where its dump, or the other one, shows that it should
 have had one: the same tensor of another layer was compared and what answers that one there is not
 compared here (``siblings``), its counterpart was found and could not be brought to its shape, it
-was not saved, or both sides are compiled graphs and the matcher does not say that it can have none.
+was not saved, or both sides are compiled graphs and the matcher does not say that it can have none
+(unless the compiler took one model in other pieces on each side: then they are two programs, too).
 And whatever is left out: something of each layer, and what the program returns last, must have been
 compared, else the comparison is incomplete.
 """
@@ -21,6 +22,7 @@ from dataclasses import replace
 
 from ait_llm.compare.siblings import Siblings, sides_of
 from ait_llm.core.comparison import Comparison, Problem, TensorRecord, Verdict
+from ait_llm.match.model import SELF_CHECK
 
 _NUMBER = re.compile(r"\d+")
 _LAYER = re.compile(r"^(.*?\.\d+)(?:\.|$)")
@@ -41,7 +43,7 @@ def mark_not_comparable(
         one_library: both sides ran the same operators; one that is missing as a whole was left out.
     """
     siblings = Siblings(comparisons)
-    graphs = {side for item in comparisons for side, record in sides_of(item) if record.graph}
+    graphs = _are_one_graph(comparisons)
     whole = (
         {_call(*one) for item in comparisons for one in sides_of(item)} if one_library else set()
     )
@@ -50,7 +52,7 @@ def mark_not_comparable(
     }
     return [
         replace(item, comparable=False)
-        if _is_by_nature(item, siblings, graphs=len(graphs) == 2)
+        if _is_by_nature(item, siblings, graphs=graphs)
         and _call(*next(sides_of(item))) not in whole
         else item
         for item in comparisons
@@ -119,6 +121,24 @@ def _is_by_nature(item: Comparison, siblings: Siblings, *, graphs: bool) -> bool
     if item.lost or graphs:  # of two compiled graphs each node is known, and should be there
         return False
     return record.role in ("in", "out") and not siblings.show_a_gap(side, record)
+
+
+def _are_one_graph(comparisons: Sequence[Comparison]) -> bool:
+    """True if both sides ran compiled graphs, one in each pass, whose nodes answer each other."""
+    runs: dict[str, set[tuple[int, ...]]] = {"golden": set(), "mine": set()}
+    passes: dict[str, set[tuple[int, ...]]] = {"golden": set(), "mine": set()}
+    names: dict[str, int] = {}
+    for item in comparisons:
+        if item.relation == SELF_CHECK:
+            continue  # both tensors are mine
+        for side, record in sides_of(item):
+            if record.graph:
+                one = record.rank, record.device, record.pid, record.step
+                passes[side].add(one)
+                runs[side].add(
+                    (*one, names.setdefault(record.graph, len(names)), record.graph_step)
+                )
+    return all(passes.values()) and all(len(runs[side]) == len(passes[side]) for side in runs)
 
 
 def _call(side: str, record: TensorRecord) -> object:

@@ -39,7 +39,7 @@ from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
 from ait_llm.match.saved_mapping import check_mapping, read_either, read_mapping
-from ait_llm.match.scenario import Scenario, find_scenario
+from ait_llm.match.scenario import Input, Scenario, find_scenario
 from ait_llm.metrics import METRIC_NAMES, CustomMetric, load_custom
 from ait_llm.metrics import metrics as known_metrics
 from ait_llm.naming import shown
@@ -298,14 +298,16 @@ def _request(
 
 
 def _sides(scenario: Scenario, pairing: Pairing) -> tuple[Side, Side]:
-    """Both sides for the report; tokens of compiled graphs are counted over all graphs."""
-    sides = scenario.golden.side(), scenario.mine.side()
-    dumps = scenario.golden.dump, scenario.mine.dump
-    if not all(dump is not None and dump.traits.compiled for dump in dumps):
-        return sides
-    golden = tuple(sorted({pair.golden.step for pair in pairing.pairs}))
-    mine = tuple(sorted({pair.mine.step for pair in pairing.pairs}))
-    return replace(sides[0], steps=golden), replace(sides[1], steps=mine)
+    """Both sides for the report; steps of compiled graphs are counted over all graphs."""
+    golden = {pair.golden.step for pair in pairing.pairs}
+    mine = {pair.mine.step for pair in pairing.pairs}
+    return _side(scenario.golden, golden), _side(scenario.mine, mine)
+
+
+def _side(of: Input, steps: set[int]) -> Side:
+    if of.dump is None or not of.dump.traits.compiled:
+        return of.side()
+    return replace(of.side(), steps=tuple(sorted(steps)))
 
 
 def _match_options(

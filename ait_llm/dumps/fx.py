@@ -89,14 +89,25 @@ class FxDump(Dump):
                     yield from self._nodes(unit, owner[1])
 
     @cached_property
-    def _identities(self) -> Mapping[str, Mapping[str, Identity]]:
-        """Which values the tensors are, by the start of their files' names and then by stem."""
-        entries = (entry for ledger in self._ledgers for entry in ledger.entries())
-        return {entry.path: found for entry in entries if (found := read_identities(entry.line))}
+    def _told(self) -> tuple[Mapping[str, Mapping[str, Identity]], Mapping[str, int]]:
+        """What the ledgers say of the files.
+
+        Which values the tensors are, by the start of their files' names and then by stem; and by
+        the folder of a step the call of the model in which its graph ran.
+        """
+        identities: dict[str, Mapping[str, Identity]] = {}
+        calls: dict[str, int] = {}
+        for entry in (entry for ledger in self._ledgers for entry in ledger.entries()):
+            if found := read_identities(entry.line):
+                identities[entry.path] = found
+            call = entry.line.get("model_call")
+            if type(call) is int:
+                calls[entry.path.rpartition("/")[0]] = call
+        return identities, calls
 
     def forget(self) -> None:
         """Let go of what was remembered of the folders."""
-        self.__dict__.pop("_identities", None)
+        self.__dict__.pop("_told", None)
         self._begins.clear()
         self._types.clear()
         self._graphs.clear()
@@ -184,6 +195,7 @@ class FxDump(Dump):
         place_of_unit = f"{self._below_root(unit.folder.parent)}/{unit.step_directory}"
         nodes = self._graphs.get(unit.folder.parent, {})
         counted_from = unit.step_directory - unit.step
+        identities, calls_of_model = self._told
         tensors: dict[tuple[str, int], Tensor] = {}
         run = GraphRun(
             str(unit.folder),
@@ -191,13 +203,14 @@ class FxDump(Dump):
             unit.graph,
             unit.step,
             counted_from,
+            model_call=calls_of_model.get(place_of_unit),
             nodes=nodes,
             sources=self._sources.get(unit.folder.parent, {}),
             tensors=tensors,
         )
         operations = []
         for place, (time, node, target) in enumerate(sorted(found)):
-            known = self._identities.get(f"{place_of_unit}/{node}-{target}", {})
+            known = identities.get(f"{place_of_unit}/{node}-{target}", {})
             values = self._values(sorted(found[time, node, target]), node, types, known)
             launch = launches.get(node)
             described = nodes.get(node) if launch is None else None

@@ -108,6 +108,7 @@ class GraphRun:
         counted_from: number of the first step in the folders' own count.
         time: folder of the program's run; sorts before the times of operations.
         model_id: number of the loaded model, -1 if unknown.
+        model_call: number of the call of the program's model in which it ran, None if unknown.
         nodes: the graph before compilation, by name; empty where the capture did not write it down.
         sources: its inputs and constants, in the same way.
         tensors: values of that graph by the node or input that made them, and which result; empty
@@ -121,6 +122,7 @@ class GraphRun:
     counted_from: int = 0
     time: str = ""
     model_id: int = -1
+    model_call: int | None = None
     nodes: Mapping[str, GraphNode] = field(default=NOTHING, repr=False, compare=False)
     sources: Mapping[str, GraphValue] = field(default=NOTHING, repr=False, compare=False)
     tensors: Mapping[tuple[str, int], Tensor] = field(

@@ -1,7 +1,8 @@
 """Which executions of two dumps of compiled graphs belong together.
 
 Graphs are paired by the names of their nodes, and by their numbers where that leaves a choice;
-executions by how often their graph ran before.
+executions by how often their graph ran before. Where the compiler took one model in other pieces on
+each side, graphs have no counterparts, and calls of the model are paired instead.
 """
 
 from __future__ import annotations
@@ -59,6 +60,37 @@ def unfused_graphs(dumps: Mapping[SideName, Dump]) -> tuple[list[Unfused], list[
             text = "; that of the other side is used" if lent else f", {_UNKNOWN}"
             problems.append(Problem(side, f"{_NO_GRAPH}{text}", decides=not lent))
     return list(found.values()), problems
+
+
+def go_by_calls(golden: CompiledProcess, mine: CompiledProcess) -> bool:
+    """True if calls of the model have to be paired, for graphs cannot be.
+
+    Calls run other graphs on each side, one after the other; or one side compiled again where the
+    other one went on with the graph that it had.
+    """
+    if any(side.dump.traits.fused for side in (golden, mine)):
+        return False
+    partners = dict(_pair_models(golden, mine)[0])
+    for ours, theirs in zip(golden.calls, mine.calls, strict=False):
+        told = all(each.model_call is not None for each in (*ours, *theirs))
+        if len(ours) == len(theirs) == 1 and not told:
+            continue
+        are_alike = len(ours) == len(theirs) and all(map(_is_one_graph, ours, theirs))
+        are_partners = [partners.get(each.model) for each in ours] == [
+            each.model for each in theirs
+        ]
+        if len(ours) == len(theirs) == 1:
+            if are_alike and not are_partners:
+                return True
+        elif not (are_alike and are_partners):
+            return True
+    return False
+
+
+def _is_one_graph(golden: Execution, mine: Execution) -> bool:
+    """True for executions of graphs with the same nodes; a part of a graph has some of them."""
+    names, others = golden.nodes, mine.nodes
+    return len(names & others) >= ENOUGH * max(len(names), len(others))
 
 
 def pair_executions(

@@ -10,7 +10,12 @@ from ait_llm.dumps import Dump, Process
 from ait_llm.dumps.runs import newest_run
 from ait_llm.errors import UsageError
 from ait_llm.match.captures import captures_say
-from ait_llm.match.executions import compiled_passes, pair_executions, unfused_graphs
+from ait_llm.match.executions import (
+    compiled_passes,
+    go_by_calls,
+    pair_executions,
+    unfused_graphs,
+)
 from ait_llm.match.file_runs import (
     run_of_files,
     run_of_saved_weights,
@@ -116,7 +121,7 @@ def pair_runs(scenario: Scenario, steps: Mapping[int, int] | None = None) -> Pai
             (golden.step, mine.step),
             steps,
         )
-        pairs += [RunPair(each.golden, each.mine, _both(reason, each.reason)) for each in chosen]
+        pairs += [_because(each, reason) for each in chosen]
         problems += unpaired
         partings += parted
     return Pairing(tuple(_with_peers(pairs)), tuple(problems), tuple(partings))
@@ -164,21 +169,26 @@ def _compiled(
     processes: Sequence[tuple[Process, Process, str]],
     steps: Mapping[int, int] | None,
 ) -> tuple[list[RunPair], list[Problem], list[Parting]]:
-    """The executions of compiled graphs that belong together."""
+    """The executions of compiled graphs that belong together, or the calls of the model."""
     unfused, problems = unfused_graphs({"golden": golden, "mine": mine})
     pairs: list[RunPair] = []
     partings: list[Parting] = []
     for first, second, reason in processes:
-        found, missing = pair_executions(
-            CompiledProcess(golden, first, unfused[0]),
-            CompiledProcess(mine, second, unfused[1]),
-            steps,
-        )
+        ours = CompiledProcess(golden, first, unfused[0])
+        theirs = CompiledProcess(mine, second, unfused[1])
+        if go_by_calls(ours, theirs):
+            sides = ours.passes, theirs.passes
+            chosen, missing, parted = _pair_passes(*sides, (None, None), steps)
+            pairs += [_because(each, reason) for each in chosen]
+            problems += missing
+            partings += parted
+            continue
+        found, missing = pair_executions(ours, theirs, steps)
         problems += missing
         told = [RunPair(one, other, _both(reason, why)) for one, other, why in found]
         if steps is None:
-            told, parted = _up_to_partings(told)
-            partings += parted
+            told, ended = _up_to_partings(told)
+            partings += ended
         pairs += told
     return pairs, problems, partings
 
@@ -189,6 +199,11 @@ def _up_to_partings(pairs: Sequence[RunPair]) -> tuple[list[RunPair], list[Parti
     parted = find_partings(*read, [(pair.golden, pair.mine) for pair in pairs])
     kept = [pair for pair in pairs if id(pair.golden) not in parted.behind]
     return _without(kept, parted), list(parted.partings)
+
+
+def _because(pair: RunPair, reason: str) -> RunPair:
+    """A pair of passes of two processes that belong together for this reason."""
+    return replace(pair, reason=_both(reason, pair.reason))
 
 
 def _both(first: str, second: str) -> str:

@@ -8,7 +8,7 @@ from math import prod
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.program.calls import Call, CallGraph
-from ait_llm.program.common_nodes import CommonNode, nodes_of_flow, nodes_of_graph
+from ait_llm.program.common_nodes import CommonNode, graphs_of, nodes_of_flow, nodes_of_graph
 from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Flow
 from ait_llm.program.one_pass import Pass
@@ -22,6 +22,8 @@ def program_of_nodes(run: Pass) -> OperatorProgram:
 
 
 def _nodes(run: Pass, flow: Flow) -> dict[str, CommonNode]:
+    if len(graphs_of(run)) > 1:
+        return {}
     return nodes_of_graph(run) or nodes_of_flow(run, flow, lambda operation: operation.type)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ait_llm.dumps.fx_kernels import KernelBuffer, NodeValue
 from ait_llm.dumps.fx_nodes import GraphNode
-from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.dumps.model import GraphRun, Operation, Tensor
 from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Flow
 from ait_llm.program.one_pass import Pass
@@ -87,11 +87,11 @@ def _writer(flow: Flow, names: list[str], op: int, tensor: Tensor) -> Made | Non
 def nodes_of_graph(run: Pass) -> dict[str, CommonNode]:
     """The nodes of the graph that was compiled, as its capture wrote it down; empty if it did not.
 
-    That of a dump of kernels has nodes that no operation is.
+    That of a dump of kernels has nodes that no operation is. A pass of several graphs has none:
+    each of them calls its nodes as it likes.
     """
-    graph: Mapping[str, GraphNode] = next(
-        (each.run.nodes for each in run.operations if each.run is not None), {}
-    )
+    graphs = graphs_of(run)
+    graph = graphs[0].nodes if len(graphs) == 1 else {}
     ops = {each.name: op for op, each in enumerate(run.operations) if each.launch is None}
     return {
         name: CommonNode(
@@ -104,6 +104,12 @@ def nodes_of_graph(run: Pass) -> dict[str, CommonNode]:
         )
         for name, node in graph.items()
     }
+
+
+def graphs_of(run: Pass) -> list[GraphRun]:
+    """The executions of compiled graphs that a pass consists of, in their order."""
+    found = {id(each.run): each.run for each in run.operations if each.run is not None}
+    return list(found.values())
 
 
 def is_filtered(nodes: Mapping[str, CommonNode]) -> bool:

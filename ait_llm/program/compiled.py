@@ -1,8 +1,9 @@
 """Dumps of compiled graphs: executions of one process, and the passes that they are.
 
 A program that torch.compile compiled runs several graphs: one for prefill, one for the first
-decode step, one for the others. Each counts its own executions, so that a token is known by its
-graph and that count, or by its place among all executions of the process.
+decode step, one for the others, and more where it took a model in pieces. Each counts its own
+executions. A token is known by its graph and that count, or by the call of the model in which the
+graph ran.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ait_llm.dumps.model import Dump, GraphRun, Operation, Process
+from ait_llm.program.compiled_calls import by_call
 from ait_llm.program.compiled_gaps import gaps
 from ait_llm.program.ge.decoding import Decoded, decode, engine_operator, share_known
 from ait_llm.program.ge.fusion import Fusion
@@ -36,6 +38,7 @@ class Execution:
         begin: sorts the executions of a process by time: folder of the run, then first operation.
         operations: in execution order.
         counted_from: number of the first step in the folders' own count.
+        model_call: number of the call of the program's model in which it ran, None if unknown.
     """
 
     model: str
@@ -44,11 +47,23 @@ class Execution:
     begin: tuple[str, str]
     operations: tuple[Operation, ...]
     counted_from: int = 0
+    model_call: int | None = None
 
     @property
     def graph(self) -> str:
         """``graph_3``."""
         return f"graph_{self.number}" if self.number is not None else self.model or "the graph"
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Names of the nodes of the graph, as far as they are known: of all, else of those dumped.
+
+        What computes no values may have been left out by one compiler and not by another one.
+        """
+        first = self.operations[0].run
+        if first is not None and first.nodes:
+            return frozenset(name for name, node in first.nodes.items() if computes(node.target))
+        return frozenset(each.name for each in self.operations if computes(each.type))
 
     @property
     def title(self) -> str:
@@ -74,7 +89,8 @@ def _execution(operations: Sequence[Operation]) -> Execution:
     run = first.run or GraphRun(first.location, "", None, first.step)
     model = run.graph or (f"graph_{run.number}" if run.number is not None else "")
     begin = run.time, str(first.timestamp).rjust(20, "0")
-    return Execution(model, run.number, run.step, begin, tuple(operations), run.counted_from)
+    about = run.counted_from, run.model_call
+    return Execution(model, run.number, run.step, begin, tuple(operations), *about)
 
 
 @dataclass
@@ -96,6 +112,17 @@ class CompiledProcess:
     def executions(self) -> Sequence[Execution]:
         """In the order in which they began."""
         return executions_of(self.dump, self.process)
+
+    @cached_property
+    def calls(self) -> Sequence[Sequence[Execution]]:
+        """The executions of each call of the model, in the order in which calls began.
+
+        A graph engine's are calls of their own: what its operators were fused from is known of one
+        graph at a time.
+        """
+        if self.dump.traits.fused:
+            return [[each] for each in self.executions]
+        return by_call(self.executions)
 
     @cached_property
     def models(self) -> Mapping[str, Sequence[Execution]]:
@@ -214,8 +241,20 @@ class CompiledProcess:
 
     @property
     def passes(self) -> list[Pass]:
-        """Its executions as passes, numbered from 0."""
-        return [self.run(each, number) for number, each in enumerate(self.executions)]
+        """The calls of the model as passes, numbered from 0."""
+        return [self._call(each, number) for number, each in enumerate(self.calls)]
+
+    def _call(self, executions: Sequence[Execution], number: int) -> Pass:
+        """The graphs of one call as one pass, one behind the other."""
+        runs = [self.run(each, number) for each in executions]
+        if len(runs) == 1:
+            return runs[0]
+        calls: Counter[str] = Counter()
+        operations = []
+        for operation in (operation for run in runs for operation in run.operations):
+            operations.append(replace(operation, call=calls[operation.name]))
+            calls[operation.name] += 1
+        return replace(runs[0], operations=operations)
 
     @cached_property
     def _first_order(self) -> Mapping[int, int]:

@@ -153,7 +153,8 @@ def parents_of(run: Pass) -> tuple[int | None, ...]:
         ):
             around.pop()
         parents.append(around[-1] if around else None)
-        around.append(len(parents) - 1)
+        if operation.launch is None:  # the dots in a kernel's name count its launches
+            around.append(len(parents) - 1)
     return tuple(parents)
 
 

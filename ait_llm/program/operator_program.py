@@ -67,12 +67,26 @@ class OperatorProgram(Program):
         return self._kinds.get(op) or f"{operation.direction} {super().kind(op)}".strip()
 
     def _kinds_of(self, graph: CallGraph) -> dict[int, str]:
-        """Kinds of the operations that are one call each, where their type is no word of torch."""
-        found: dict[int, str] = {}
+        """Kinds of the operations whose types are no words of torch, and of kernels.
+
+        A kernel has all the kinds of what it computes, also of what it stores nowhere: a product
+        with a sum behind it is no sum, and one that turns its weight first does not read the weight
+        that a product reads.
+        """
+        found: dict[int, list[str]] = {}
         for place, call in zip(self._places, graph.calls, strict=True):
-            if place is not None and not kind_of(self.operations[place]):
-                found[place] = "" if place in found else call.kind
-        return found
+            if place is None:
+                continue
+            is_kernel = self.operations[place].launch is not None
+            if is_kernel and graph.is_passing(call.kind):
+                continue
+            if is_kernel or not kind_of(self.operations[place]):
+                found.setdefault(place, []).append(call.kind)
+        return {
+            place: "+".join(kinds)
+            for place, kinds in found.items()
+            if len(kinds) == 1 or self.operations[place].launch is not None
+        }
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:

@@ -23,6 +23,7 @@ from ait_llm.dump.fx.arrays import (
     write_array,
 )
 from ait_llm.dump.fx.graph_file import FILE, describe_graph, is_dumped, target_of, write_graph
+from ait_llm.dump.fx.model_calls import model_call
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.pytorch.identity import Identity, ObservedWrites, identity_of, may_write
@@ -129,6 +130,7 @@ class _StepCapture:
     def __init__(self, folder: Path, step: int, session: FxSession) -> None:
         self._folder = folder
         self._step = step
+        self._call = model_call()
         self._session = session
         self._options = session.options
         self._made = False
@@ -211,6 +213,8 @@ class _StepCapture:
             "tensors": files.tensors,
             "bytes": files.bytes,
         }
+        if self._call is not None:
+            line["model_call"] = self._call
         if files.lost:
             line |= {"lost": files.lost, "reason": files.reason}
         if files.missed:

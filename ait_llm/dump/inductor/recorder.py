@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.dump.fx.arrays import as_array, write_array
+from ait_llm.dump.fx.model_calls import model_call
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.inductor.kernels import KernelTable, Launch, Stored
@@ -80,6 +81,7 @@ class GraphRecorder:
         self._wanted = [_is_wanted(each, session.options) for each in table.launches]
         self._pid = os.getpid()
         self._step = -1
+        self._call: int | None = None
         self._active = False
         self._step_folder = ""
         self._made = False
@@ -98,6 +100,7 @@ class GraphRecorder:
         # In a forked child the folders are the parent's.
         wanted = self._pid == os.getpid() and self._step in self._session.options.steps
         self._active = wanted
+        self._call = model_call() if wanted else None
         self._step_folder = f"{self._folder}/{self._step}"
         self._made = False
 
@@ -217,6 +220,8 @@ class GraphRecorder:
             "tensors": files.tensors,
             "bytes": files.bytes,
         }
+        if self._call is not None:
+            line["model_call"] = self._call
         if files.lost:
             line |= {"lost": files.lost, "reason": files.reason}
         if files.missed:

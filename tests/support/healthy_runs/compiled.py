@@ -64,6 +64,32 @@ class Broken(nn.Module):
         return self.after(torch.softmax(logits, -1)) + first
 
 
+def _interrupted() -> nn.Module:
+    """A Llama of ``transformers`` that the compiler leaves in each layer, before its MLP."""
+    model = families.make("llama")
+    for layer in model.model.layers:
+        forward = layer.mlp.forward
+
+        def interrupted(x: Tensor, forward: Callable[[Tensor], Tensor] = forward) -> Tensor:
+            torch._dynamo.graph_break()
+            return forward(x)
+
+        layer.mlp.forward = interrupted
+    return model
+
+
+class Generates(nn.Module):
+    """A Llama that is compiled itself, and called for each token by ``generate()``.
+
+    Args:
+        model: of ``transformers``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+
 def _steps() -> Calls:
     """A prompt and three tokens after it."""
     prompt = (torch.tensor([[11, 47, 5, 88, 29]]), torch.arange(5))
@@ -81,6 +107,7 @@ def _typed(make: Make, dtype: torch.dtype) -> nn.Module:
 
 _LENGTHS = [(torch.arange(size),) for size in (5, 7, 4)]
 _PROMPTS = [(torch.arange(3, 3 + size)[None],) for size in (5, 7, 4)]
+_GENERATED = [(torch.tensor([[11, 47, 5, 88, 29]]),)]
 PROGRAMS: dict[str, tuple[Make, Calls, dict[str, Any]]] = {
     "llama-float32": (Llama, _LENGTHS[:1], {}),
     "llama-bfloat16": (partial(_typed, Llama, torch.bfloat16), _LENGTHS[:1], {}),
@@ -98,6 +125,9 @@ PROGRAMS: dict[str, tuple[Make, Calls, dict[str, Any]]] = {
         _steps(),
         {"dynamic": False},
     ),
+    "llama-breaks": (_interrupted, _PROMPTS[:1], {"dynamic": False}),
+    "generate": (lambda: Generates(families.make("llama")), _GENERATED, {"dynamic": True}),
+    "generate-breaks": (lambda: Generates(_interrupted()), _GENERATED, {"dynamic": True}),
     **{
         f"{family}-transformers": (
             partial(_dense, family, torch.float32),
@@ -119,6 +149,14 @@ PROGRAMS: dict[str, tuple[Make, Calls, dict[str, Any]]] = {
 }
 
 
+def _called(model: nn.Module, inputs: tuple[Any, ...]) -> None:
+    if isinstance(model, Generates):
+        options = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+        model.model.generate(*inputs, **options)
+    else:
+        model(*inputs)
+
+
 def _compiled(program: str, tool: str, dump: Path) -> None:
     make, calls, options = PROGRAMS[program]
     make_backend = {
@@ -128,10 +166,15 @@ def _compiled(program: str, tool: str, dump: Path) -> None:
     backend = make_backend[tool](dump)
     torch._dynamo.reset()
     torch.manual_seed(0)
-    run = torch.compile(make().eval(), backend=backend, **options)
+    model = make().eval()
+    if isinstance(model, Generates):
+        inner = model.model
+        inner.forward = torch.compile(inner.forward, backend=backend, **options)
+    else:
+        model = torch.compile(model, backend=backend, **options)
     with torch.no_grad():
         for inputs in calls:
-            run(*inputs)
+            _called(model, inputs)
     torch._dynamo.reset()
     session = sessions._open.pop(dump, None)
     if session is not None:
@@ -145,9 +188,10 @@ def _eager(program: str, dump: Path, *, operators: bool) -> None:
     config = DumpConfig(
         dump_path=dump, token_range=range(16), operators=operators, weights=operators
     )
-    with torch.no_grad(), register_hook(model, config):
+    hooked = model.model if isinstance(model, Generates) else model
+    with torch.no_grad(), register_hook(hooked, config):
         for inputs in calls:
-            model(*inputs)
+            _called(model, inputs)
 
 
 def _of(program: str, tool: str) -> Source:
@@ -164,7 +208,10 @@ def inductor() -> Iterator[Healthy]:
     for program in PROGRAMS:
         fx, mine = _of(program, "fx"), _of(program, "inductor")
         yield Healthy(f"j/{program}/fx", fx, mine, alone=True)
-    for program in ("llama-float32", "static-cache", "gpt2-transformers"):
+    for program in (
+        *("llama-float32", "static-cache", "gpt2-transformers"),
+        *("graph-breaks", "llama-breaks", "generate", "generate-breaks"),
+    ):
         for tool in ("module", "op"):
             yield Healthy(f"j/{program}/{tool}-fx", _of(program, tool), _of(program, "fx"))
             yield Healthy(
