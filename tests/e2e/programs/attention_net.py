@@ -1,7 +1,6 @@
 """A small decoder whose blocks compute much in code of their own.
 
-``python attention_net.py [scaling|softmax]``: with another scale in one block, or with a softmax
-kernel of this process that is 5 % too large the second time that it runs.
+``python attention_net.py [scaling]``: with another scale in one block.
 """
 
 import sys
@@ -56,22 +55,10 @@ class Net(nn.Module):
         return self.head(x)
 
 
-class WrongSoftmax(torch.utils._python_dispatch.TorchDispatchMode):
-    runs = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten._softmax.default:
-            self.runs += 1
-            return found * 1.05 if self.runs == 2 else found
-        return found
-
-
-FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 torch.manual_seed(1)
 torch.set_num_threads(1)
 net = Net()
-if FAULT == "scaling":
+if sys.argv[1:] == ["scaling"]:
     net.layers[1].attention.scaling = 1.0
-with torch.no_grad(), WrongSoftmax() if FAULT == "softmax" else torch.no_grad():
+with torch.no_grad():
     net(torch.arange(48).reshape(2, 24) % 64)
