@@ -55,15 +55,18 @@ class Execution:
         return f"graph_{self.number}" if self.number is not None else self.model or "the graph"
 
     @property
-    def nodes(self) -> frozenset[str]:
-        """Names of the nodes of the graph, as far as they are known: of all, else of those dumped.
+    def targets(self) -> Counter[str]:
+        """What the nodes of its graph call, as far as known: of all nodes, else of those dumped.
 
-        What computes no values may have been left out by one compiler and not by another one.
+        Without views, which one compiler leaves out and another one does not, and arithmetic with
+        symbolic sizes.
         """
         first = self.operations[0].run
         if first is not None and first.nodes:
-            return frozenset(name for name, node in first.nodes.items() if computes(node.target))
-        return frozenset(each.name for each in self.operations if computes(each.type))
+            found = [node.target for node in first.nodes.values()]
+        else:
+            found = [each.type for each in self.operations]
+        return Counter(each for each in found if computes(each) and not each.startswith("<"))
 
     @property
     def title(self) -> str:
