@@ -40,7 +40,8 @@ def excused(values: RunValues, matches: Mapping[int, Match]) -> tuple[dict[int, 
         name = match.mine.operation.name
         words = _words(found)
         told.append(
-            f"step {values.run.step}: {name}: {words}; what differs after it is not compared"
+            f"step {values.run.step}: {name}: {words}; what differs after it is not compared, and "
+            "--deep computes it again from its own inputs"
         )
         for number in failed[place:]:
             reasons |= dict.fromkeys(values.forget(number), f"{name}: {words}")

@@ -73,6 +73,10 @@ def find_origins(
         failed = any(comparisons[index].verdict is Verdict.FAIL for index in indices)
         if failed:
             collected.excuse(values)
+            failed = any(
+                comparisons[index].verdict is Verdict.FAIL and not collected.is_excused(index)
+                for index in indices
+            )
         looks = [] if deep else worth_a_look(run, comparisons, indices)
         if deep or failed or grown or looks or search.states_otherwise():
             try:

@@ -49,6 +49,10 @@ class Collected:
         self._excused |= reasons
         self._notes += notes
 
+    def is_excused(self, index: int) -> bool:
+        """True for a comparison that follows from such a choice."""
+        return index in self._excused
+
     def add(self, search: Search, found: Finding | None, *, failed: bool) -> None:
         """Take over what a search found, unless it follows from what an earlier one found."""
         shares = _shares(search, self._comparisons, self._matches)

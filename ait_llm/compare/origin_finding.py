@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ait_llm.compare.origin_recomputing import Recomputing, Results
 from ait_llm.compare.origin_values import RunValues
-from ait_llm.compare.origin_words import by_recomputation, without_failure
+from ait_llm.compare.origin_words import behind_a_choice, by_recomputation, without_failure
 from ait_llm.core.comparison import Comparison, Origin
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.evidence import Introduced, Unknown
@@ -121,5 +121,6 @@ class Telling:
         """A finding that no comparison shows."""
         origin = found.origin
         shown = origin.index if origin.index is not None else index
-        text = without_failure(origin.evidence)
+        is_excused = shown is not None and self.values.is_forgotten(shown)
+        text = (behind_a_choice if is_excused else without_failure)(origin.evidence)
         return replace(found, origin=replace(origin, evidence=text, index=shown))

@@ -66,6 +66,7 @@ class RunValues(RunStructure):
         super().__init__(run)
         self._comparisons = comparisons
         self._indices = indices
+        self._forgotten: dict[int, Evidence] = {}
 
     @property
     def evidence(self) -> Mapping[int, Evidence]:
@@ -175,7 +176,12 @@ class RunValues(RunStructure):
     def forget(self, value: int) -> list[int]:
         """From now on a value counts as not compared; the comparisons that failed."""
         known = self._evidence.pop(value, Evidence())
+        self._forgotten[value] = known
         return known.failed
+
+    def is_forgotten(self, index: int) -> bool:
+        """True for a comparison of a value that counts as not compared."""
+        return any(index in known.failed for known in self._forgotten.values())
 
     def clear(self, value: int) -> list[int]:
         """From now on a value counts as one that agrees; the comparisons that failed."""
@@ -208,9 +214,12 @@ class RunValues(RunStructure):
         """The comparison that shows an operation's outputs best, None if they were not compared.
 
         One that failed before one that passed; then one of the tensor as this operation wrote it
-        before one of the same value as another operation reads it.
+        before one of the same value as another operation reads it. Those of a value that counts as
+        not compared are shown where there is nothing else.
         """
-        known = [self.evidence[v.number] for v in self.outputs(op) if v.number in self.evidence]
+        numbers = [value.number for value in self.outputs(op)]
+        known = [self.evidence[each] for each in numbers if each in self.evidence]
+        known = known or [self._forgotten[each] for each in numbers if each in self._forgotten]
         ranked = [
             (verdict, not self.is_own_output(op, index), index)
             for each in known

@@ -289,6 +289,11 @@ def inherited(values: RunValues, agreeing: Sequence[int]) -> str:
     return f"no more than its inputs explain, which are {_number(max(errors, default=0.0))} off"
 
 
+def behind_a_choice(evidence: str) -> str:
+    """The evidence of an operation behind a choice that golden made differently."""
+    return f"{evidence}; it is not held to golden's, because the runs chose differently before it"
+
+
 def without_failure(evidence: str) -> str:
     """The evidence of an operation whose error stays within every tolerance."""
     return f"{evidence}; this is within the tolerance of the comparisons"

@@ -80,7 +80,23 @@ def test_other_experts_of_nearly_equal_scores_are_no_failure(
     assert found.origins == ()
     (note,) = (each.text for each in found.problems if "chose otherwise" in each.text)
     assert f"1 of {TOKENS} rows chose otherwise, row {NEAR} " in note
+    assert note.endswith("is not compared, and --deep computes it again from its own inputs")
     assert found.exit_code() == 0
+
+
+def test_a_fault_behind_another_choice_is_found_by_computing_again(tmp_path: Path) -> None:
+    mine = Routed(1e-7)
+    right = mine.last.forward
+    mine.last.forward = lambda x: right(x) * 1.5  # type: ignore[method-assign]
+    for name, model in (("golden", Routed(-1e-7)), ("mine", mine)):
+        config = DumpConfig(dump_path=tmp_path / name, weights=True)
+        with torch.no_grad(), register_hook(model.eval(), config):
+            model(torch.randn(TOKENS, WIDTH, generator=torch.Generator().manual_seed(1)))
+    found = compare(tmp_path / "golden", tmp_path / "mine", deep=True)
+    (origin,) = found.origins
+    assert (origin.op, origin.certain) == ("root.last", True)
+    assert origin.evidence.endswith("because the runs chose differently before it")
+    assert found.exit_code() == 1
 
 
 def test_the_same_choice_made_wrongly_is_a_failure(tmp_path: Path) -> None:
