@@ -37,6 +37,11 @@ def test_a_healthy_kernel_is_not_accused_where_it_loses_digits(
         assert found, str(found)
 
 
+def test_a_normalised_constant_may_be_what_rounding_of_its_mean_leaves() -> None:
+    right = TAILS["layer_norm of a large sum"]
+    assert check(right, [torch.full((5, 64), 0.1)], golden=right)
+
+
 @pytest.mark.parametrize("name", ["gelu", "log_softmax", "rms_norm without an epsilon"])
 def test_half_a_percent_is_found_there_nevertheless(name: str) -> None:
     torch.manual_seed(1)
