@@ -158,7 +158,8 @@ def values_of(tensor: Tensor) -> torch.Tensor:
     """The values as a golden operator takes them.
 
     FRACTAL_NZ stays in its storage dims. A weight that a framework cast in place has the dims of
-    the matrix in its header and blocks in its data; it becomes that matrix.
+    the matrix in its header and blocks in its data; it becomes that matrix. Two halves as one
+    number (complex32) become complex64, in which they are compared.
 
     Raises:
         FormatError: as :func:`inputs_of`.
@@ -167,7 +168,8 @@ def values_of(tensor: Tensor) -> torch.Tensor:
         return to_torch(np.empty(tensor.shape, tensor.dtype.numpy_type or np.float32), tensor.dtype)
     if tensor.format == FORMAT_FRACTAL_NZ and len(tensor.shape) < _NZ_DIMS:
         return to_torch(tensor.nd(), tensor.dtype)
-    return tensor.torch()
+    found = tensor.torch()
+    return found.cfloat() if found.is_complex() and found.itemsize == 4 else found
 
 
 def evaluate(

@@ -20,6 +20,17 @@ from ait_llm.opcheck.pipeline import opcheck
 HALVES = [torch.bfloat16, torch.float16]
 
 
+class Halves(nn.Module):
+    """Numbers of two halves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x).to(torch.complex32).real
+
+
 class Kernels(nn.Module):
     """Attention in one kernel, sums along other rows, roots, interpolation, whole quotients."""
 
@@ -84,3 +95,12 @@ def test_an_operator_that_few_use_is_wrong_where_no_rounding_explains_it(tmp_pat
 
 def judged(report: OpcheckReport) -> list[Checked]:
     return [item for item in report.items if item.verdict in (Verdict.PASS, Verdict.FAIL)]
+
+
+def test_a_conversion_to_two_halves_is_right(tmp_path: Path) -> None:
+    model = Halves()
+    with torch.no_grad(), register_hook(model, DumpConfig(dump_path=tmp_path, operators=True)):
+        model(torch.randn(3, 4))
+    report = opcheck(tmp_path / "ait_dump")
+    assert [item.reason for item in report.items if item.verdict is Verdict.FAIL] == []
+    assert any("_to_copy" in item.op for item in judged(report))
