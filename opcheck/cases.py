@@ -169,7 +169,11 @@ def values_of(tensor: Tensor) -> torch.Tensor:
     if tensor.format == FORMAT_FRACTAL_NZ and len(tensor.shape) < _NZ_DIMS:
         return to_torch(tensor.nd(), tensor.dtype)
     found = tensor.torch()
-    return found.cfloat() if found.is_complex() and found.itemsize == 4 else found
+    if tensor.dtype is not DType.COMPLEX32:
+        return found
+    import torch
+
+    return found.to(torch.complex64)
 
 
 def evaluate(

@@ -97,6 +97,7 @@ def judged(report: OpcheckReport) -> list[Checked]:
     return [item for item in report.items if item.verdict in (Verdict.PASS, Verdict.FAIL)]
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
 def test_a_conversion_to_two_halves_is_right(tmp_path: Path) -> None:
     model = Halves()
     with torch.no_grad(), register_hook(model, DumpConfig(dump_path=tmp_path, operators=True)):
