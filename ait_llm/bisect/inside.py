@@ -64,7 +64,9 @@ def is_open(runs: Runs, origin: Origin | None, *, certain: bool) -> bool:
     """
     if origin is None or runs.programs["mine"].kind != "torch":
         return False
-    if origin.kind in (OTHER_INPUT, OTHER_WEIGHT):
+    if origin.kind == OTHER_INPUT:  # the code around the module may have changed what it gets
+        return "." in origin.op
+    if origin.kind == OTHER_WEIGHT:
         return False
     return not (certain and origin.kind == OTHER_DEFINITION)
 
@@ -78,6 +80,8 @@ def look_inside(runs: Runs, look: Looker, origin: Origin) -> Inside:
         origin: a module, and others where it is not certain.
     """
     named = (origin.op, *(() if origin.certain else origin.candidates))
+    if origin.kind == OTHER_INPUT:
+        named = (origin.op.rpartition(".")[0],)
     modules = tuple(dict.fromkeys(named))[:_MOST_MODULES]
     notes: list[str] = []
     try:
@@ -144,6 +148,8 @@ def _is_wrong(origin: Origin, report: Report) -> bool:
         each.verdict is Verdict.PASS and each.mine is not None and each.mine.role == "in"
         for each in report.comparisons
     )
+    if origin.kind == OTHER_INPUT:  # what the code around the module gets may be another, too
+        return False
     return origin.certain or (origin.kind == OWN_CODE and agrees)
 
 

@@ -19,6 +19,7 @@ from ait_llm.bisect.result import BisectResult, RunRecord, Status
 from ait_llm.bisect.runs import Bisection, ProgramFailedError, Runs
 from ait_llm.bisect.sizes import full_bytes
 from ait_llm.bisect.step import Capture
+from ait_llm.compare.origin_finding import OTHER_INPUT
 from ait_llm.core.comparison import Origin
 from ait_llm.dumps import open_dump
 from ait_llm.errors import IncompleteError, UsageError
@@ -264,7 +265,9 @@ class _Search:
         origin = result.origin
         if origin is None or result.status not in ("found", "undecided"):
             return result
-        if self._inherits or not is_open(self._runs, origin, certain=result.status == "found"):
+        if self._inherits and origin.kind != OTHER_INPUT:
+            return result
+        if not is_open(self._runs, origin, certain=result.status == "found"):
             return result
         inside = look_inside(self._runs, self._compare, origin)
         self._notes += inside.notes

@@ -45,6 +45,8 @@ class Box:
     def view(self, shape: Shape) -> Box | None:
         """In another shape with the elements in the same order; None if no strides say that."""
         axes = [axis for dim in self.dims for axis in dim]
+        if any(size == 0 for size, _ in axes):
+            return None  # there is no element to follow
         dims: list[Dim] = []
         for length in reversed(shape):
             taken: list[Axis] = []

@@ -111,3 +111,7 @@ def test_tokens_of_heads_that_stand_before_them_are_rows() -> None:
     array = np.arange(batch * heads * seq * dim).reshape(batch, heads, seq, dim)
     expected = array.transpose(0, 2, 1, 3).reshape(batch * seq, heads * dim)
     assert np.array_equal(apply(array, views), expected)
+
+
+def test_a_tensor_without_elements_has_no_other_shape() -> None:
+    assert whole(1, (2, 0, 3)).view((0, 6)) is None
