@@ -85,6 +85,12 @@ def test_a_right_device_passes_a_training_step(
     assert "warning" not in result.output
 
 
+def test_the_rule_of_msprobe_blames_the_same_device(captured: Any, tmp_path: Path) -> None:
+    result = check(captured(torch.bfloat16), tmp_path, "--standard", "default")
+    assert result.exit_code == 1, result.output
+    assert "  warning " in result.output
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_output_that_is_half_a_percent_too_large_is_an_error(
     dtype: torch.dtype, captured: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
