@@ -214,6 +214,21 @@ def test_without_weights_modules_that_have_some_say_what_to_do(tmp_path: Path) -
     assert report.exit_code() == 3
 
 
+def test_norms_whose_weights_were_not_captured_are_not_computed_without_them(
+    tmp_path: Path,
+) -> None:
+    model = nn.Sequential(nn.RMSNorm(8), nn.LayerNorm(8), nn.GroupNorm(2, 8))
+    for norm in model:
+        nn.init.normal_(norm.weight)
+    model(torch.randn(5, 8))
+    with torch.no_grad(), register_hook(model, DumpConfig(tmp_path)):
+        model(torch.randn(5, 8))
+    report = opcheck(tmp_path)
+    assert [item.verdict for item in report.items] == [Verdict.SKIPPED] * 3
+    reasons = {item.reason for item in report.items}
+    assert reasons == {"its parameters were not saved; dump with --weights"}
+
+
 def test_types_that_autocast_chose_are_no_fault(tmp_path: Path) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         report = opcheck(capture(nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 4)), tmp_path))

@@ -63,6 +63,8 @@ def _rms_norm_of_that_name(given: Given) -> Compute | None:
     if isinstance(shape, list):
         if not given.takes((), ["weight"]) or not (eps is None or isinstance(eps, float)):
             return None
+        if given.definition.get("elementwise_affine") is not ("weight" in given.weights):
+            return None
         return lambda t: functional.rms_norm(only(t, given), shape, t.get("weight"), eps)
     one_is_added = given.definition.get("add_unit_offset")
     number = given.number("eps")

@@ -50,6 +50,7 @@ Definition = Callable[[Given], Compute | None]
 
 _KNOWN: dict[str, Definition] = {}
 _WEIGHTED: set[str] = set()
+_SAY_WEIGHTED = ("elementwise_affine", "affine")  # attributes of norms
 _ENDINGS = ("RMSNorm", "RotaryEmbedding")
 
 
@@ -97,6 +98,7 @@ def why_lost(given: Given) -> str:
     if not given.definition:
         return "its attributes were not recorded; dump again with this version"
     weighted = given.type in _WEIGHTED or given.type.endswith(_ENDINGS)
+    weighted |= any(given.definition.get(name) is True for name in _SAY_WEIGHTED)
     if weighted and not given.weights:
         return "its parameters were not saved; dump with --weights"
     return ""
