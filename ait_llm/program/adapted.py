@@ -1,13 +1,14 @@
 """Weights with an adapter of low rank (LoRA), as the weight that both are together.
 
-A module that holds ``base_layer``, ``lora_A`` and ``lora_B`` computes what one of the weight
-``base + scaling * B @ A`` does. The scaling is what the module itself says, never one that fits.
+A module with a base, ``lora_A`` and ``lora_B`` computes what one of the weight
+``base + scaling * B @ A`` does. The base is a weight of its own, or of the layer that it holds. The
+scaling is what the module itself says, never one that fits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +19,14 @@ from ait_llm.dumps.tensors import Described, Source
 from ait_llm.errors import AitError, FormatError
 from ait_llm.formats.elements import Array
 
-_BASE = ".base_layer.weight"
+# Of the base: peft, litgpt, and layers that are their own base, as those of loralib and torchtune.
+_BASES = (".base_layer.weight", ".linear.weight", ".weight")
+_HALF = re.compile(
+    r"(?P<module>.+)\.lora_(?P<half>[ABab])(\.(?P<adapter>(?!weight$)[^.]+))?(\.weight)?"
+)
+# How layers say what they multiply the product by, where they have no ``scaling``.
+_SCALES = (("lora_alpha", "r"), ("alpha", "rank"))
+_Halves = Mapping[str, Mapping[str, str]]  # names of both, ``A`` and ``B``, by adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,60 +76,125 @@ def adapted(weights: Mapping[str, Tensor], operations: Iterable[Operation]) -> d
         weights: parameters by dotted name.
         operations: of any pass; modules say how they scale.
     """
-    bases = {name.removesuffix(_BASE): name for name in weights if name.endswith(_BASE)}
+    halves = _halves(weights)
     found: dict[str, Tensor] = {}
-    if not bases:
+    if not halves:
         return found
     for operation in operations:
         module = operation.name
-        if module not in bases or f"{module}.weight" in found:
+        if module not in halves or f"{module}.weight" in found:
             continue
-        source = _source(weights, module, operation.definition)
+        base = next((module + each for each in _BASES if module + each in weights), "")
+        source = _source(weights, base, halves[module], operation.definition)
         if source is not None:
-            base = source.base
             found[f"{module}.weight"] = replace(
-                base, source=source, stem=f"{module}.weight", identity=None
+                source.base, source=source, stem=f"{module}.weight", identity=None
             )
-            bias = weights.get(f"{module}.base_layer.bias")
+            bias = weights.get(f"{base.removesuffix('weight')}bias")
             if bias is not None:
                 found[f"{module}.bias"] = bias
     return found
 
 
-def is_adapted(module: str, members: Sequence[str]) -> bool:
-    """True if a module is a projection with an adapter, whatever its class is called.
+def is_whole(weight: Tensor) -> bool:
+    """True for a weight that holds its adapter already, see :func:`adapted`."""
+    return isinstance(weight.source, _Adapted)
+
+
+def with_adapters(weights: Iterable[str], operations: Iterable[Operation]) -> frozenset[str]:
+    """Modules that add what an adapter gives to what their weight gives.
 
     Args:
-        module: its path.
-        members: paths of the modules directly within it.
+        weights: names of saved parameters.
+        operations: of the pass; they name modules, and parameters that were not saved.
     """
-    base = f"{module}.base_layer"
-    return base in members and all(
-        any(each.startswith(f"{module}.lora_{half}") for each in members) for half in "AB"
-    )
+    names = dict.fromkeys(weights)
+    found, merged = set(), set()
+    for operation in operations:
+        names[operation.name] = None
+        names.update(dict.fromkeys(parameters_of(operation)))
+        if operation.definition:
+            if "lora_alpha" in operation.definition:
+                found.add(operation.name)
+            if _is_off(operation.definition):
+                merged.add(operation.name)
+    halves = _halves(names)
+    return frozenset((found | halves.keys()) - merged)
+
+
+def parameters_of(operation: Operation) -> Iterator[str]:
+    """Names of the parameters that an operator of torch was given."""
+    for weight in operation.weights.values():
+        yield str(weight.get("name")) if isinstance(weight, Mapping) else str(weight)
+
+
+def reads_adapted(operation: Operation, modules: frozenset[str]) -> bool:
+    """True for an operator that reads a base or a half of an adapter.
+
+    Args:
+        operation: the operator.
+        modules: those with adapters.
+    """
+    if not modules:
+        return False
+    for name in parameters_of(operation):
+        half = _HALF.fullmatch(name)
+        bases = (name.removesuffix(base) for base in _BASES if name.endswith(base))
+        if (half is not None and half["module"] in modules) or not modules.isdisjoint(bases):
+            return True
+    return False
+
+
+def _halves(names: Iterable[str]) -> dict[str, _Halves]:
+    """Names of both halves of each adapter, by module."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for name in names:
+        match = _HALF.fullmatch(name) if ".lora_" in name else None
+        if match is not None:
+            adapters = found.setdefault(match["module"], {})
+            adapters.setdefault(match["adapter"] or "", {})[match["half"].upper()] = name
+    whole = {
+        module: {adapter: each for adapter, each in adapters.items() if len(each) == 2}
+        for module, adapters in found.items()
+    }
+    return {module: adapters for module, adapters in whole.items() if adapters}
+
+
+def _is_off(definition: Mapping[str, object]) -> bool:
+    """True if a module says that its adapter is merged, or does not count."""
+    return any(definition.get(name) for name in ("merged", "merged_adapters", "disabled"))
+
+
+def _scaling(definition: Mapping[str, object], adapter: str) -> float | None:
+    scaling = definition.get("scaling")
+    if isinstance(scaling, Mapping):
+        scaling = scaling.get(adapter)
+    if isinstance(scaling, int | float):
+        return float(scaling)
+    for alpha, rank in (map(definition.get, names) for names in _SCALES):
+        if isinstance(alpha, int | float) and isinstance(rank, int) and rank > 0:
+            return alpha / rank
+    return None
 
 
 def _source(
-    weights: Mapping[str, Tensor], module: str, definition: Mapping[str, object]
+    weights: Mapping[str, Tensor], base: str, adapters: _Halves, definition: Mapping[str, object]
 ) -> _Adapted | None:
-    """None if an adapter is missing, merged already, or of another kind."""
-    pattern = re.compile(rf"{re.escape(module)}\.lora_A(\.[^.]+)?\.weight")
-    adapters = [match[1] or "" for name in weights if (match := pattern.fullmatch(name))]
-    up = weights.get(f"{module}.lora_B{adapters[0]}.weight") if len(adapters) == 1 else None
-    scaling = definition.get("scaling")
-    if isinstance(scaling, Mapping) and adapters:
-        scaling = scaling.get(adapters[0].removeprefix("."))
-    if up is None or not isinstance(scaling, int | float) or definition.get("merged_adapters"):
+    """None if there is not just one adapter, or it is merged already, or of another kind."""
+    if base not in weights or len(adapters) != 1 or _is_off(definition):
         return None
+    [(adapter, halves)] = adapters.items()
+    down, up = weights[halves["A"]], weights[halves["B"]]
+    scaling = _scaling(definition, adapter)
     use_dora = definition.get("use_dora")
-    if any(use_dora.values()) if isinstance(use_dora, Mapping) else use_dora:
+    if scaling is None or (any(use_dora.values()) if isinstance(use_dora, Mapping) else use_dora):
         return None
-    base, down = weights[module + _BASE], weights[f"{module}.lora_A{adapters[0]}.weight"]
+    whole = weights[base]
     try:
         shape = (up.shape[0], down.shape[1])
-        is_turned = bool(definition.get("fan_in_fan_out")) or base.shape != shape
-        if base.shape != (shape[::-1] if is_turned else shape):
+        is_turned = bool(definition.get("fan_in_fan_out")) or whole.shape != shape
+        if whole.shape != (shape[::-1] if is_turned else shape) or up.shape[1] != down.shape[0]:
             return None
     except (AitError, IndexError):
         return None
-    return _Adapted(base, down, up, float(scaling), is_turned)
+    return _Adapted(whole, down, up, scaling, is_turned)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ait_llm.dumps.model import Operation, Tensor
-from ait_llm.program.adapted import is_adapted
+from ait_llm.program.adapted import reads_adapted, with_adapters
 from ait_llm.program.common_nodes import CommonNode
 from ait_llm.program.describe import is_float, params_of, shape_of, size_of, width_of
 from ait_llm.program.experts import find_experts
@@ -110,6 +110,7 @@ class Program:
             if parent is not None:
                 self._members.setdefault(parent, []).append(op)
         self.columns: dict[int, list[Column]] = {}
+        self.adapters = frozenset() if self._is_atb else with_adapters(run.weights, run.operations)
         self.roles = tuple(self._role(op) for op in range(len(run.operations)))
         if self.has_modules:
             find_pieces(self)
@@ -155,10 +156,10 @@ class Program:
         operation = self.operations[op]
         if self._is_atb:
             return atb_role(operation)
-        if is_adapted(operation.name, [self.operations[m].name for m in self.members(op)]):
-            return Role.LINEAR
         inside = {torch_role(self.operations[m], has_modules=False) for m in self.members(op)}
         role = torch_role(operation, has_modules=bool(inside - {Role.OPERATOR}))
+        if operation.name in self.adapters and role in (Role.CONTAINER, Role.UNKNOWN):
+            return Role.LINEAR
         if role is Role.EXPERTS and inside - {Role.OPERATOR, Role.ACTIVATION}:
             return Role.CONTAINER  # its experts are modules themselves
         return role
@@ -291,6 +292,10 @@ class Program:
             return None
         transposed = unit.role is Role.LINEAR and params_of(operation).get("transposeB") is False
         return Parameter(unit.op, kind, tensor, value, transposed)
+
+    def reads_adapted(self, op: int) -> bool:
+        """True for an operator of a module with an adapter that reads what it is made of."""
+        return reads_adapted(self.operations[op], self.adapters)
 
     def parameters_of(self, op: int) -> list[Parameter]:
         """Captured parameters and buffers that belong to a module itself."""

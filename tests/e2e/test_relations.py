@@ -196,6 +196,31 @@ def test_an_adapter_merged_and_beside(tmp_path: Path, operators: bool) -> None:
     assert found == (f"root.{fault}.aten.mul.Tensor" if operators else f"root.{fault}")
 
 
+@LEVELS
+@pytest.mark.parametrize(
+    "form", [adapters.OneModule, adapters.Unscaled, adapters.ByRank, adapters.Around]
+)
+def test_an_adapter_that_a_layer_writes_out(
+    tmp_path: Path, form: type[nn.Module], operators: bool
+) -> None:
+    def apart() -> nn.Module:
+        return adapters.with_lora(families.make("llama"))
+
+    merged = _captured(
+        adapters.merge(apart(), False), once, tmp_path / "golden", operators=operators
+    )
+    mine = _captured(
+        adapters.written_out(apart(), form), once, tmp_path / "mine", operators=operators
+    )
+    _passed(_compare(merged, mine, tmp_path / "out"), 100)
+    _passed(_compare(mine, merged, tmp_path / "out"), 100)
+    fault = "model.layers.1.self_attn.v_proj"
+    bad = scaled(adapters.written_out(apart(), form), fault)  # type: ignore[arg-type]
+    _captured(bad, once, tmp_path / "bad", operators=operators)
+    found = _started(_compare(merged, tmp_path / "bad", tmp_path / "out"))
+    assert found in (f"root.{fault}.aten.mul.Tensor", f"root.{fault}")
+
+
 @pytest.mark.parametrize(
     ("level", "golden", "mine", "least"),
     [

@@ -62,6 +62,8 @@ class OperatorPairs:
         """
         if not self._left.operations[op].weights or not self._right.operations[other].weights:
             return True
+        if self._left.reads_adapted(op) != self._right.reads_adapted(other):
+            return False
         parents = self._left.flow.parents[op], self._right.flow.parents[other]
         place = None if parents[0] is None else self._places.get(parents[0])
         back = None if parents[1] is None else self._places_back.get(parents[1])

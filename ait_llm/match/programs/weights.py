@@ -18,6 +18,7 @@ from ait_llm.match.programs.shapes import Columns, turned
 from ait_llm.match.programs.shards import computes_several, portion_of
 from ait_llm.match.programs.weight_rows import Indices, are_equal
 from ait_llm.match.views import Part, Reorder, Reshape, View, apply
+from ait_llm.program.adapted import is_whole
 from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Value
 from ait_llm.program.program import Parameter, Program, Unit
@@ -163,6 +164,8 @@ class WeightLinks:
         self._keep(WeightLink(mine, other, left[0], right[0], confidence, f"{reason}{how}"))
 
     def _keep(self, link: WeightLink) -> None:
+        if _is_base(self._left, link.left) != _is_base(self._right, link.right):
+            return
         key = (link.left.op, link.left.name, link.right.op, link.right.name, link.left_views)
         if key in self._known:
             return
@@ -187,6 +190,13 @@ def is_weight(side: Program, value: Value) -> bool:
         if role is Role.ADD and len(shape_of(use.tensor) or ()) == 1:
             return True
     return False
+
+
+def _is_base(side: Program, weight: Parameter) -> bool:
+    """True for a weight that is not yet what its module multiplies by: it lacks its adapter."""
+    if not side.adapters or side.operations[weight.op].name not in side.adapters:
+        return False
+    return weight.name == "weight" and not is_whole(weight.tensor)
 
 
 def _turned_round(mine: Parameter, other: Parameter, shape: Shape) -> Parameter:

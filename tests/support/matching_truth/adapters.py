@@ -50,6 +50,69 @@ def with_lora(model: nn.Module) -> nn.Module:
     return model
 
 
+class OneModule(nn.Linear):
+    """A linear layer that is its own base, as in loralib: matrices beside its weight."""
+
+    def __init__(self, base: nn.Linear, down: torch.Tensor, up: torch.Tensor) -> None:
+        super().__init__(base.in_features, base.out_features, bias=base.bias is not None)
+        self.weight, self.bias = base.weight, base.bias
+        self.lora_A, self.lora_B = nn.Parameter(down), nn.Parameter(up)
+        self.scaling, self.merged = SCALE, False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + x @ self.lora_A.T @ self.lora_B.T * self.scaling
+
+
+class Unscaled(OneModule):
+    """One that does not say how it scales."""
+
+    def __init__(self, base: nn.Linear, down: torch.Tensor, up: torch.Tensor) -> None:
+        super().__init__(base, down, up)
+        del self.scaling
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.Linear.forward(self, x) + x @ self.lora_A.T @ self.lora_B.T * SCALE
+
+
+class ByRank(nn.Module):
+    """As in torchtune: the matrices are layers in lower case, and scaled by alpha over the rank."""
+
+    def __init__(self, base: nn.Linear, down: torch.Tensor, up: torch.Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = base.weight, base.bias
+        self.lora_a = nn.Linear(base.in_features, RANK, bias=False)
+        self.lora_b = nn.Linear(RANK, base.out_features, bias=False)
+        self.lora_a.weight, self.lora_b.weight = nn.Parameter(down), nn.Parameter(up)
+        self.rank, self.alpha, self.merged, self.disabled = RANK, RANK * SCALE, False, False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = nn.functional.linear(x, self.weight, self.bias)
+        return made + self.alpha / self.rank * self.lora_b(self.lora_a(x))
+
+
+class Around(nn.Module):
+    """As in litgpt: a layer of its own, and matrices beside it."""
+
+    def __init__(self, base: nn.Linear, down: torch.Tensor, up: torch.Tensor) -> None:
+        super().__init__()
+        self.linear = base
+        self.lora_A, self.lora_B = nn.Parameter(down), nn.Parameter(up)
+        self.r, self.lora_alpha, self.scaling, self.merged = RANK, RANK * SCALE, SCALE, False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + x @ self.lora_A.T @ self.lora_B.T * self.scaling
+
+
+def written_out(model: nn.Module, form: type[nn.Module]) -> nn.Module:
+    """A model of :func:`with_lora` with another class of the same layers."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, LoraLinear):
+            parent, _, last = name.rpartition(".")
+            halves = module.lora_A.weight.detach(), module.lora_B.weight.detach()
+            setattr(model.get_submodule(parent), last, form(module.base_layer, *halves))
+    return model
+
+
 def merge(model: nn.Module, is_exact: bool) -> nn.Module:
     """Add each correction to the weight that it stands beside."""
     for name, module in list(model.named_modules()):
