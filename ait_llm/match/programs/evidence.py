@@ -25,6 +25,7 @@ from ait_llm.match.programs.ranks import CongruenceOfRanks
 from ait_llm.match.programs.rotary import RotaryLinks
 from ait_llm.match.programs.routed import routed_ports
 from ait_llm.match.programs.shards import portion_of
+from ait_llm.match.programs.sums import Sums
 from ait_llm.match.programs.tokens import Tokens, find_tokens
 from ait_llm.match.programs.weights import WeightLinks
 from ait_llm.program.flow import Value
@@ -135,6 +136,7 @@ class Evidence:
             rotary.add_handed(place.left, place.right)
         rotary.add_rotated()
         rotary.add_composites()
+        Sums(self.left, self.right, self.links).add()
 
     def _open_places(self, places: Iterable[Place]) -> Iterator[Place]:
         """What alignment may pair: blocks that answer each other, without what is settled."""

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from relation_programs import Decoder, Layer, ask, plain
+from torch import Tensor
 from two_captures import capture_calls, capture_modules, made
 
-from ait_llm import compare
-from ait_llm.core import Verdict
+from ait_llm import DumpConfig, compare, register_hook
+from ait_llm.core.comparison import Report, Verdict
 from ait_llm.dump.api import PrecisionDebugger
 from ait_llm.match.model import Match, MatchOptions
 from ait_llm.match.pairing import pair_runs
@@ -91,3 +93,78 @@ def test_a_wrong_weight_fails_first_at_its_module(tmp_path: Path) -> None:
     assert first.record.op.startswith("Functional.linear.")
     [origin] = report.origins
     assert first.record.op in (origin.op, *origin.candidates)
+
+
+class _Residual(Layer):
+    """A layer that adds up ``share`` of what it reads."""
+
+    share = 1.0
+
+    def forward(self, x: Tensor, tables: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        x = x * self.share + self.self_attn(self.input_layernorm(x), tables, mask)
+        return x * self.share + self.mlp(self.post_attention_layernorm(x))
+
+
+def _sums(place: Path, layers: list[int], share: float) -> Report:
+    """Calls of a decoder against modules of one that adds up another share in some layers.
+
+    Its norms are functions that captures of calls do not list.
+    """
+    model = plain("separate")
+    for number in layers:
+        model.layers[number].__class__ = _Residual
+        model.layers[number].share = share
+    _ask_as_calls(place / "calls", plain("separate"))
+    with torch.no_grad(), register_hook(model, DumpConfig(str(place / "modules"))):
+        ask(model)
+    return compare(place / "calls", place / "modules")
+
+
+def _ask_as_calls(folder: Path, model: Decoder) -> None:
+    debugger = PrecisionDebugger(task="tensor", level="L1", dump_path=str(folder))
+    with torch.no_grad():
+        debugger.start(model)
+        ask(model)
+        debugger.stop()
+        debugger.step()
+
+
+_SUMS = {
+    "Tensor.__add__.3.forward": "root.layers.0.post_attention_layernorm",
+    "Tensor.__add__.4.forward": "root.layers.1.input_layernorm",
+    "Tensor.__add__.8.forward": "root.layers.1.post_attention_layernorm",
+    "Tensor.__add__.9.forward": "root.norm",
+}
+
+
+def _answers(report: Report) -> dict[str, set[str]]:
+    """What answers the results of residual sums."""
+    found: dict[str, set[str]] = {}
+    for each in report.comparisons:
+        if each.golden and each.mine and each.golden.op in _SUMS and each.golden.role == "out":
+            found.setdefault(each.golden.op, set()).add(each.mine.op)
+    return found
+
+
+def test_a_residual_sum_answers_what_a_module_adds_up_in_its_code(tmp_path: Path) -> None:
+    report = _sums(tmp_path, [], 1.0)
+    assert report.exit_code() == 0
+    found = _answers(report)
+    assert {each: _SUMS[each] in found[each] for each in found} == dict.fromkeys(_SUMS, True)
+
+
+def test_a_sum_of_another_share_is_named_by_its_layer(tmp_path: Path) -> None:
+    report = _sums(tmp_path, [1], 0.5)
+    failed = {
+        each.golden.op
+        for each in report.comparisons
+        if each.verdict is Verdict.FAIL and each.golden is not None
+    }
+    assert "Tensor.__add__.8.forward" in failed
+    [origin] = report.origins
+    assert "root.layers.1" in (origin.op, *origin.candidates), origin
+
+
+def test_what_is_no_sum_answers_none(tmp_path: Path) -> None:
+    report = _sums(tmp_path, [0, 1], 0.5)
+    assert _answers(report) == {}
