@@ -89,7 +89,7 @@ class OwnCode:
         op, known = self.values.producer(failed), self.values.evidence[failed]
         if op is None or not any(self._is_of(op, each) for each in known.passed):
             return None
-        index = min(known.failed)
+        index = self.values.first_failed(failed)
         place, record = self.values.place_of(index), self._comparisons[index].mine
         if place is None or record is None or place == op:
             return None

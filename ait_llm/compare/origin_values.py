@@ -154,6 +154,23 @@ class RunValues(RunStructure):
         ]
         return max(found, default=None)
 
+    def first_failed(self, value: int) -> int:
+        """The failing comparison of the first that wrote or read a value, in execution order.
+
+        A module is listed before its members, and writes after them.
+        """
+        uses = self.flow.values[value].uses
+        order: dict[object, int] = {
+            (use.op, use.role, use.tensor.index): at for at, use in enumerate(uses)
+        }
+
+        def when(index: int) -> tuple[int, int]:
+            record, op = self._comparisons[index].mine, self.place_of(index)
+            use = None if record is None else (op, record.role, record.index)
+            return order.get(use, len(uses)), index
+
+        return min(self.evidence[value].failed, key=when)
+
     def needed(self, values: Iterable[int]) -> dict[str, float]:
         """The limits that all comparisons of some values would just pass, by name."""
         found: dict[str, float] = {}

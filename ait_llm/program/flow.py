@@ -245,10 +245,25 @@ class _Tracer:
         if value is None and not (place is not None and self._sees_all):
             mark = digest(tensor)
             value = self._known(tensor, mark)
+            if value is not None and place is not None and not self._reaches(value, op):
+                value = None
         if value is None:
             value = self._new()
         self._record(value, Use(op, tensor), name, place, mark)
         return value
+
+    def _reaches(self, value: Value, op: int) -> bool:
+        """False if the code of a module made a value, kept it, and the operation is not in it.
+
+        Such a value has equal numbers by another computation, or by a fault.
+        """
+        if value.writer is not None:
+            return True
+        around = self._parents[value.uses[0].op]
+        parent = self._parents[op]
+        while parent is not None and parent != around:
+            parent = self._parents[parent]
+        return parent == around
 
     def _write(self, op: int, *, is_graph: bool) -> None:
         outputs = self._run.operations[op].outputs
