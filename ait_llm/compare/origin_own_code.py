@@ -11,7 +11,12 @@ from ait_llm.compare.origin_masks import mask_difference, other_mask
 from ait_llm.compare.origin_rewired import Wiring
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_values import Upstream
-from ait_llm.compare.origin_words import by_other_mask, by_other_wiring, by_own_code
+from ait_llm.compare.origin_words import (
+    by_left_out,
+    by_other_mask,
+    by_other_wiring,
+    by_own_code,
+)
 from ait_llm.match.model import Match
 from ait_llm.program.roles import is_operator
 
@@ -58,13 +63,19 @@ class OwnCode:
             if match is None or not (match.golden.tensor.has_data and match.mine.tensor.has_data):
                 continue
             places = mask_difference(match.golden.tensor, match.mine.tensor)
-            if places:
-                text = f"{found.origin.evidence}; the mask hides {places}"
-                return replace(found, origin=replace(found.origin, evidence=text))
+            if not places:
+                continue
+            owner = self.values.owner(found.op)
+            others = {*found.origin.candidates} - {self.values.run.operations[owner].name}
+            if found.defined_otherwise and owner != found.op and not others:
+                text = by_other_mask(self.values, owner, f"the mask hides {places}", failed)
+                return self._tell.stated(owner, text, OWN_CODE, index)
+            text = f"{found.origin.evidence}; the mask hides {places}"
+            return replace(found, origin=replace(found.origin, evidence=text))
         return found
 
     def rewired(self, failed: int, *, exact: tuple[int, ...] | None = None) -> Finding | None:
-        """An operator that reads what another operation makes than in golden's code.
+        """An operator that reads what another operation makes than in golden's code, or lacks one.
 
         Args:
             failed: number of the value.
@@ -77,10 +88,14 @@ class OwnCode:
             exact and all(self.values.error(each) == 0 for each in exact)
         ):
             return None
+        index = self.values.first_failed(failed)
+        lacking = self._wiring.leaves_out(op, index)
+        if lacking is not None:
+            text = by_left_out(self.values, lacking, failed)
+            return self._tell.stated(lacking.module, text, OWN_CODE, index)
         found = self._wiring.differs(op)
         if found is None:
             return None
-        index = min(self.values.evidence[failed].failed)
         text = by_other_wiring(self.values, found, failed)
         return self._tell.stated(self.values.owner(found.op), text, OWN_CODE, index)
 

@@ -47,6 +47,21 @@ class Rewired:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An operator of golden's code that mine lacks: what it reads is handed on as it is.
+
+    Attributes:
+        module: index of my module whose code lacks it.
+        op: index of my operator that makes what is handed on.
+        lacks: the golden operator.
+    """
+
+    module: int
+    op: int
+    lacks: Operation
+
+
+@dataclass(frozen=True, slots=True)
 class _Source:
     op: int
     moves: tuple[str, ...]
@@ -100,6 +115,34 @@ class Wiring:
                     pending.append((one.op, two.op))
         return None
 
+    def leaves_out(self, op: int, index: int) -> LeftOut | None:
+        """What golden's code does with the result of an operator before handing it on.
+
+        Args:
+            op: index of an operator of mine.
+            index: of a comparison of its result with that of an operator of another kind.
+        """
+        place = self._made_by(index)
+        if place is None:
+            return None
+        other = self._golden.run.operations[place]
+        if kind_of(other) == kind_of(self._values.run.operations[op]):
+            return None
+        around = self._golden.owner(place)
+        ancestors = self._values.flow.ancestors(op)
+        module = next((each for each in ancestors if self._is(each, around)), None)
+        if module is None:
+            return None
+        reads = (each.op for each in _made(self._golden, place) if each is not None)
+        if not any(self._is_of_one_code(op, each) for each in reads):
+            return None
+        return LeftOut(module, op, other)
+
+    def _is(self, module: int, golden: int) -> bool:
+        """True if a golden module answers one of mine."""
+        other = self._counterparts.get(module)
+        return other is not None and self._golden.places.get(operation_key(other)) == golden
+
     def _is_of_one_code(self, mine: int, golden: int) -> bool:
         """True for one operator in modules of one class, so that their codes should be one."""
         one, two = self._values.run.operations[mine], self._golden.run.operations[golden]
@@ -137,22 +180,25 @@ class Wiring:
             return two.op not in known or _turns(one.moves) != _turns(two.moves)
         return kind_of(mine) != kind_of(golden)
 
+    def _made_by(self, index: int) -> int | None:
+        """The operator that computed golden's value of a comparison."""
+        record = self._comparisons[index].golden
+        place = None if record is None else self._golden.places.get(record_key(record))
+        if record is None or place is None or record.role not in ("in", "out"):
+            return None
+        value = self._golden.flow.at(place, "in" if record.role == "in" else "out", record.index)
+        source = None if value is None else _source(self._golden, value)
+        return None if source is None else source.op
+
     def _answers(self, op: int) -> set[int]:
         """Golden operators whose results those of one of mine agree with."""
         found: set[int] = set()
         for value in self._values.outputs(op):
             known = self._values.evidence.get(value.number)
             for index in known.passed if known is not None else ():
-                record = self._comparisons[index].golden
-                place = None if record is None else self._golden.places.get(record_key(record))
-                if record is None or place is None or record.role not in ("in", "out"):
-                    continue
-                other = self._golden.flow.at(
-                    place, "in" if record.role == "in" else "out", record.index
-                )
-                source = None if other is None else _source(self._golden, other)
-                if source is not None:
-                    found.add(source.op)
+                place = self._made_by(index)
+                if place is not None:
+                    found.add(place)
         return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ait_llm.compare.origin_between import Between
-from ait_llm.compare.origin_rewired import Rewired
+from ait_llm.compare.origin_rewired import LeftOut, Rewired
 from ait_llm.compare.origin_values import RunValues, Upstream
 from ait_llm.core.comparison import Comparison
 from ait_llm.core.definition import DefinitionDifference
@@ -214,6 +214,17 @@ def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
     else:
         text += f" makes, and golden's reads what `{right}` makes"
     return f"{text}; {_title(values, failed)} is the first value that fails{_off(values, failed)}"
+
+
+def by_left_out(values: RunValues, found: LeftOut, failed: int) -> str:
+    """Golden's code does something more with a value before it hands it on."""
+    made = values.run.operations[found.op]
+    return (
+        f"the code of `{_name(values, found.module)}` hands on what `{_call(made)}` of "
+        f"`{_name(values, values.owner(found.op))}` makes, and golden's makes "
+        f"`{_call(found.lacks)}` of it first; {_title(values, failed)} is the first value that "
+        f"fails{_off(values, failed)}"
+    )
 
 
 def _call(operation: Operation) -> str:

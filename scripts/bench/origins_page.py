@@ -34,8 +34,9 @@ are another, whether the report says which and how. *Alone*: for wrong operators
 `ait llm opcheck` finds them in the capture with the bug, without a healthy run.
 
 Wanted are 95 % first, at most 0.5 % certain, 90 % named and 95 % alone, and silence only where the
-error is within what rounding permits: the bound of the wrong operator, or one rounding of the type
-of the first wrong values.
+error is within what rounding permits: the bound of the wrong operator, one rounding of the type of
+the first wrong values, or, in what the capture holds, the error that the type itself leaves (the
+distance of the healthy program in that type from the same program in float32, tensor by tensor).
 """
 
 
@@ -59,6 +60,7 @@ def row_of(trial: Trial) -> Row:
         "excess": _short(trial.excess),
         "distance": _short(bug.distance),
         "roundings": _short(bug.roundings),
+        "visible": _short(trial.visible),
         "said": trial.said[:_SAID],
         "exit": trial.exit_code,
     }
@@ -125,13 +127,16 @@ def totals(rows: Sequence[Row]) -> Iterator[str]:
     found = _share([row for row in named if row["named"]], named)
     found_alone = _share([row for row in alone if row["alone"]], alone)
     innocent = sum(row["innocent"] for row in alone)
-    within = sum(map(is_within, silent))
+    hidden = [row for row in silent if is_within(row)]
+    beyond = [row for row in rows if row not in hidden]
     yield f"origin right first time: {_share(_first(rows), rows)}, wanted 95 %"
+    yield f"of those beyond what rounding permits: {_share(_first(rows), beyond)}"
     yield f"an innocent named as certain: {_share(_accused(rows), rows)}, wanted at most 0.5 %"
     yield f"number, weight or input named: {found}, wanted 90 %"
     yield f"wrong operators found without golden: {found_alone}, wanted 95 %"
     yield f"innocent operators that the check without golden accuses: {innocent}, wanted none"
-    yield f"nothing said: {_share(silent, rows)}, {within} of these within what rounding permits"
+    within = f"{len(hidden)} of these within what rounding permits"
+    yield f"nothing said: {_share(silent, rows)}, {within}"
 
 
 def is_met(rows: Sequence[Row]) -> bool:
@@ -151,10 +156,12 @@ def is_within(row: Row) -> bool:
     """True if the error of a bug is within what rounding permits.
 
     That is the bound of the operator's arithmetic where it was measured; else one rounding of the
-    type of the first wrong values.
+    type of the first wrong values, or in all that was captured what the type itself leaves.
     """
     if row["excess"] is not None:
         return row["excess"] != "inf" and float(row["excess"]) <= 1
+    if row["visible"] is not None and float(row["visible"]) <= 1:
+        return True
     return row["roundings"] != "inf" and 0 < float(row["roundings"]) <= 1
 
 
@@ -217,6 +224,8 @@ def _miss(row: Row) -> str:
     faults += ["not found alone"] * (row["alone"] is False)
     faults += [f"{row['innocent']} innocent accused alone"] * bool(row["innocent"])
     sizes = f"{row['distance']} of the tolerance, {row['roundings']} roundings"
+    if row["visible"] is not None:
+        sizes += f", {row['visible']} of what the type leaves in the capture"
     if row["excess"] is not None:
         sizes += f", {row['excess']} of the operator's bound"
     truth = ", ".join(f"`{each}`" for each in row["truth"])

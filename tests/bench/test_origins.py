@@ -92,6 +92,7 @@ def _row(**changes: Any) -> dict[str, Any]:
         "excess": None,
         "distance": 3.0,
         "roundings": 9.0,
+        "visible": None,
         "said": "root.model.norm (certain)",
         "exit": 1,
     }

@@ -116,6 +116,85 @@ def test_a_residual_that_is_left_out_is_looked_for_in_its_layer(tmp_path: Path) 
     assert (origin.op, origin.kind) == ("root.backbone.layers.1", "code between modules")
 
 
+def test_a_residual_that_is_left_out_is_not_told_of_the_block_around_its_layer(
+    tmp_path: Path,
+) -> None:
+    """What the last member makes is then the result of the layer and of the block, too."""
+    change = ("decoder.block.1.layer.2", "add", 0, _second)
+    golden = _captured(tmp_path / "golden", "t5", operators=False)
+    mine = _captured(tmp_path / "mine", "t5", change=change, operators=False)
+    (origin,) = compare(golden, mine, jobs=1).origins
+    assert origin.op == "root.decoder.block.1.layer.2"
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "lacks", "makes"),
+    [
+        ("qwen3-moe", ("model.layers.0", "add", 1, _second), "aten.add.Tensor@1", "aten.sum.dim"),
+        ("mixtral", ("model.layers.0.mlp.gate", "div", 0, _first), "aten.div_", "aten.topk"),
+    ],
+)
+def test_a_step_that_is_left_out_is_told_of_the_code_and_not_of_the_operator_before(
+    family: str, change: tuple[str, str, int, Replace], lacks: str, makes: str, tmp_path: Path
+) -> None:
+    origin = _origin(tmp_path, family, change)
+    assert (origin.op, origin.kind) == (f"root.{change[0]}", "code between modules")
+    assert f"hands on what `{makes}" in origin.evidence
+    assert f"golden's makes `{lacks}" in origin.evidence
+
+
+def test_a_buffer_of_an_earlier_layer_is_told_of_the_layer_that_hands_it_on(
+    tmp_path: Path,
+) -> None:
+    """Its numbers are those of the earlier layer, which made them rightly."""
+
+    class Layer(nn.Module):
+        def __init__(self, stale: list[Tensor]) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.stale = stale
+
+        def forward(self, x: Tensor) -> Tensor:
+            made = self.up(x).tanh() * 2
+            if self.stale:
+                made = self.stale[0].clone()
+            return x + self.down(made)
+
+    def run(folder: Path, *, wrong: bool) -> Path:
+        torch.manual_seed(1)
+        kept: list[Tensor] = []
+        model = nn.Sequential(Layer([]), Layer(kept))
+        model[0].down.register_forward_pre_hook(
+            lambda _, args: kept.append(args[0].clone()) if wrong else None
+        )
+        config = DumpConfig(dump_path=folder, weights=True)
+        with torch.no_grad(), register_hook(model, config):
+            model(torch.randn(3, 8))
+        return folder
+
+    golden, mine = run(tmp_path / "golden", wrong=False), run(tmp_path / "mine", wrong=True)
+    (origin,) = compare(golden, mine, jobs=1).origins
+    assert origin.op == "root.1"
+
+
+def test_a_mask_that_an_operator_makes_rightly_is_told_of_the_code_that_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden = _captured(tmp_path / "golden", "whisper")
+    code = sys.modules[type(families.make("whisper")).__module__]
+    right = code.create_causal_mask  # type: ignore[attr-defined]
+
+    def shifted(*args: Any, **kwargs: Any) -> Tensor:
+        mask = right(*args, **kwargs)
+        return torch.cat([mask[..., 1:, :], mask[..., -1:, :]], -2)
+
+    monkeypatch.setattr(code, "create_causal_mask", shifted)
+    mine = _captured(tmp_path / "mine", "whisper")
+    (origin,) = compare(golden, mine, jobs=1).origins
+    assert (origin.op, origin.certain) == ("root.model.decoder", True)
+    assert "only in golden (query, key)" in origin.evidence
+
+
 def test_heads_that_are_repeated_in_another_order_are_told_by_the_module(tmp_path: Path) -> None:
     golden = _captured(tmp_path / "golden", "qwen2", "sdpa")
     change = ("model.layers.0.self_attn", "reshape", 0, _swapped)

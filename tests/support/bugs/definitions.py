@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -167,21 +168,26 @@ def _buffer(at: Surgery) -> Injected | None:
 @kind("mask off by one", Nature.DEFINITION)
 def _mask(at: Surgery) -> Injected | None:
     """The function that makes the causal mask also shows the next token."""
+
+    def create(*args: Any, made: Any, **kwargs: Any) -> Any:
+        mask = made(*args, **kwargs)
+        if not isinstance(mask, torch.Tensor) or mask.shape[-2] < 2:
+            return mask
+        return torch.cat([mask[..., 1:, :], mask[..., -1:, :]], -2)
+
+    owners = []
     for path, module in at.model.named_modules():
         library = sys.modules[type(module).__module__]
         made = vars(library).get("create_causal_mask")
         if made is None or not hasattr(module, "layers"):
             continue
-
-        def create(*args: Any, _made: Any = made, **kwargs: Any) -> Any:
-            mask = _made(*args, **kwargs)
-            if not isinstance(mask, torch.Tensor) or mask.shape[-2] < 2:
-                return mask
-            return torch.cat([mask[..., 1:, :], mask[..., -1:, :]], -2)
-
-        at.stack.enter_context(patch.object(library, "create_causal_mask", create))
-        return Injected((path,), attribute="attention_mask", words=("mask",))
-    return None
+        if not isinstance(made, partial):  # one library, perhaps of an encoder and a decoder
+            wrong = partial(create, made=made)
+            at.stack.enter_context(patch.object(library, "create_causal_mask", wrong))
+        owners.append(path)
+    if not owners:
+        return None
+    return Injected(tuple(owners), attribute="attention_mask", words=("mask",))
 
 
 @kind("wrong window", Nature.DEFINITION)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from shutil import rmtree
@@ -22,6 +22,7 @@ from bugs.model import KINDS, Injected, Kind, Nature, Surgery
 from bugs.places import Places
 from bugs.programs import Healthy, Pair, captured, draw, golden_of, healthy, is_sound, traced
 from bugs.tracing import Call, culprits, rewritten
+from bugs.visible import visible
 
 _KINDS, _TRIES = 8, 60  # that are drawn, until one has a place in a program
 _SHARE_NEAR = 0.33
@@ -70,6 +71,8 @@ class Trial:
         innocent: operators that the check of mine alone accuses wrongly.
         exit_code: of the comparison.
         excess: error over bound by the check of mine alone; None where it was not measured.
+        visible: what the capture shows of the bug, beside the rounding of its type; None where
+            something was said.
     """
 
     bug: Bug
@@ -81,6 +84,7 @@ class Trial:
     innocent: int
     exit_code: int
     excess: float | None
+    visible: float | None
 
 
 def draw_bug(
@@ -224,9 +228,13 @@ def hunt(bug: Bug, folder: Path) -> Trial:
         _capture(bug, mine)
         report = compare(golden, mine, jobs=1)
         outcome, accused = graded(bug.truth, report, mine, bug.kind.nature)
-        alone, innocent, excess = None, 0, None
+        alone, innocent, excess, seen = None, 0, None, None
         if bug.kind.nature is Nature.KERNEL and pair.operators:
             alone, innocent, excess = single_dump(bug.truth, opcheck(mine, jobs=1))
+        if outcome is Outcome.SILENT:
+            programs = pair.mine, replace(pair.mine, dtype="float32")
+            without = (golden_of(each, folder, operators=pair.operators) for each in programs)
+            seen = visible(mine, *without)
     finally:
         rmtree(mine, ignore_errors=True)
     return Trial(
@@ -239,6 +247,7 @@ def hunt(bug: Bug, folder: Path) -> Trial:
         innocent,
         report.exit_code(),
         excess,
+        seen,
     )
 
 
