@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from ait_llm.compare.origin_between import Between, between, maker, misread, source, within
 from ait_llm.compare.origin_finding import OWN_CODE, Finding, Telling
 from ait_llm.compare.origin_masks import mask_difference, other_mask
 from ait_llm.compare.origin_rewired import Wiring
 from ait_llm.compare.origin_stated import StatedDifferences
+from ait_llm.compare.origin_sums import Sums
 from ait_llm.compare.origin_values import Upstream
 from ait_llm.compare.origin_words import (
     by_left_out,
     by_other_mask,
+    by_other_sum,
     by_other_wiring,
     by_own_code,
 )
 from ait_llm.match.model import Match
 from ait_llm.program.roles import is_operator
+
+_MOST_SUMS = 4  # places of sudden growth that are looked at in a run without failure
 
 
 class OwnCode:
@@ -38,6 +43,9 @@ class OwnCode:
             None
             if self._golden is None
             else Wiring(tell.values, tell.comparisons, self._golden, self._counterparts)
+        )
+        self._sums = (
+            None if self._golden is None else Sums(tell.values, tell.comparisons, self._golden)
         )
 
     def other_mask(self, failed: int) -> Finding | None:
@@ -98,6 +106,20 @@ class OwnCode:
             return None
         text = by_other_wiring(self.values, found, failed)
         return self._tell.stated(self.values.owner(found.op), text, OWN_CODE, index)
+
+    def other_sum(self, grown: Iterable[int]) -> Finding | None:
+        """A sum of two values that is golden's to the last bit and not mine, within tolerance."""
+        for index in islice(grown, _MOST_SUMS):
+            value = self.values.value_of(index)
+            if value is None or self._sums is None:
+                continue
+            found = self._sums.wrong(value)
+            if found is not None:
+                text = by_other_sum(self.values, found)
+                return self._tell.tolerated(
+                    self._tell.stated(found.module, text, OWN_CODE, index), index
+                )
+        return None
 
     def misread(self, failed: int) -> Finding | None:
         """A value that agrees where it was made, and is not what golden's reader of it reads."""

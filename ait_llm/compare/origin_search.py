@@ -81,16 +81,20 @@ class Search:
         for number in range(_MOST_FAILURES):
             failed = self.values.first_failure()
             if failed is None:
-                found = (
-                    self.operations.among_all()
-                    if self._deep
-                    else self.operations.among_grown(grown) or self.operations.among_looks(looks)
-                )
-                return found or self._statements.alone()
+                return self._within_tolerance(list(grown), looks)
             found = self._of_failure(failed, deeply=number < LOOKS)
             if found is not None:
                 return self._code.with_mask(found, failed, self._matches)
         return None
+
+    def _within_tolerance(self, grown: Sequence[int], looks: Iterable[Look]) -> Finding | None:
+        """What is wrong although nothing fails."""
+        found = (
+            self.operations.among_all() if self._deep else self.operations.among_grown(grown)
+        ) or self._code.other_sum(grown)
+        if found is None and not self._deep:
+            found = self.operations.among_looks(looks)
+        return found or self._statements.alone()
 
     def _of_failure(self, failed: int, *, deeply: bool) -> Finding | None:
         """Where a failure started; None where what came in explains it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ait_llm.compare.origin_between import Between
 from ait_llm.compare.origin_rewired import LeftOut, Rewired
+from ait_llm.compare.origin_sums import WrongSum
 from ait_llm.compare.origin_values import RunValues, Upstream
 from ait_llm.core.comparison import Comparison
 from ait_llm.core.definition import DefinitionDifference
@@ -218,12 +219,25 @@ def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
 
 def by_left_out(values: RunValues, found: LeftOut, failed: int) -> str:
     """Golden's code does something more with a value before it hands it on."""
-    made = values.run.operations[found.op]
+    module, member = found.module, values.owner(found.op)
+    what = f"`{_call(values.run.operations[found.op])}`"
+    if member != module:
+        what += f" of `{_name(values, member)}`"
     return (
-        f"the code of `{_name(values, found.module)}` hands on what `{_call(made)}` of "
-        f"`{_name(values, values.owner(found.op))}` makes, and golden's makes "
+        f"the code of `{_name(values, module)}` hands on what {what} makes, and golden's makes "
         f"`{_call(found.lacks)}` of it first; {_title(values, failed)} is the first value that "
         f"fails{_off(values, failed)}"
+    )
+
+
+def by_other_sum(values: RunValues, found: WrongSum) -> str:
+    """Golden's code adds two values to the last bit, and mine does not."""
+    one, other = (_title(values, each) for each in found.terms)
+    place = ", ".join(map(str, found.stray.place))
+    return (
+        f"the code of `{_name(values, found.module)}`: golden's {_title(values, found.value)} is "
+        f"the sum of {one} and {other} to the last bit, and mine is not: [{place}] is "
+        f"{found.stray.value:.6g} and should be {found.stray.right:.6g}"
     )
 
 

@@ -1,0 +1,127 @@
+"""Values that the code of a module adds otherwise than golden's, though within every tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+from ait_llm.compare.origin_between import maker
+from ait_llm.compare.origin_run import RunStructure, record_key
+from ait_llm.compare.origin_values import RunValues
+from ait_llm.core.comparison import Comparison, TensorRecord
+from ait_llm.dumps.model import Role
+from ait_llm.dumps.tensors import Tensor
+from ait_llm.errors import AitError
+from ait_llm.judge.sums import Stray, fits, is_sum, stray
+
+_MOST_TERMS = 16  # values of one module that may be terms, the nearest ones
+
+
+@dataclass(frozen=True, slots=True)
+class WrongSum:
+    """A value that is golden's sum of two others, and not mine.
+
+    Attributes:
+        module: index of my module whose code adds.
+        value: number of the value of mine.
+        terms: numbers of what it should be the sum of.
+        stray: the worst element.
+    """
+
+    module: int
+    value: int
+    terms: tuple[int, int]
+    stray: Stray
+
+
+class Sums:
+    """Holds sums in the code of golden's modules against those of mine.
+
+    Args:
+        values: my run and what the comparisons say about it.
+        comparisons: all of the report.
+        golden: the golden run.
+    """
+
+    def __init__(
+        self, values: RunValues, comparisons: Sequence[Comparison], golden: RunStructure
+    ) -> None:
+        self._values = values
+        self._comparisons = comparisons
+        self._golden = golden
+
+    def wrong(self, value: int) -> WrongSum | None:
+        """Whether the code of a module makes another sum than golden's.
+
+        Args:
+            value: number of a value of mine.
+        """
+        try:
+            return self._wrong(value)
+        except AitError:
+            return None  # a damaged file tells nothing
+
+    def _wrong(self, value: int) -> WrongSum | None:
+        module = self._module(value)
+        total = self._pairs.get(value)
+        if module is None or total is None or not fits(self._tensor(self._golden, total)):
+            return None
+        made = self._tensor(self._golden, total)
+        terms = [
+            each
+            for each in self._before(module, value)
+            if fits(term := self._tensor(self._golden, self._pairs[each]))
+            and term.shape == made.shape
+        ]
+        for one, other in combinations(terms[-_MOST_TERMS:][::-1], 2):
+            theirs = [self._tensor(self._golden, self._pairs[each]) for each in (one, other)]
+            if not is_sum(theirs[0], theirs[1], made):
+                continue
+            mine = [self._tensor(self._values, each) for each in (one, other, value)]
+            found = stray(*mine) if all(map(fits, mine)) else None
+            return None if found is None else WrongSum(module, value, (one, other), found)
+        return None
+
+    def _module(self, value: int) -> int | None:
+        """The module whose own code makes a value; None where an operation or nobody does."""
+        op = self._values.producer(value)
+        if op is None:
+            return maker(self._values, value)
+        return None if self._values.is_leaf(op) else op
+
+    def _before(self, module: int, value: int) -> Iterator[int]:
+        """Values that answer golden's and that the code of a module has before it makes one."""
+        flow = self._values.flow
+        operations = self._values.run.operations
+        uses = [(module, tensor) for tensor in operations[module].inputs]
+        for op in self._values.members(module):
+            if flow.parents[op] == module:
+                uses += [(op, tensor) for tensor in operations[op].tensors]
+        found = (flow.at(op, tensor.role, tensor.index) for op, tensor in uses)
+        numbers = dict.fromkeys(each.number for each in found if each is not None)
+        return (each for each in numbers if each < value and each in self._pairs)
+
+    @cached_property
+    def _pairs(self) -> dict[int, int]:
+        """Golden values that answer those of mine, as far as comparisons passed."""
+        found: dict[int, int] = {}
+        for value, known in self._values.evidence.items():
+            for index in () if known.failed else known.passed:
+                other = self._golden_value(self._comparisons[index].golden)
+                if other is not None:
+                    found.setdefault(value, other)
+        return found
+
+    def _golden_value(self, record: TensorRecord | None) -> int | None:
+        place = None if record is None else self._golden.places.get(record_key(record))
+        if record is None or place is None or record.role not in ("in", "out"):
+            return None
+        role: Role = "in" if record.role == "in" else "out"
+        found = self._golden.flow.at(place, role, record.index)
+        return None if found is None else found.number
+
+    @staticmethod
+    def _tensor(run: RunStructure, value: int) -> Tensor:
+        return run.flow.values[value].uses[0].tensor
