@@ -16,7 +16,8 @@ from ait_llm.formats.elements import Array
 
 _LEAST = 64  # elements, so that no sum is one by chance
 _MOST = 1 << 24
-_FLOAT32_SUMS = 2.0**-20  # a kernel that goes on adding in float32 adds in another order
+# A kernel that makes a term and adds it at once sums in float32, perhaps in another order.
+_FLOAT32_SUMS = 2.0**-20
 _LEAST_SHARE = 0.01  # of the elements that both terms change
 
 
@@ -58,15 +59,16 @@ def is_sum(one: Tensor, other: Tensor, total: Tensor) -> bool:
 
 
 def stray(one: Tensor, other: Tensor, total: Tensor) -> Stray | None:
-    """Where a value is not the sum of two others by more than rounding permits.
+    """Where a value of 16 bits is not the sum of two others by more than rounding permits.
 
     Each of the three may have been rounded once to its type: the terms, too, where the code adds
-    before it rounds what was captured.
+    before it rounds what was captured. In float32 the order of the sums that make a term leaves
+    more than that, so that nothing is told.
 
     Returns:
         The worst element; None where all are within, or where nothing can be told.
     """
-    if not one.shape == other.shape == total.shape:
+    if not one.shape == other.shape == total.shape or total.dtype.bits != 16:
         return None
     units = [_unit(each) for each in (one, other, total)]
     a, b, made = (each.nd().astype(np.float64) for each in (one, other, total))
@@ -74,7 +76,8 @@ def stray(one: Tensor, other: Tensor, total: Tensor) -> Stray | None:
         return None
     right = a + b
     permitted = units[0] * np.abs(a) + units[1] * np.abs(b) + max(units) * np.abs(right)
-    permitted += _smallest(total)
+    largest = max(float(np.sqrt(np.mean(np.square(each)))) for each in (a, b, made))
+    permitted += _FLOAT32_SUMS * largest + _smallest(total)
     excess: Array = np.abs(made - right) / permitted
     place = np.unravel_index(int(excess.argmax()), excess.shape)
     if excess[place] <= 1:
@@ -85,8 +88,8 @@ def stray(one: Tensor, other: Tensor, total: Tensor) -> Stray | None:
 
 
 def _unit(tensor: Tensor) -> float:
-    """Largest relative error of a term: one rounding to 16 bits, else a sum of its own."""
-    return max(float(_info(tensor).eps) / 2, _FLOAT32_SUMS)
+    """Largest relative error of one rounding to the type of a tensor."""
+    return float(_info(tensor).eps) / 2
 
 
 def _smallest(tensor: Tensor) -> float:
