@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ _MAX_DEPTH = 3
 _BY_CLASS = frozenset(
     {"quant_method", "quant_config", "quantizer", "scheme", "impl", "attn_backend"}
 )
+# Of a quantised weight, what says that its inputs are quantised, too.
+_OF_INPUTS = frozenset({"act_quant_kwargs", "act_pre_scale", "activation_quantization"})
 # Changes between calls, and is no part of what the author of a model wrote.
 _NOT_ITS_OWN = frozenset({"training"})
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
@@ -63,14 +65,26 @@ class Definitions:
 def _parameters(module: nn.Module) -> Iterator[tuple[str, Any]]:
     if "bias" in module._parameters:
         yield "bias", module._parameters["bias"] is not None
+    for name, parameter in module._parameters.items():
+        if hasattr(type(parameter), "__tensor_flatten__"):  # it wraps what it is stored as
+            yield f"{name}.type", type(parameter).__qualname__[:_MAX_TEXT]
+            for key, value in _own_members(parameter, _OF_INPUTS):
+                yield f"{name}.{key}", value
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(module).items():
-        if name.startswith("_") or name in _NOT_ITS_OWN or name == "config":
+    for name, value in _own_members(module, _BY_CLASS):
+        if name not in _NOT_ITS_OWN and name != "config":
+            yield name, value
+
+
+def _own_members(owner: object, by_class: Container[str]) -> Iterator[tuple[str, Any]]:
+    """The plain public attributes of an object; some others by the name of their class."""
+    for name, value in vars(owner).items():
+        if name.startswith("_"):
             continue
         known = _plain(value)
-        if known is _UNKNOWN and name in _BY_CLASS:
+        if known is _UNKNOWN and name in by_class:
             known = type(value).__qualname__[:_MAX_TEXT]
         if known is not _UNKNOWN:
             yield name, known
@@ -118,6 +132,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def _function_name(function: Any) -> str:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(function.__name__)[:_MAX_TEXT]
+    """Its name; that of its class for a method made of what has no name, as torchao makes them."""
+    while isinstance(function, (functools.partial, types.MethodType)):
+        is_partial = isinstance(function, functools.partial)
+        function = getattr(function, "func" if is_partial else "__func__")
+    return str(getattr(function, "__name__", type(function).__name__))[:_MAX_TEXT]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import types
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,42 @@ def test_objects_that_quantise_are_told_by_their_class() -> None:
     module = nn.Identity()
     module.quant_method = object()
     assert definition(module) == {"quant_method": "object"}
+
+
+def test_a_method_that_is_made_of_a_function_in_part_is_told_by_its_name() -> None:
+    """As torchao does with ``extra_repr`` of the modules that it quantises."""
+    module = nn.Identity()
+    module.shown = types.MethodType(functools.partial(_gelu), module)  # type: ignore[assignment]
+    assert definition(module) == {"shown": "_gelu"}
+
+
+class Wrapped(torch.Tensor):
+    """A weight that is stored in another form, as those of torchao."""
+
+    act_quant_kwargs: object
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor) -> Wrapped:
+        made: Wrapped = torch.Tensor._make_wrapper_subclass(cls, data.shape, dtype=torch.float32)
+        made.qdata, made.block_size, made.act_quant_kwargs = data, (1, 4), object()
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["qdata"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if func is torch.ops.aten.detach.default else NotImplemented
+
+
+def test_how_a_weight_is_stored_is_told_and_whether_inputs_are_quantised_for_it() -> None:
+    module = nn.Linear(4, 2, bias=False)
+    weight = nn.Parameter(Wrapped(torch.ones(2, 4, dtype=torch.int8)), requires_grad=False)
+    module.register_parameter("weight", weight)
+    told = definition(module)
+    assert told["weight.type"] == "Wrapped"
+    assert told["weight.block_size"] == [1, 4]
+    assert told["weight.act_quant_kwargs"] == "object"
 
 
 def test_a_shared_configuration_is_told_once() -> None:
