@@ -47,8 +47,12 @@ _NZ_DIMS = 4  # storage dims of a batch of matrices
 REFUSALS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def case_of(operation: Operation) -> Case | NoCase:
+def case_of(operation: Operation, *, whole: bool = False) -> Case | NoCase:
     """How a dumped operation is computed again, whatever captured it.
+
+    Args:
+        operation: what was dumped.
+        whole: as :func:`module_case` takes it.
 
     This is the one place that knows the kinds of operations: those with a registered golden
     operator, the acceleration library's among them, operators of torch, nodes of compiled graphs,
@@ -63,7 +67,9 @@ def case_of(operation: Operation) -> Case | NoCase:
         return aten_case(operation, golden)
     if operation.api_name:
         return api_case(operation)
-    return module_case(operation) if golden is None else _library_case(operation, golden)
+    if golden is None:
+        return module_case(operation, whole=whole)
+    return _library_case(operation, golden)
 
 
 def library_operator(type_name: str) -> GoldenOp | None:

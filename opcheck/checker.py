@@ -86,7 +86,7 @@ class Checker:
         if target.is_graph:
             reason = "it is a graph whose operators were not captured; dump with -child true"
             return [], [Judged(replace(base, reason=reason))]
-        case = case_of(target.operation)
+        case = case_of(target.operation, whole=True)
         if isinstance(case, NoCase):
             return [], [Judged(replace(base, reason=f"there is no golden {target.type}"))]
         base = replace(base, stamp=stamp_of(target.operation))

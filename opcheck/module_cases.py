@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ait_llm.core import DType
+from ait_llm.dumps.dequantised import dequantised
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.opcheck.case import Case, NoCase
 
@@ -17,31 +20,56 @@ if TYPE_CHECKING:
 
 _NUMBERS = re.compile(r"\d+")
 _INPUT = "input_"
+_BYTE = 8  # bits
+_MOST_ELEMENTS = 1 << 29  # of all weights of a module; they take 8 bytes each while it is judged
 
 
-def module_case(operation: Operation) -> Case | NoCase:
-    """How a module of torch is computed again, if its class and attributes leave no choice."""
+def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
+    """How a module of torch is computed again, if its class and attributes leave no choice.
+
+    Args:
+        operation: its call.
+        whole: a module that consists of others counts, too, if it is defined as a whole.
+    """
     from ait_llm.opcheck.golden.functions import golden_function
-    from ait_llm.opcheck.golden.modules import legal_choice, module_function, why_lost
+    from ait_llm.opcheck.golden.modules import (
+        is_whole,
+        legal_choice,
+        module_function,
+        needs_results,
+        why_lost,
+    )
+    from ait_llm.opcheck.golden.modules.quantised import Product, rounded_first
 
     inputs = [tensor for tensor in operation.inputs if tensor.stem.startswith(_INPUT)]
-    if operation.is_graph or len(inputs) != len(operation.inputs):
+    if operation.is_graph and not (whole and is_whole(operation.type)):
+        return NoCase()
+    if len(inputs) != len(operation.inputs):
         return NoCase()
     if not operation.outputs:
         return NoCase("return no tensor")
-    weights = {name.rpartition(".")[2]: one for name, one in operation.parameters.items()}
-    given = _given(operation, inputs, weights)
+    weights, quantised = _weights(operation)
+    if any(0 in one.shape for one in weights.values()):
+        return NoCase("hold weights that their engine keeps in a form of its own")
+    if sum(prod(one.shape) for one in weights.values()) > _MOST_ELEMENTS:
+        return NoCase("hold more weights than are computed with again")
+    outputs = sorted(operation.outputs, key=lambda tensor: _place(tensor.stem))
+    given = _given(operation, inputs, outputs, weights, quantised)
     compute = module_function(given)
     if compute is None:
         return NoCase(lost=why_lost(given))
-    names = [*given.inputs, *weights]
+    results = outputs if needs_results(operation.type) else []
+    names = [*given.inputs, *weights, *(tensor.stem for tensor in results)]
     golden = golden_function(
         operation.type,
         partial(_called, compute, names),
         accepts=legal_choice(given),
+        # A weight of few bits is rounded, or the product before it is scaled.
+        roundings=int(isinstance(compute, Product)),
     )
-    tensors = [*inputs, *weights.values()]
-    outputs = sorted(operation.outputs, key=lambda tensor: _place(tensor.stem))
+    if isinstance(compute, Product):
+        golden = rounded_first(golden, compute, names)
+    tensors = [*inputs, *weights.values(), *results]
     return Case(
         golden,
         dict(operation.definition),
@@ -49,6 +77,26 @@ def module_case(operation: Operation) -> Case | NoCase:
         lambda: dict(enumerate(outputs)),
         not_captured(operation),
     )
+
+
+def _weights(operation: Operation) -> tuple[dict[str, Tensor], frozenset[str]]:
+    """The parameters of a module by their own names, and which were stored in fewer bits.
+
+    What a quantised weight consists of gives way to the weight as real numbers.
+    """
+    own = dict(operation.parameters)
+    real = dequantised(own) if any(_is_stored(one) for one in own.values()) else {}
+    for name, found in real.items():
+        for part in found.parts:
+            own.pop(part, None)
+        own[name] = found.tensor
+    names = frozenset(name.rpartition(".")[2] for name in real)
+    return {name.rpartition(".")[2]: one for name, one in own.items()}, names
+
+
+def _is_stored(weight: Tensor) -> bool:
+    """True for what may be a part of a quantised weight."""
+    return weight.dtype.bits <= _BYTE or weight.dtype is DType.INT32
 
 
 def not_captured(operation: Operation) -> str:
@@ -60,7 +108,13 @@ def not_captured(operation: Operation) -> str:
     return ""
 
 
-def _given(operation: Operation, inputs: Sequence[Tensor], weights: Mapping[str, Tensor]) -> Given:
+def _given(
+    operation: Operation,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    weights: Mapping[str, Tensor],
+    quantised: frozenset[str],
+) -> Given:
     from ait_llm.opcheck.golden.modules import Given
 
     return Given(
@@ -68,7 +122,9 @@ def _given(operation: Operation, inputs: Sequence[Tensor], weights: Mapping[str,
         operation.definition,
         tuple(tensor.stem.removeprefix(_INPUT) for tensor in inputs),
         {name: tensor.shape for name, tensor in weights.items()},
-        tuple(tensor.shape for tensor in operation.outputs),
+        tuple(tensor.shape for tensor in outputs),
+        quantised,
+        operation.members,
     )
 
 

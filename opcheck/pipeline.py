@@ -138,7 +138,7 @@ def opcheck(
             results = run(file)
     return OpcheckReport(
         path=shown(str(path)),
-        items=[item for items in results if items is not None for item in items],
+        items=explained([item for items in results if items is not None for item in items]),
         problems=_with_nothing_checked(problems, targets),
         standard=standard,
         metrics=tuple(metrics),
@@ -148,6 +148,26 @@ def opcheck(
         started=started,
         finished=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     )
+
+
+def explained(items: list[Checked]) -> list[Checked]:
+    """The same where what is wrong in a module is not said again of the one that it is part of."""
+    failed = [item for item in items if item.verdict is Verdict.FAIL]
+    inner: dict[tuple[int, int, int, str], str] = {}
+    for item in failed:
+        path = item.op_id.rpartition("@")[0]
+        while path := path.rpartition(".")[0]:
+            inner.setdefault((item.device, item.pid, item.step, path), item.op_id)
+
+    def of(item: Checked) -> Checked:
+        path = item.op_id.rpartition("@")[0]
+        part = inner.get((item.device, item.pid, item.step, path))
+        if item.verdict is not Verdict.FAIL or part is None:
+            return item
+        reason = f"{part}, which is a part of it, is wrong"
+        return replace(item, verdict=Verdict.SKIPPED, reason=reason, first_bad=None)
+
+    return [of(item) for item in items]
 
 
 def _with_nothing_checked(problems: list[Problem], targets: list[Target]) -> list[Problem]:

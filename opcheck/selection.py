@@ -160,7 +160,7 @@ class Selection:
         for one in self._operations():
             if one.is_graph:
                 containers.add(one.name)
-            else:
+            if not one.is_graph or isinstance(case_of(one, whole=True), Case):
                 leaves.append(one)
         if any(is_aten(one.type) for one in leaves):  # modules consist of them
             containers |= {one.name for one in leaves if not is_aten(one.type)}
@@ -170,7 +170,7 @@ class Selection:
         for operation in leaves:
             if not self._wanted.selects(operation.op_id, operation.type):
                 continue
-            case = case_of(operation)
+            case = case_of(operation, whole=True)
             if isinstance(case, Case):
                 found.append(_target_of(operation, case.params, case.missing))
             elif case.lost:

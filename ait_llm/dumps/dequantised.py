@@ -22,6 +22,7 @@ _FP8 = {DType.FLOAT8_E4M3FN: 1 / 8, DType.FLOAT8_E5M2: 1 / 4}  # step, relative 
 _BYTES = (DType.UINT8, DType.INT8)
 _FP8_BLOCK = 128  # the last block of a row or column may be shorter
 _SUFFIXES = ("_scale", "_scale_inv", "._scale")
+_DATA = ("._data", "_qdata", "_data")  # of quanto in checkpoints, of torchao and quanto in captures
 Stored = Mapping[str, Array]
 """The arrays of a weight by what they are: ``data``, ``scale``, ``zero``, ``index``."""
 
@@ -277,7 +278,7 @@ def _scaled(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
     """``X`` of int8 or fp8 with ``X_scale``, or ``X_scale_inv`` which is multiplied, too."""
     if weights[name].dtype not in (*_FP8, *_BYTES):
         return None
-    at = name.removesuffix("_data").removesuffix("._data")
+    at = next((name.removesuffix(end) for end in _DATA if name.endswith(end)), name)
     scale = next((at + end for end in _SUFFIXES if at + end in weights), "")
     if not scale or scale == name:
         return None

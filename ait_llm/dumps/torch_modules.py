@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -233,6 +233,10 @@ class TorchDump(Dump):
         path = folder.path if folder else str(self._place.tensors / process / str(step) / name)
         node = ids.of(module, entry)
         line = entry.line if entry is not None else {}
+        missing = _mappings(line.get("not_captured"))
+        parameters = self._parameters_of(process, module, line)
+        if missing and not parameters:
+            parameters, missing = self._of_given_modules(process, ids, missing)
         return Operation(
             name=module,
             op_id=node.op_id,
@@ -249,9 +253,26 @@ class TorchDump(Dump):
             params=_mapping(line.get("values")),
             definition=_definition(node.definition, _mapping(line.get("values"))),
             weights=_mapping(line.get("weights")),
-            parameters=self._parameters_of(process, module, line),
-            not_captured=_mappings(line.get("not_captured")),
+            parameters=parameters,
+            members=node.members,
+            not_captured=missing,
         )
+
+    def _of_given_modules(
+        self, process: str, ids: Positions, missing: Sequence[Mapping[str, str]]
+    ) -> tuple[Mapping[str, Tensor], tuple[Mapping[str, str], ...]]:
+        """Parameters of modules that were handed to a call, and what else was not captured.
+
+        An engine computes logits in a module that gets the table of its words as an argument.
+        """
+        found: dict[str, Tensor] = {}
+        left = []
+        for value in missing:
+            path = ids.only_of(str(value.get("reason", "")).rpartition(".")[2])
+            own = self._parameters_of(process, path, {}) if path else NOTHING
+            found |= own
+            left += [] if own else [value]
+        return found, tuple(left)
 
     def _parameters_of(
         self, process: str, module: str, line: Mapping[str, Any]

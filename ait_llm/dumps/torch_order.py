@@ -23,6 +23,11 @@ class Positions:
         self._modules = modules
         self._operators: Counter[str] = Counter()
 
+    def only_of(self, kind: str) -> str:
+        """The path of the module of a class; empty where there is none, or several."""
+        paths = [path for path, module in self._modules.items() if module.type == kind]
+        return paths[0] if len(paths) == 1 else ""
+
     def of(self, path: str, entry: LedgerEntry | None) -> TreeModule:
         """The module, or an operator as a module without children.
 

@@ -28,12 +28,14 @@ class TreeModule(NamedTuple):
         type: class name.
         is_graph: it has children.
         definition: numbers, flags and names that decide what it computes.
+        members: classes of its children by their own names.
     """
 
     op_id: OpId
     type: str
     is_graph: bool
     definition: Mapping[str, Any]
+    members: Mapping[str, str] = NOTHING
 
 
 def read_module_tree(path: Path) -> dict[str, TreeModule]:
@@ -58,9 +60,14 @@ def _walk(path: Path, node: Any, ids: tuple[int, ...]) -> Iterator[tuple[str, Tr
         raise FormatError(path, f"node {'_'.join(map(str, ids))} lacks name, type or children")
     definition = node.get("definition")
     known = definition if isinstance(definition, dict) else NOTHING
-    yield name, TreeModule(OpId(ids), kind, bool(children), known)
+    yield name, TreeModule(OpId(ids), kind, bool(children), known, _members(children))
     for number, child in enumerate(children):
         yield from _walk(path, child, (*ids, number))
+
+
+def _members(children: list[Any]) -> Mapping[str, str]:
+    names = (node for node in children if isinstance(node, dict))
+    return {str(node.get("name")).rpartition(".")[2]: str(node.get("type")) for node in names}
 
 
 def read_identities(line: Mapping[str, Any]) -> dict[str, Identity]:

@@ -32,7 +32,8 @@ class Step:
         name: ``mm`` of ``aten.mm.default``.
         type: of the operator, with library and overload.
         half: type of 16 bits to which its result is rounded, None if none.
-        ends: its result is one of the function's, and no other step reads it.
+        ends: its result is one of the function's, in the type that it was rounded to, and no other
+            step reads it.
         terms: of its longest sum.
         kernel: how correct ones of it compute.
         plain: its arguments that are no tensors, by their places or keywords.
@@ -90,7 +91,9 @@ def traced(function: Function, inputs: Sequence[Tensor | None]) -> Trace:
         if _memory(tensor) in watcher.reserved - watcher.writers.keys():
             reason = why_unchecked("aten.empty.default")
         for step in watcher.writers.get(_memory(tensor), ()):
-            watcher.steps[step].ends = step not in watcher.read
+            own = watcher.steps[step]
+            is_widened = own.half is not None and tensor.dtype != own.half
+            own.ends = step not in watcher.read and not is_widened
     chosen = (at for at, tensor in enumerate(results) if _memory(tensor) in watcher.chosen)
     return Trace(watcher.steps, results, frozenset(chosen), watcher.narrows, reason)
 

@@ -307,6 +307,19 @@ def test_a_function_is_run_in_float64_whatever_types_it_names() -> None:
     assert golden.kernel({}).roundings == 1
 
 
+def test_a_result_that_was_rounded_before_it_was_widened_may_be_off_by_that_rounding() -> None:
+    x = torch.randn(4, 8).bfloat16()
+
+    def function(tensors: Sequence[Tensor | None]) -> Tensor:
+        (given,) = tensors
+        assert given is not None
+        return (given * given).float()
+
+    golden = golden_function("own", function)
+    golden.compute([x], {}, EXACT)
+    assert golden.kernel({}).roundings == 1
+
+
 @pytest.mark.parametrize("draw", [torch.rand_like, torch.empty_like])
 def test_what_does_not_follow_from_inputs_cannot_be_checked(
     draw: Callable[[Tensor], Tensor],

@@ -6,13 +6,24 @@ class and no others. See :mod:`~ait_llm.opcheck.golden.modules.table`. Nothing h
 dump is.
 """
 
-from ait_llm.opcheck.golden.modules import activations, layers, norms, rotary
+from ait_llm.opcheck.golden.modules import (
+    activations,
+    engines,
+    experts,
+    layers,
+    norms,
+    quantised,
+    rotary,
+    routers,
+)
 from ait_llm.opcheck.golden.modules.layers import legal_choice
 from ait_llm.opcheck.golden.modules.table import (
     Compute,
     Given,
     definition_of,
+    is_whole,
     module_function,
+    needs_results,
     why_lost,
 )
 
@@ -21,10 +32,16 @@ __all__ = [
     "Given",
     "activations",
     "definition_of",
+    "engines",
+    "experts",
+    "is_whole",
     "layers",
     "legal_choice",
     "module_function",
+    "needs_results",
     "norms",
+    "quantised",
     "rotary",
+    "routers",
     "why_lost",
 ]

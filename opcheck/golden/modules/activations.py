@@ -52,12 +52,18 @@ _ELEMENTS: Mapping[str, Element] = {
     "Hardsigmoid": functional.hardsigmoid,
     "Softsign": functional.softsign,
     "LogSigmoid": functional.logsigmoid,
+    "NewGELU": _tanh_gelu,
     "NewGELUActivation": _tanh_gelu,
+    "FastGELU": _fast_gelu,
     "FastGELUActivation": _fast_gelu,
     "QuickGELUActivation": _quick_gelu,
     "QuickGELU": _quick_gelu,
     "PytorchGELUTanh": _approximate_gelu,
     "ReLUSquaredActivation": _squared_relu,
+}
+_ALIKE: Mapping[str, Element] = {
+    "GELUActivation": functional.gelu,
+    "GELUTanh": _approximate_gelu,
 }
 # What they call is recorded by its name.
 _BY_FUNCTION: Mapping[tuple[str, str], Element] = {
@@ -66,6 +72,14 @@ _BY_FUNCTION: Mapping[tuple[str, str], Element] = {
     ("GELUTanh", "gelu"): _approximate_gelu,
     ("GELUTanh", "_gelu_tanh_python"): _tanh_gelu,
 }
+
+
+def element(class_name: str) -> Element | None:
+    """The function of each element that is all of a class; None where its attributes matter.
+
+    Those of ``transformers`` that write a function out in another way compute the same.
+    """
+    return _ELEMENTS.get(class_name) or _ALIKE.get(class_name)
 
 
 @module(*_ELEMENTS)

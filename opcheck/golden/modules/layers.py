@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ait_llm.opcheck.golden.base import Accepts, Params
+from ait_llm.opcheck.golden.modules.quantised import product, weight_only
 from ait_llm.opcheck.golden.modules.table import Compute, Given, module, only
 
 _CONVOLUTIONS = {
@@ -27,6 +28,8 @@ def _linear(given: Given) -> Compute | None:
         return None
     if given.definition.get("bias", "bias" in given.weights) is not ("bias" in given.weights):
         return None  # it has one that was not saved
+    if given.dequantised:
+        return product(given) if weight_only(given) else None
     return lambda t: functional.linear(only(t, given), t["weight"], t.get("bias"))
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ait_llm.opcheck.golden.modules.engines import norm_and_sum
 from ait_llm.opcheck.golden.modules.table import Compute, Given, module, only
 
 # Their weight is the distance from one.
@@ -71,9 +72,11 @@ def _rms_norm_of_that_name(given: Given) -> Compute | None:
     if type(one_is_added) is bool and number is not None and given.definition.get("dim") == -1:
         return _rms(given, number, centred=one_is_added)
     epsilon = given.number("variance_epsilon")
-    if epsilon is not None and given.number("hidden_size") is not None:
-        return _rms(given, epsilon, centred=False)
-    return None
+    if epsilon is None or given.number("hidden_size") is None:
+        return None
+    if given.definition.get("variance_size_override") is not None:
+        return None
+    return _rms(given, epsilon, centred=False)
 
 
 @module(
@@ -111,6 +114,8 @@ def rms_norm(given: Given) -> Compute | None:
 
 def _rms(given: Given, eps: float, *, centred: bool) -> Compute | None:
     """``x / sqrt(mean(x ** 2) + eps) * weight`` in float32, rounded before and after the weight."""
+    if len(given.inputs) > 1:
+        return norm_and_sum(given, eps, centred=centred)
     if not given.takes(["weight"]) or len(given.weights["weight"]) != 1:
         return None
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden.modules.engines import rotary_positions
 from ait_llm.opcheck.golden.modules.table import Compute, Given
 
 # Frequencies of these do not change while the model runs.
@@ -31,6 +32,8 @@ def rotary_tables(given: Given) -> Compute | None:
 
     The angles come once or, where the table is twice as wide as there are frequencies, twice.
     """
+    if "cos_sin_cache" in given.weights:
+        return rotary_positions(given)
     layer = given.definition.get("2", given.definition.get("layer_type"))
     prefix = f"{layer}_" if isinstance(layer, str) else ""
     kind = given.definition.get("rope_type")

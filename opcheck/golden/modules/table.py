@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -22,6 +22,8 @@ class Given:
         inputs: numbers and names of its tensor arguments.
         weights: own names of its parameters and buffers, with their shapes.
         outputs: shapes of what it returned.
+        dequantised: names of weights that are stored in fewer bits, and given as real numbers.
+        members: classes of the modules that it consists of, by their names.
     """
 
     type: str
@@ -29,6 +31,8 @@ class Given:
     inputs: tuple[str, ...]
     weights: Mapping[str, tuple[int, ...]]
     outputs: tuple[tuple[int, ...], ...]
+    dequantised: frozenset[str] = frozenset()
+    members: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, name: str) -> float | None:
         """A number of the definition; None where it has none of that name."""
@@ -51,15 +55,22 @@ Definition = Callable[[Given], Compute | None]
 _KNOWN: dict[str, Definition] = {}
 _WEIGHTED: set[str] = set()
 _SAY_WEIGHTED = ("elementwise_affine", "affine")  # attributes of norms
+_WITH_RESULTS: set[str] = set()
+_WHOLE: set[str] = set()
 _ENDINGS = ("RMSNorm", "RotaryEmbedding")
 
 
-def module(*names: str, weights: bool = False) -> Callable[[Definition], Definition]:
+def module(
+    *names: str, weights: bool = False, results: bool = False, whole: bool = False
+) -> Callable[[Definition], Definition]:
     """Register a definition for classes of these names.
 
     Args:
         names: of the classes.
         weights: they always have parameters or buffers.
+        results: of what they return, a part follows from another part: the definition gets all of
+            it as ``output_0`` and so on, too.
+        whole: they may consist of modules and are defined all the same.
     """
 
     def add(definition: Definition) -> Definition:
@@ -67,8 +78,9 @@ def module(*names: str, weights: bool = False) -> Callable[[Definition], Definit
             if name in _KNOWN:
                 raise ValueError(f"there are two definitions of {name}")
             _KNOWN[name] = definition
-        if weights:
-            _WEIGHTED.update(names)
+        for is_so, classes in ((weights, _WEIGHTED), (results, _WITH_RESULTS), (whole, _WHOLE)):
+            if is_so:
+                classes.update(names)
         return definition
 
     return add
@@ -83,6 +95,16 @@ def definition_of(class_name: str) -> Definition | None:
     if known is None and class_name.endswith("RMSNorm"):
         return rms_norm
     return rotary_tables if known is None and class_name.endswith("RotaryEmbedding") else known
+
+
+def needs_results(class_name: str) -> bool:
+    """True for a class whose definition gets what was returned."""
+    return class_name in _WITH_RESULTS
+
+
+def is_whole(class_name: str) -> bool:
+    """True for a class that may consist of modules and has a definition all the same."""
+    return class_name in _WHOLE or class_name.endswith("RotaryEmbedding")
 
 
 def module_function(given: Given) -> Compute | None:
