@@ -18,6 +18,7 @@ from ait_llm.formats import to_torch
 from ait_llm.opcheck.api.cases import api_case
 from ait_llm.opcheck.aten_cases import aten_case, is_aten
 from ait_llm.opcheck.case import Case, NoCase
+from ait_llm.opcheck.custom_cases import custom_case, registered, why_unknown
 from ait_llm.opcheck.fx_cases import fx_case
 from ait_llm.opcheck.ge_cases import ge_case, is_engine_type
 from ait_llm.opcheck.module_cases import module_case
@@ -64,7 +65,10 @@ def case_of(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         return fx_case(operation)
     golden = library_operator(operation.type)
     if is_aten(operation.type):
-        return aten_case(operation, golden)
+        if golden is None and (reason := why_unknown(operation.type)):
+            return NoCase(reason)
+        custom = registered(operation.type) if golden is None else None
+        return aten_case(operation, golden) if custom is None else custom_case(operation, custom)
     if operation.api_name:
         return api_case(operation)
     if golden is None:

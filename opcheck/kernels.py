@@ -121,6 +121,7 @@ def check(
         golden_op = _traced(known.name, golden, given, params, produced) or _rounded_like(
             known, produced
         )
+    given = _without_unread(given, golden_op)
     own_params = dict(params if golden_params is None else golden_params)
     try:
         with shared_products(given):
@@ -136,6 +137,16 @@ def check(
         wrote = {item.output for item in items}
         changed = list(_overwritten(given, produced, base, golden_op, own_params, wrote))
     return CheckedKernel(known.name, [*items, *changed])
+
+
+def _without_unread(given: list[Tensor | None], golden: GoldenOp) -> list[Tensor | None]:
+    """The same without the memory that an operator only fills."""
+    from ait_llm.opcheck.golden.custom import signature
+
+    if not golden.fills:
+        return given
+    unread = signature(golden.schema).unread(golden.fills)
+    return [None if place in unread else one for place, one in enumerate(given)]
 
 
 def _run(kernel: Kernel, inputs: Sequence[Tensor | None], params: Mapping[str, Any]) -> Produced:
@@ -203,10 +214,12 @@ def _golden_of(op: str | Kernel, golden: str | GoldenOp | Kernel | None) -> Gold
 
 
 def _registered(ops: Registry[GoldenOp], name: str) -> GoldenOp | None:
+    from ait_llm.opcheck.golden.vllm_operators import engine_operator
+
     for each in (name, f"{name}Operation"):
         if each in ops:
             return ops.get(each)
-    return None
+    return engine_operator(name)
 
 
 def _name_of(op: Kernel) -> str:

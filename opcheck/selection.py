@@ -20,6 +20,7 @@ from ait_llm.formats.opening import open_regular
 from ait_llm.opcheck.aten_cases import is_aten
 from ait_llm.opcheck.case import Case
 from ait_llm.opcheck.cases import case_of
+from ait_llm.opcheck.custom_cases import with_written
 from ait_llm.program.compiled import CompiledProcess
 from ait_llm.program.ge.graph import Unfused
 from ait_llm.topology.atb_json import read_topology
@@ -164,7 +165,7 @@ class Selection:
                 leaves.append(one)
         if any(is_aten(one.type) for one in leaves):  # modules consist of them
             containers |= {one.name for one in leaves if not is_aten(one.type)}
-            leaves = [one for one in leaves if is_aten(one.type)]
+            leaves = with_written([one for one in leaves if is_aten(one.type)])
         found: list[Target] = []
         unknown: Counter[str] = Counter()
         for operation in leaves:

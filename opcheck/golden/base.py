@@ -219,6 +219,14 @@ class GoldenOp:
         kernel: how a correct kernel computes with given parameters.
         rounds_last: it overwrites no input, and in any arithmetic it rounds its results only at the
             end, to the types that results name.
+        schema: of an operator of torch that is not torch's own, as its library defines it:
+            ``(Tensor! result, Tensor input, float epsilon) -> ()``. Its inputs are the tensors
+            among the arguments, in order, None for absent ones; its parameters the others, by
+            name. What it writes to an argument is in ``updated_inputs``. Empty for others.
+        fills: names of arguments in the schema that it writes and does not read; None stands for
+            their memory, which nobody has written yet.
+        steps: the definition as a plain function of its inputs for given parameters, which returns
+            what is returned and then what is written, in order. Bounds then follow from its steps.
         plain: the operator itself on its inputs as they are, on this machine; None where it has
             none, or results could be larger than the inputs are. It may raise anything.
     """
@@ -233,6 +241,9 @@ class GoldenOp:
     kernel: Kernel = _float32_kernel
     rounds_last: bool = False
     plain: Plain | None = None
+    schema: str = ""
+    fills: tuple[str, ...] = ()
+    steps: Callable[[Params], Callable[[Sequence[Tensor | None]], Any]] | None = None
 
     @property
     def recovers(self) -> bool:
@@ -251,17 +262,29 @@ def golden_op(
     alternatives: Alternatives = _none,
     accepts: Accepts | None = None,
     kernel: KernelArithmetic | Kernel = FLOAT32_KERNEL,
+    schema: str = "",
+    fills: tuple[str, ...] = (),
 ) -> Callable[[Compute], Compute]:
     """Decorate a compute function to register it as the golden operator ``name``.
 
     ``kernel`` declares how correct kernels compute, once for all parameters or as a function of
-    them; error bounds follow from it.
+    them; error bounds follow from it. ``schema`` says what the arguments of an operator of torch
+    mean: dumps have them by place. For ``fills`` see :class:`GoldenOp`.
     """
 
     def add(compute: Compute) -> Compute:
         golden_ops.register(name, *aliases)(
             GoldenOp(
-                name, compute, infer_shape, None, recover, alternatives, accepts, _declared(kernel)
+                name,
+                compute,
+                infer_shape,
+                None,
+                recover,
+                alternatives,
+                accepts,
+                _declared(kernel),
+                schema=schema,
+                fills=fills,
             )
         )
         return compute
