@@ -81,6 +81,8 @@ def make_views(
         rows: left rows that the left tensor was gathered from, None if it has all of them.
         portion: which rank one side is, None if both compute all.
     """
+    if _may_be_turned(left, right):
+        return None
     whole = all(columns is None or columns.is_all for columns in (left_columns, right_columns))
     keys = tokens.keys if tokens is not None and whole and rows is None else None
     if tokens is not None and keys is not None and keys.differ_in_past(left, right):
@@ -113,6 +115,15 @@ def make_views(
         return None
     views = key_views(left, right, keys, tokens.pairs)
     return None if views is None else Views(*views)
+
+
+def _may_be_turned(left: Shape, right: Shape) -> bool:
+    """True for a matrix and one with both axes exchanged.
+
+    Heads of as many numbers as there are tokens look like that where they stand among the rows,
+    and so does a transposed matrix, which has the same elements in another order.
+    """
+    return len(left) == 2 and left != right == left[::-1] and 1 not in left
 
 
 def reshaped(before: Shape, after: Shape) -> tuple[View, ...]:

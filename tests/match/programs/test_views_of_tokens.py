@@ -172,3 +172,14 @@ def test_without_known_tokens_only_equal_numbers_of_rows_fit() -> None:
     assert views is not None
     assert views.right == (Reshape((8, 64)),)
     assert make_views((7, 64), (2, 4, 64), None) is None
+
+
+def test_a_matrix_is_no_view_of_one_with_exchanged_axes() -> None:
+    rows = Rows(0, 48, 48, (47,))
+    tokens = Tokens(rows, rows, tuple((each, each) for each in range(48)), "given", True)
+    assert make_views((48, 96), (96, 48), tokens) is None
+    assert make_views((48, 96), (96, 48), None) is None
+    heads = make_views((48, 96), (144, 32), tokens)  # three heads of each token
+    assert heads is not None
+    one = make_views((48, 1), (1, 48), tokens)
+    assert one is not None
