@@ -25,10 +25,16 @@ def has_operators_alone(run: Pass) -> bool:
 
 def program_of_operators(run: Pass) -> OperatorProgram:
     """A pass of kind ``torch`` that holds operators alone."""
-    return OperatorProgram(run, _calls)
+    return OperatorProgram(run, graph_of_operators)
 
 
-def _calls(run: Pass, found: Flow) -> tuple[CallGraph, Sequence[int]]:
+def graph_of_operators(run: Pass, found: Flow) -> tuple[CallGraph, Sequence[int]]:
+    """The operators of a pass as calls, and the index of the operation of each.
+
+    Args:
+        run: the pass.
+        found: its values, whose numbers the calls read and make; parameters get later ones.
+    """
     calls: list[Call] = []
     places: list[int] = []
     shapes: dict[int, tuple[int, ...]] = {}
@@ -78,7 +84,7 @@ def _call(
             (inputs if tensor.role == "in" else outputs)[_place(tensor.stem)] = value.number
     for stem, weight in operation.weights.items():
         shape = tuple(weight.get("shape", ())) if isinstance(weight, Mapping) else ()
-        name = f"{weight.get('name')} {shape}" if isinstance(weight, Mapping) else str(weight)
+        name = _part(weight) if isinstance(weight, Mapping) else str(weight)
         number = weights.setdefault(name, len(found.values) + len(weights))
         shapes.setdefault(number, shape)
         (inputs if stem.startswith("input") else outputs)[_place(stem)] = number
@@ -89,6 +95,11 @@ def _call(
         tuple(outputs[place] for place in sorted(outputs)),
         tuple(_numbers(params_of(operation))),
     )
+
+
+def _part(weight: Mapping[str, Any]) -> str:
+    """What an operator is given of a parameter; pieces of one shape differ in where they begin."""
+    return repr([weight.get(each) for each in ("name", "shape", "stride", "offset")])
 
 
 def _place(stem: str) -> _Place:
