@@ -51,6 +51,7 @@ class Traits:
         dotted: what lies within an operation has a name below that of the operation.
         finished: operations are listed when they end; their ids tell when they began.
         own_code: an operation that has members computes between them as well.
+        parameters: weights are no arguments, and saved beside the operations if that is asked for.
         holds: ``file``, ``files`` and ``weights`` where tensor files stand in for operations.
     """
 
@@ -62,6 +63,7 @@ class Traits:
     dotted: bool = False
     finished: bool = False
     own_code: bool = False
+    parameters: bool = False
     holds: Literal["operations", "file", "files", "weights"] = "operations"
 
 

@@ -57,7 +57,7 @@ class TorchDump(Dump):
     """A dump of torch modules; see :class:`ait_llm.dumps.model.Dump`."""
 
     kind = "torch"
-    traits = Traits(dotted=True, own_code=True)
+    traits = Traits(dotted=True, own_code=True, parameters=True)
 
     def __init__(self, place: TorchPlace) -> None:
         self._place = place

@@ -20,7 +20,7 @@ from ait_llm.program.flow import Flow, Use, Value, flow
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import kind_of
 from ait_llm.program.pieces import find_pieces
-from ait_llm.program.roles import Role, atb_role, torch_role
+from ait_llm.program.roles import Role, adds_residual, atb_role, torch_role
 from ait_llm.program.rotations import Rotation
 
 # How attention says its number of key-value heads, else of all heads, the surest first.
@@ -40,6 +40,7 @@ _ATB_PLACES = {
     Role.LINEAR: {"weight": 1, "bias": 2},
     Role.NORM: {"weight": 1, "bias": 2},
 }
+_RMS_INPUTS = 4  # what it adds up, perhaps a bias, the weight; one that quantises has more
 UNIT_ROLES = frozenset(
     {Role.NORM, Role.LINEAR, Role.EMBEDDING, Role.ACTIVATION, Role.GATED, Role.EXPERTS}
 )
@@ -285,7 +286,7 @@ class Program:
             tensor = self.run.weights.get(f"{operation.name}.{kind}")
             is_conv = operation.type == "Conv1D"  # keeps its weight as [in, out]
             return None if tensor is None else Parameter(unit.op, kind, tensor, None, is_conv)
-        index = _ATB_PLACES.get(unit.role, {}).get(kind)
+        index = _atb_places(unit.role, operation).get(kind)
         tensor = next((t for t in operation.inputs if t.index == index), None)
         value = None if tensor is None else self.value(unit.op, tensor)
         if tensor is None or value is None or value.writes:
@@ -377,3 +378,15 @@ class Program:
     def _rows(self, value: Value) -> int:
         tensor = value.uses[0].tensor
         return size_of(tensor) // max(width_of(tensor), 1)
+
+
+def _atb_places(role: Role, operation: Operation) -> Mapping[str, int]:
+    """Which inputs hold the weight and the bias of an operation of ATB.
+
+    Norms that add a residual take it, and perhaps a bias of what they add it to, before their own.
+    """
+    if role is not Role.NORM or not adds_residual(operation):
+        return _ATB_PLACES.get(role, {})
+    if "Rms" in operation.type and len(operation.inputs) <= _RMS_INPUTS:
+        return {"weight": len(operation.inputs) - 1}
+    return {"weight": 2, "bias": 3}

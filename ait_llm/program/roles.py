@@ -99,6 +99,10 @@ _ELEWISE_ADD, _ELEWISE_MUL = 8, 9
 # atb::infer::ActivationType
 _SWIGLU = 6
 
+# layerType of norms: before, and behind an addition
+_PRENORM = 2
+_WITH_RESIDUAL = (_PRENORM, 3)
+
 # The first pattern found in an ATB type of no table (plugins, graphs of other releases) decides.
 _ATB_WORDS = (
     (r"rms_?norm|layer_?norm", Role.NORM),
@@ -141,6 +145,17 @@ def atb_role(operation: Operation) -> Role:
     if kind == "Activation" and _number(params_of(operation), "activationType") == _SWIGLU:
         return Role.GATED
     return _ATB.get(kind) or _by_words(kind, _ATB_WORDS) or Role.UNKNOWN
+
+
+def adds_residual(operation: Operation) -> bool:
+    """True for a norm of ATB that adds two of its inputs up before it, or behind."""
+    return _number(params_of(operation), "layerType") in _WITH_RESIDUAL
+
+
+def hands_sum_on(operation: Operation) -> bool:
+    """True for an RMS norm of ATB that gives the sum, too, of which it computes the norm."""
+    kind = _number(params_of(operation), "layerType")
+    return kind == _PRENORM and is_rms(operation) and len(operation.outputs) > 1
 
 
 def torch_role(operation: Operation, *, has_modules: bool) -> Role:

@@ -195,7 +195,8 @@ class _Matching:
             reason = self._known.ports.left_reasons[key_of(op, tensor)]
         else:
             reason = reason_for(self._left, op, tensor, other)
-            if reason.startswith(WEIGHT) and not self._right.run.weights:
+            can_save = self._right.run.traits.parameters and not self._right.run.weights
+            if reason.startswith(WEIGHT) and can_save:
                 reason, lost = f"{reason}; dump it with --weights", True
         return self._unmatched(self._left, op, tensor, reason, lost=lost)
 

@@ -30,6 +30,7 @@ class Shape:
         rope: coefficient; 2 pairs the halves of a head, ``dim`` neighbours.
         last_only: logits of the last token of each sequence.
         eps: of the norms.
+        streams: sums are formed by the norm that reads them, which hands them on beside.
     """
 
     heads: int
@@ -41,6 +42,7 @@ class Shape:
     rope: int = 2
     last_only: bool = False
     eps: float = 1e-5
+    streams: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,16 @@ class Decoder:
             cos = run(torch_atb.GatherParam(axis=0), self._tables[0], positions)
             sin = run(torch_atb.GatherParam(axis=0), self._tables[1], positions)
             out += [cos, sin]
+        change = None
         for layer in layers:
             with self._program.graph("Prefill_layer") as out:
-                x = self._layer(layer, x, (cos, sin, mask, lengths))
-                out.append(x)
-        x = self._norm(x, norm)
+                if self._shape.streams:
+                    x, change = self._of_streams(layer, x, change, (cos, sin, mask, lengths))
+                    out += [x, change]
+                else:
+                    x = self._layer(layer, x, (cos, sin, mask, lengths))
+                    out.append(x)
+        x = self._norm(x, norm) if change is None else self._summed(x, change, norm)[0]
         with self._program.graph("LmHead") as out:
             if self._shape.last_only:
                 x = run(torch_atb.GatherParam(axis=0), x, lengths.cumsum(0) - 1)
@@ -134,6 +141,32 @@ class Decoder:
             return self._add(self._add(x, attended), mlp)
         x = self._add(x, attended)
         return self._add(x, self._mlp(layer, x))
+
+    def _of_streams(
+        self, layer: Layer, x: Tensor, change: Tensor | None, state: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """What a layer hands on of two streams: hidden states, and what is not added up yet."""
+        if change is None:
+            normed = self._norm(x, layer.norm1)
+        else:
+            normed, x = self._summed(x, change, layer.norm1)
+        with self._program.graph("Attention") as out:
+            change = self._attention(layer, normed, state)
+            out.append(change)
+        normed, x = self._summed(x, change, layer.norm2)
+        return x, self._mlp(layer, x, normed)
+
+    def _summed(
+        self, x: Tensor, change: Tensor, weights: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """The norm of a sum, and the sum."""
+        rms = torch_atb.RmsNormParam
+        param = rms(
+            layer_type=rms.RmsNormType.RMS_NORM_PRENORM,
+            pre_norm_param=rms.PreNormParam(epsilon=self._shape.eps),
+        )
+        normed, total = self._program.run(param, change, x, *weights)
+        return normed, total
 
     def _attention(self, layer: Layer, x: Tensor, state: tuple[Tensor, ...]) -> Tensor:
         cos, sin, mask, lengths = state

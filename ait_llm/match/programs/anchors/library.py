@@ -17,14 +17,18 @@ from ait_llm.match.masks import Masks
 from ait_llm.match.model import SideName, record_of
 from ait_llm.match.programs.anchors.places import pair_by_place
 from ait_llm.match.programs.anchors.ports import Port, PortKey, Ports, key_of
+from ait_llm.match.programs.anchors.rotary_order import REASON, RotaryOrder
+from ait_llm.match.programs.anchors.sums_in_norms import added_up, one_adds, tensors_of_norm
 from ait_llm.match.programs.anchors.trees import align_trees
 from ait_llm.match.programs.shapes import Views
 from ait_llm.match.quantised import Scales, is_integer, mixed, roles, scales_of, with_scale
 from ait_llm.match.shapes import align, batch_ratio
 from ait_llm.program.describe import shape_of
+from ait_llm.program.flow import Use
 from ait_llm.program.program import Program
 
 _SAME, _CERTAIN, _AMBIGUOUS = 1.0, 0.9, 0.4
+_AS_IT_IS = Views((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +66,19 @@ class Library(Ports):
         # By value of the right side: the left one, and how members pair the two.
         self._of_members: dict[int, list[tuple[int, Port]]] = {}
         self.places = {pair.left: pair.right for pair in pairs}
+        self._order = RotaryOrder(left, right, self.places)
         # members first: they say which inputs of the graphs around them belong together
         for pair in sorted(pairs, key=lambda each: right.operations[each.right].is_graph):
             self._pair_tensors(pair)
         self._leave_alone(pairs)
+        self._pair_known()
 
     def _pair_tensors(self, pair: _OpPair) -> None:
         ours, theirs = self._left.operations[pair.left], self._right.operations[pair.right]
+        if one_adds(self._left, pair.left, self._right, pair.right):
+            sides = (self._left, pair.left), (self._right, pair.right)
+            self._pair_named(pair, *(tensors_of_norm(*side) for side in sides))
+            return
         if not ours.is_graph and not theirs.is_graph:
             self._pair_named(pair, roles(ours), roles(theirs))
         elif len(ours.inputs) == len(theirs.inputs):
@@ -82,7 +92,10 @@ class Library(Ports):
                 self.left_reasons[key_of(pair.left, tensor)] = reason
             for tensor in theirs.inputs:
                 self.right_reasons[key_of(pair.right, tensor)] = reason
-        self._pair_named(pair, _numbered(ours.outputs), _numbered(theirs.outputs))
+        if ours.is_graph and theirs.is_graph:
+            self._pair_handed_on(pair)
+        else:
+            self._pair_named(pair, _numbered(ours.outputs), _numbered(theirs.outputs))
 
     def _pair_named(
         self, pair: _OpPair, ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]
@@ -112,8 +125,12 @@ class Library(Ports):
             self._refuse(pair, one, other, aligned)
             return
         reason = f"{pair.reason}; {aligned.note}" if aligned.note else pair.reason
-        views = Views(aligned.golden, aligned.mine)
-        port = Port(pair.right, other, views, pair.confidence, reason, self._names(pair.rivals))
+        views, confidence = Views(aligned.golden, aligned.mine), pair.confidence
+        turned = self._order.view(pair.right, other)
+        if turned is not None:
+            views = replace(views, right=(turned, *views.right))
+            reason, confidence = f"{reason}; {REASON}", min(confidence, _CERTAIN)
+        port = Port(pair.right, other, views, confidence, reason, self._names(pair.rivals))
         kinds = is_integer(one), is_integer(other)
         if None in kinds or kinds[0] == kinds[1]:
             self._add(pair.left, one, port)
@@ -176,6 +193,63 @@ class Library(Ports):
                     self._add(pair.left, by_value[number], found)
                     break
 
+    def _pair_handed_on(self, pair: _OpPair) -> None:
+        """Pair what two graphs give by position, but for what their members make differently.
+
+        One may hand on a sum, the other its summands.
+        """
+        ours, theirs = self._left.operations[pair.left], self._right.operations[pair.right]
+        made = [
+            {name: _maker(side, op, tensor) for name, tensor in _numbered(tensors).items()}
+            for side, op, tensors in (
+                (self._left, pair.left, ours.outputs),
+                (self._right, pair.right, theirs.outputs),
+            )
+        ]
+        reason = "the two graphs hand on different values, see their members"
+        kept: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}
+        for tensors, keep, reasons, op in (
+            (ours.outputs, kept[0], self.left_reasons, pair.left),
+            (theirs.outputs, kept[1], self.right_reasons, pair.right),
+        ):
+            for name, tensor in _numbered(tensors).items():
+                first, second = (each.get(name) for each in made)
+                if first is None or second is None or self._are_one(first, second):
+                    keep[name] = tensor
+                else:
+                    reasons[key_of(op, tensor)] = reason
+        self._pair_named(pair, *kept)
+
+    def _are_one(self, left: PortKey, right: PortKey) -> bool:
+        """True for the same result of operations that answer each other."""
+        return left[1:] == right[1:] and self.places.get(left[0]) == right[0]
+
+    def _pair_known(self) -> None:
+        """Pair what is added up where nothing answers that, but others show what it is.
+
+        A norm that adds a residual reads what an addition reads that only the other side has.
+        """
+        of_left: dict[int, list[tuple[int, Port]]] = {}
+        for number, found in self._of_members.items():
+            for left, port in found:
+                of_left.setdefault(left, []).append((number, port))
+        for use, value in list(added_up(self._right)):
+            if key_of(use.op, use.tensor) not in self._taken:
+                for left, port in self._of_members.get(value.number, ())[:1]:
+                    self._add_known(self._left.flow.values[left].uses[0], port, use)
+        for use, value in added_up(self._left):
+            if key_of(use.op, use.tensor) not in self.ports:
+                for number, port in of_left.get(value.number, ())[:1]:
+                    self._add_known(use, port, self._right.flow.values[number].uses[0])
+
+    def _add_known(self, left: Use, port: Port, right: Use) -> None:
+        """Pair two uses of values of which others are paired, if all have the same shapes."""
+        if shape_of(left.tensor) != shape_of(right.tensor) or port.views.left or port.views.right:
+            return
+        title = self._right.operations[port.op].name
+        reason = f"as {port.tensor.name} of {title}"
+        self._add(left.op, left.tensor, Port(right.op, right.tensor, _AS_IT_IS, _CERTAIN, reason))
+
     def _names(self, rivals: Sequence[int]) -> tuple[str, ...]:
         return tuple(self._left.operations[op].name for op in rivals)
 
@@ -219,6 +293,15 @@ def _paired(left: Program, right: Program) -> Iterator[_OpPair]:
         if not node.certain:
             confidence, reason = _AMBIGUOUS, f"{work}, but others fit as well"
         yield _OpPair(node.left, node.right, confidence, reason, node.rivals)
+
+
+def _maker(side: Program, graph: int, tensor: Tensor) -> PortKey | None:
+    """The member, and its result, that a graph hands on; None if nothing shows it."""
+    value = side.value(graph, tensor)
+    writer = None if value is None else value.writer
+    if writer is None or side.operations[writer.op].is_graph:
+        return None
+    return key_of(writer.op, writer.tensor)
 
 
 def _numbered(tensors: Sequence[Tensor]) -> dict[str, Tensor]:
