@@ -12,6 +12,7 @@ from ait_llm.core.optional import import_optional
 from ait_llm.errors import FormatError
 from ait_llm.formats.loaded import LoadedTensor
 from ait_llm.formats.opening import open_unbuffered
+from ait_llm.formats.pth_values import plain_tensors
 from ait_llm.formats.torch_bridge import from_torch
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def read_torch(path: Path | str, *, mmap: bool = False) -> dict[str, LoadedTenso
         MissingDependencyError: torch is not installed.
     """
     path = Path(path)
+    if not mmap and (plain := plain_tensors(path)) is not None:
+        return plain
     torch = import_optional("torch", "reading .pt files")
     with _Bounded(open_unbuffered(path)) as file:
         try:
