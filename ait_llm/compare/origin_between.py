@@ -7,9 +7,12 @@ program all the same, and is no input of it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ait_llm.compare.origin_values import RunValues
+
+_CACHE = re.compile(r"past|cache|memory|state")  # in names of arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Between:
         after: index of the member that reads what it made; None at the end.
         value: what it made.
         agreeing: values that it gets or made before and that agree.
+        kept: the value comes out of a cache, where any code before may have put it.
     """
 
     op: int
@@ -29,6 +33,7 @@ class Between:
     after: int | None
     value: int
     agreeing: tuple[int, ...]
+    kept: bool = False
 
 
 def maker(values: RunValues, value: int) -> int | None:
@@ -77,7 +82,8 @@ def between(values: RunValues, value: int) -> Between | None:
     made = [each for results in right.values() for each in results]
     agreeing = [each for each in (*_inputs(values, op), *made) if _agrees(values, each)]
     known = tuple(dict.fromkeys(agreeing))
-    return Between(op, max(right, default=None), after, value, known)
+    kept = any(_CACHE.search(use.tensor.ir_name or "") for use in values.flow.values[value].reads)
+    return Between(op, max(right, default=None), after, value, known, kept)
 
 
 def _inputs(values: RunValues, op: int) -> list[int]:

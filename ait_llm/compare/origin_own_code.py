@@ -163,5 +163,5 @@ class OwnCode:
         )
         # statistics that agree are no proof, and neither is nothing
         errors = [self.values.error(each) for each in found.agreeing]
-        certain = bool(errors) and None not in errors
+        certain = bool(errors) and None not in errors and not found.kept
         return replace(finding, origin=replace(finding.origin, certain=certain))

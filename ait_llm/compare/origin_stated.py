@@ -133,7 +133,9 @@ class StatedDifferences:
         if self._definitions is not None:
             for op in sorted(self._definitions.counterparts):
                 operation = self._values.run.operations[op]
-                if operation.definition and not is_operator(operation):
+                # activations say by their class what they compute
+                says = operation.definition or sort_of(operation) == "activation"
+                if says and not is_operator(operation):
                     found = self.definition([op])
                     if found is not None and found.decides:
                         yield op

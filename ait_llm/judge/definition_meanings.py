@@ -29,6 +29,9 @@ _SORTS = (
 _FUNCTIONS = (
     ("quick_gelu", r"quick_?gelu"),
     ("gelu_tanh", r"gelu_?(pytorch_?)?tanh|newgelu|gelu_?new|fast_?gelu|gelu_?fast"),
+    ("gelu_tanh", r"accurate_?gelu|gelu_?accurate"),
+    ("gelu_clipped", r"clipped_?gelu|gelu_?10"),
+    ("hard_swish", r"hard_?(swish|silu)"),
     ("silu", r"silu|swish|swiglu"),
     ("gelu", r"gelu|geglu"),
     ("relu2", r"relu_?(squared|2)"),

@@ -247,3 +247,43 @@ def test_a_cache_that_an_earlier_step_left_otherwise_is_no_certain_origin(tmp_pa
     (origin,) = compare(run(tmp_path / "golden", 1.0), run(tmp_path / "mine", 1.1), jobs=1).origins
     assert (origin.certain, origin.step) == (False, 1)
     assert "an earlier step may have left it so" in origin.evidence
+
+
+def test_what_comes_out_of_a_cache_is_no_certain_fault_of_the_code_around_its_reader(
+    tmp_path: Path,
+) -> None:
+    """The code of a member put it there, and no capture shows when."""
+
+    class Writer(nn.Module):
+        def __init__(self, kept: dict[str, Tensor]) -> None:
+            super().__init__()
+            self.proj, self.kept, self.factor = nn.Linear(8, 8), kept, 1.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            made = self.proj(x)
+            self.kept["keys"] = made.transpose(0, 1).contiguous() * self.factor
+            return x + made
+
+    class Reader(nn.Module):
+        def forward(self, x: Tensor, past_keys: Tensor) -> Tensor:
+            return x @ past_keys
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept: dict[str, Tensor] = {}
+            self.writer, self.reader = Writer(self.kept), Reader()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.reader(self.writer(x), past_keys=self.kept["keys"])
+
+    def run(folder: Path, factor: float) -> Path:
+        torch.manual_seed(1)
+        model = Block()
+        model.writer.factor = factor
+        with torch.no_grad(), register_hook(model, DumpConfig(dump_path=folder, weights=True)):
+            model(torch.randn(3, 8))
+        return folder
+
+    (origin,) = compare(run(tmp_path / "golden", 1.0), run(tmp_path / "mine", 1.1), jobs=1).origins
+    assert (origin.op, origin.certain) == ("root", False)

@@ -18,6 +18,7 @@ from matching_truth import families
 from matching_truth.drives import DRIVES, once
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from transformers.activations import ACT2FN
 
 from ait_llm import DumpConfig, register_hook
 from ait_llm.compare import compare
@@ -432,4 +433,26 @@ def test_a_module_that_alone_computes_in_fewer_bits_is_told_by_its_operators(
         return
     assert told == [("root.model.layers.1.self_attn.k_proj", "code between modules", True)]
     assert "`aten._to_copy to bf16`" in report.origins[0].evidence
+    assert report.exit_code() == 1
+
+
+def test_an_activation_without_attributes_is_told_by_its_class(tmp_path: Path) -> None:
+    """Its operators are others than golden's, so that nothing it makes can be compared."""
+
+    def run(folder: Path, activation: nn.Module) -> Path:
+        torch.manual_seed(4)
+        model = nn.Sequential(nn.Linear(16, 32), activation, nn.Linear(32, 16))
+        with torch.no_grad():
+            model[2].weight *= 1e-3  # what it changes is small beside what is added to it
+            model[2].bias += 8
+        config = DumpConfig(dump_path=folder, operators=True, weights=True)
+        with torch.no_grad(), register_hook(model.bfloat16(), config):
+            model(torch.randn(4, 16).bfloat16())
+        return folder
+
+    golden = run(tmp_path / "golden", ACT2FN["gelu"])
+    report = compare(golden, run(tmp_path / "mine", ACT2FN["quick_gelu"]), jobs=1)
+    (origin,) = report.origins
+    assert (origin.op, origin.kind) == ("root.1", "other definition")
+    assert "the function of `root.1` is quick_gelu instead of gelu" in origin.evidence
     assert report.exit_code() == 1

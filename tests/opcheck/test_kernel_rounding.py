@@ -105,3 +105,22 @@ def test_a_conversion_to_two_halves_is_right(tmp_path: Path) -> None:
     report = opcheck(tmp_path / "ait_dump")
     assert [item.reason for item in report.items if item.verdict is Verdict.FAIL] == []
     assert any("_to_copy" in item.op for item in judged(report))
+
+
+def test_attention_of_elements_that_are_not_finite_is_not_judged(tmp_path: Path) -> None:
+    """One kernel makes zeros of a row of scores without a number, another one NaN."""
+
+    class Attention(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(x, x, x)
+
+    x = torch.randn(1, 2, 6, 8)
+    x[0, 1, 4, 7] = torch.inf
+    with (
+        torch.no_grad(),
+        register_hook(model := Attention(), DumpConfig(dump_path=tmp_path, operators=True)),
+    ):
+        model(x)
+    found = [one for one in opcheck(tmp_path, jobs=1).items if "attention" in one.op]
+    assert [one.verdict for one in found] == [Verdict.SKIPPED]
+    assert "not finite" in found[0].reason

@@ -52,6 +52,9 @@ def _attention(given: Mapping[str, Any]) -> Tensor:
     query, key, value = (given.get(name) for name in ("query", "key", "value"))
     if query is None or key is None or value is None or query.dim() != 4:
         raise UnverifiableError("its query, key and value are not four-dimensional")
+    if not all(bool(one.isfinite().all()) for one in (query, key, value)):
+        # kernels differ in what they make of a row whose scores are not finite: zero or NaN
+        raise UnverifiableError("its query, key or value has elements that are not finite")
     mask = given.get("attn_mask", given.get("attn_bias"))
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
