@@ -17,6 +17,7 @@ from ait_llm.dumps import IoRow, Loss, open_dump, read_io_table
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.formats.opening import open_regular
+from ait_llm.opcheck.api.cases import with_forward
 from ait_llm.opcheck.aten_cases import is_aten
 from ait_llm.opcheck.case import Case
 from ait_llm.opcheck.cases import case_of
@@ -166,6 +167,8 @@ class Selection:
         if any(is_aten(one.type) for one in leaves):  # modules consist of them
             containers |= {one.name for one in leaves if not is_aten(one.type)}
             leaves = with_written([one for one in leaves if is_aten(one.type)])
+        if any(one.direction == "backward" for one in leaves):
+            leaves = with_forward(leaves)
         found: list[Target] = []
         unknown: Counter[str] = Counter()
         for operation in leaves:

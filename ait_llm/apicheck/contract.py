@@ -7,7 +7,7 @@ The function and its backward pass are evaluated on the CPU in float64, with the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ait_llm.apicheck.judging import Found, leaves, plain
@@ -15,12 +15,13 @@ from ait_llm.apicheck.sides import REDUCED, Run, Side, run_call, shortened
 from ait_llm.apicheck.standards import CONTRACT
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import AitError
+from ait_llm.opcheck.api.backward import unlooked_at
 from ait_llm.opcheck.api.cases import accepts_other_order
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ait_llm.opcheck.golden.base import GoldenOp, KernelArithmetic, Params
+    from ait_llm.opcheck.golden.base import GoldenOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,6 @@ def judge_call(
     """
     import torch
 
-    from ait_llm.opcheck.golden.aten.arithmetic import MOST_STAGES
     from ait_llm.opcheck.golden.functions import golden_function
 
     given = list(_tensors_in([*args, *kwargs.values()]))
@@ -87,14 +87,7 @@ def judge_call(
     outputs = _judged(golden_function(api, forward, accepts=accepts), inputs, mine.output)
     if gradients is None or mine.problem:
         return ByContract(outputs, {})
-    # Kernels of backward passes were not looked at as those of forward passes were.
-    golden = golden_function(api, backward)
-    kernel = golden.kernel
-
-    def unknown(params: Params) -> KernelArithmetic:
-        return replace(kernel(params), roundings=MOST_STAGES, unknown=True)
-
-    golden = replace(golden, kernel=unknown)
+    golden = unlooked_at(api, backward)
     inputs += [one.detach() for one in gradients if one is not None]
     return ByContract(outputs, _judged(golden, inputs, mine.gradients))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ait_llm.opcheck.api.backward import gradients_of_call
 from ait_llm.opcheck.api.functions import is_in_place
 from ait_llm.opcheck.api.unchecked import UncheckableError
 
@@ -19,8 +20,6 @@ _NOT_RAISED = frozenset({"type_as"})
 _CPU_TYPES = {"histc": ("int64", "float32"), "cross_entropy": ("int32", "int64")}
 REDUCED = frozenset({"conv1d", "conv2d"})
 """What an NPU multiplies with fewer bits; see :func:`shortened`."""
-# Outputs whose gradient is recorded, where it is not all of them.
-_GRADIENT_OF = {"topk": 0, "npu_fusion_attention": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,42 +107,11 @@ def run_call(
     if gradients is None:
         return Run(output)
     try:
-        return Run(output, _backward(api, output, placed, gradients))
+        return Run(output, gradients_of_call(api, output, placed.leaves, gradients))
     except UncheckableError as error:
         return Run(output, problem=error.reason)
     except Exception as error:  # noqa: BLE001  # kernels raise what they like; it goes to the table
         return Run(output, problem=in_one_line(error))
-
-
-def _backward(
-    api: str, output: Any, placed: _Placed, gradients: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    import torch
-
-    outputs = output if isinstance(output, (tuple, list)) else [output]
-    if api in _GRADIENT_OF:
-        outputs = [outputs[_GRADIENT_OF[api]]]
-        gradients = gradients[:1]
-    elif len(gradients) > len(outputs) == 1:
-        gradients = gradients[:1]
-    if len(outputs) != len(gradients):
-        raise UncheckableError(
-            f"it has {len(outputs)} outputs and {len(gradients)} recorded gradients"
-        )
-    roots, arriving = [], []
-    for each, gradient in zip(outputs, gradients, strict=True):
-        if gradient is None or not isinstance(each, torch.Tensor) or each.grad_fn is None:
-            continue
-        if each.shape != gradient.shape:
-            raise UncheckableError(
-                f"its output of {list(each.shape)} has a recorded gradient of "
-                f"{list(gradient.shape)}"
-            )
-        roots.append(each)
-        arriving.append(gradient.to(device=each.device, dtype=each.dtype))
-    if not roots or not placed.leaves:
-        raise UncheckableError("no input of it requires a gradient")
-    return list(torch.autograd.grad(roots, placed.leaves, arriving, allow_unused=True))
 
 
 def in_one_line(error: BaseException) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ait_llm.dumps.api_names import parse_name
 from ait_llm.dumps.api_values import ApiValue
-from ait_llm.dumps.model import Operation
+from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.opcheck.api.arguments import arguments_of
+from ait_llm.opcheck.api.backward import backward_golden
 from ait_llm.opcheck.api.functions import Functions, drops, is_in_place
 from ait_llm.opcheck.api.unchecked import UncheckableError
 from ait_llm.opcheck.case import Case, NoCase
@@ -44,11 +45,14 @@ def api_case(operation: Operation) -> Case | NoCase:
     :mod:`~ait_llm.opcheck.api.functions`.
     """
     from ait_llm.opcheck.cases import values_of
+    from ait_llm.opcheck.golden.aten.kinds import PLACES, why_unchecked
     from ait_llm.opcheck.golden.functions import golden_function
 
     name = parse_name(operation.name)
+    if operation.direction == "backward":
+        return _backward_case(operation)
     if operation.direction != "forward":
-        return NoCase("are of the backward pass, or no call")
+        return NoCase("are no calls")
     if name.is_module:
         return NoCase("are modules, whose attributes such dumps do not have")
     try:
@@ -60,6 +64,8 @@ def api_case(operation: Operation) -> Case | NoCase:
         return NoCase(_DRAW) if "random" in error.reason else NoCase()
     except AitError as error:
         return NoCase(lost=str(error))
+    if (reason := why_unchecked(f"aten.{name.type}.default")) == PLACES:
+        return NoCase(reason)
     outputs = dict(enumerate(operation.outputs))
     if not outputs or name.type in _NO_TENSOR:
         return NoCase("return no tensor")
@@ -77,6 +83,68 @@ def api_case(operation: Operation) -> Case | NoCase:
         lambda: outputs,
         "" if saved else "its tensors were not saved; capture with the task tensor",
     )
+
+
+def with_forward(operations: Sequence[Operation]) -> list[Operation]:
+    """The same; records of backward passes get the call that they belong to."""
+
+    def key(operation: Operation) -> tuple[object, ...]:
+        where = operation.device, operation.pid, operation.rank, operation.step
+        return (*where, parse_name(operation.name).api, operation.call)
+
+    calls = {key(one): one for one in operations if one.direction == "forward"}
+    return [
+        replace(one, forward=calls.get(key(one))) if one.direction == "backward" else one
+        for one in operations
+    ]
+
+
+def _backward_case(operation: Operation) -> Case | NoCase:
+    """How the backward pass of a call is computed again, from the call's own arguments."""
+    from ait_llm.opcheck.cases import values_of
+
+    call = operation.forward
+    if call is None:
+        return NoCase("are of the backward pass, and their calls were not recorded")
+    name = parse_name(call.name)
+    known = api_case(call)
+    if name.is_module or isinstance(known, NoCase):
+        return NoCase("are of the backward pass of calls that are not checked")
+    if is_in_place(name.type) or known.missing:
+        return NoCase("are of the backward pass of calls that write to their arguments")
+    args, kwargs = arguments_of(name.type, call.values, _placed)
+    inputs = [tensor for tensor in call.inputs if str(tensor.ir_name).startswith("input")]
+    labels = [str(tensor.ir_name) for tensor in inputs]
+    wanted = {value.label for value in call.values if value.requires_grad}
+    forward = _Call(name.type, _functions().look_up(name), args, kwargs, labels)
+    outputs = dict(enumerate(operation.outputs))
+    arriving = [one for one in operation.inputs if str(one.ir_name).startswith("input")]
+    saved = all(one.has_data or 0 in one.shape for one in [*arriving, *outputs.values()])
+    if not saved or not outputs:
+        return NoCase("are of the backward pass and have no values")
+    golden = backward_golden(
+        name.type,
+        forward,
+        [_shape_of(one) for one in inputs],
+        [label in wanted for label in labels],
+        [_shape_of(one) for one in arriving],
+        [_shape_of(one) for one in operation.outputs],
+    )
+    if golden is None:
+        return NoCase("are of the backward pass, and what was recorded is not what it makes")
+    return Case(
+        golden,
+        {},
+        lambda: [values_of(tensor) for tensor in (*inputs, *arriving)],
+        lambda: outputs,
+    )
+
+
+def _shape_of(tensor: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
+    import torch
+
+    element = getattr(torch, tensor.dtype.torch_name or "", torch.float64)
+    return tuple(tensor.shape), element
 
 
 @lru_cache(maxsize=1)

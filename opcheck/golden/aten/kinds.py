@@ -234,6 +234,9 @@ def base_name(type_name: str) -> str:
     return type_name.partition(".")[2].partition(".")[0]
 
 
+PLACES = "compute places by rounded numbers"
+
+
 def why_unchecked(type_name: str) -> str:
     """Why the results of an operator do not follow from its inputs; empty where they do."""
     name = base_name(type_name)
@@ -245,7 +248,7 @@ def why_unchecked(type_name: str) -> str:
         return "may return other factors of the same matrix"
     if name.startswith("as_strided"):
         return "look at memory beyond their tensors"
-    return "compute places by rounded numbers" if name in _JUMPING else ""
+    return PLACES if name in _JUMPING else ""
 
 
 def is_exact(type_name: str) -> bool:
