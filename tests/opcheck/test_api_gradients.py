@@ -156,11 +156,12 @@ def test_gradients_are_those_of_the_arguments_that_need_one() -> None:
 def test_counts_of_bins_that_rounding_decides_are_counted_and_decide_nothing(
     tmp_path: Path,
 ) -> None:
+    values = torch.arange(8.0) + 0.5
     PrecisionDebugger._reset()
     debugger = PrecisionDebugger(dump_path=str(tmp_path), task="tensor", level="L1")
     debugger.start(nn.Identity())
     try:
-        torch.histc(torch.arange(8.0) + 0.5, bins=3, min=0, max=8)
+        torch.histc(values, bins=3, min=0, max=8)
     finally:
         debugger.stop()
         debugger.step()
