@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from ait_llm.compare.origin_between import Between
@@ -15,11 +16,18 @@ from ait_llm.judge.evidence import Introduced, Unknown
 from ait_llm.program.roles import is_operator
 
 Results = Mapping[int, Introduced | Unknown]
+_MOST_WHOLE = 1 << 53  # whole numbers that a float64 tells apart
 _TOLD = 3  # differences of one operation
 
 
 def _number(value: float) -> str:
     return f"{value:.2g}"
+
+
+def _element(value: float) -> str:
+    """An element of a tensor; a whole number, such as a token, with all of its digits."""
+    is_whole = math.isfinite(value) and float(value).is_integer() and abs(value) < _MOST_WHOLE
+    return str(int(value)) if is_whole else f"{value:.6g}"
 
 
 def _name(values: RunValues, op: int) -> str:
@@ -122,11 +130,26 @@ def by_definition(
     """The operation does what its parameters say, and golden does something else."""
     what = "it computes" if count == 1 else f"{count} operations compute"
     whose = "its" if count == 1 else "their"
+    own = "weights and parameters" if count > 1 else _own(values, op)
+    told = f"with {whose} own {own}, so these are not those of golden"
+    if not own:
+        told = "what it was called for, and golden something else"
     return (
-        f"{what} rightly with {whose} own weights and parameters, so these are not those of "
-        f"golden: {whose} inputs agree ({_number(before)} relative error at most), would be "
-        f"amplified {factor:.2g} times, and {_title(values, failed)} is off{_off(values, failed)}"
+        f"{what} rightly {told}: {whose} inputs agree ({_number(before)} relative error at most), "
+        f"would be amplified {factor:.2g} times, and {_title(values, failed)} is "
+        f"off{_off(values, failed)}"
     )
+
+
+def _own(values: RunValues, op: int) -> str:
+    """What an operation computes with beside its inputs; empty for one that has nothing such."""
+    operation = values.run.operations[op]
+    has_weights = bool(operation.weights or operation.parameters) or any(
+        values.is_weight(value.number) for value in values.inputs(op)
+    )
+    has_parameters = bool(operation.params or operation.definition)
+    there = ((has_weights, "weights"), (has_parameters, "parameters"))
+    return " and ".join(word for is_there, word in there if is_there)
 
 
 def by_golden(values: RunValues, op: int, golden: Operation, wrong: Introduced) -> str:
@@ -147,7 +170,7 @@ def by_other_weight(values: RunValues, item: Comparison, failed: int | None) -> 
     if item.worst is not None and item.worst_values is not None:
         place = ", ".join(map(str, item.worst))
         golden, mine = item.worst_values
-        text += f", most at [{place}]: {mine:.6g} instead of {golden:.6g}"
+        text += f", most at [{place}]: {_element(mine)} instead of {_element(golden)}"
     elif item.reason:
         text += f" ({item.reason})"
     if failed is None:
@@ -277,7 +300,7 @@ def by_differing_input(
     if comparison.worst is not None and comparison.worst_values is not None:
         place = ", ".join(map(str, comparison.worst))
         golden, mine = comparison.worst_values
-        text += f", [{place}] is {mine:.6g} instead of {golden:.6g}"
+        text += f", [{place}] is {_element(mine)} instead of {_element(golden)}"
     elif comparison.reason:
         text += f" ({comparison.reason})"
     if what == "inputs" and values.is_index(value):

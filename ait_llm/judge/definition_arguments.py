@@ -37,6 +37,7 @@ _DECIDING: Mapping[str, Mapping[str, str]] = {
     "_scaled_dot_product_flash_attention": {"4": "is_causal"},
     "_scaled_dot_product_efficient_attention": {"6": "is_causal"},
 }
+_COUNTS = frozenset({"group", "k"})  # are said as whole numbers
 _OF_ATTENTION = {"is_causal": "is_causal", "scale": "scale"}
 _DEFAULTS: Mapping[str, Plain] = {
     "alpha": 1.0,
@@ -64,7 +65,7 @@ def arguments(operation: Operation) -> dict[str, Stated]:
         return {}
     found: dict[str, Stated] = {}
     for place, name in table.items():
-        value = _plain(given.get(place))
+        value = _plain(given.get(place), is_count=name in _COUNTS)
         if value is not None:
             found[name] = Stated("" if name == _FACTOR else name, value)
     for name in set(table.values()) & set(_DEFAULTS):
@@ -80,8 +81,8 @@ def _place(name: str) -> str:
     return name.removeprefix("input_")
 
 
-def _plain(value: Any) -> Plain:
-    if isinstance(value, (bool, str)):
+def _plain(value: Any, *, is_count: bool) -> Plain:
+    if isinstance(value, (bool, str)) or (is_count and isinstance(value, int)):
         return value
     if isinstance(value, (int, float)) and math.isfinite(value):
         return float(value)

@@ -288,7 +288,8 @@ def _with(checked: Checked, output: Output, judgement: Judgement) -> Checked:
     golden = float(output.golden.reshape(-1)[place])
     mine = float(output.mine.reshape(-1)[place])
     index = index_of(place, output.golden.shape)
-    where = f"first at {list(index)}: golden {golden:.6g}, dumped {mine:.6g}"
+    whose = "dumped" if checked.path else "computed"
+    where = f"first at {list(index)}: golden {golden:.6g}, {whose} {mine:.6g}"
     return replace(
         checked,
         reason=f"{judgement.reason}; {where}",

@@ -150,3 +150,10 @@ def test_a_kernel_without_golden_is_refused() -> None:
         check("Linear", [X, WEIGHT])
     with pytest.raises(UnknownNameError, match="did you mean"):
         check("LinearOperatoin", [X, WEIGHT], outputs=X)
+
+
+def test_a_kernel_that_is_run_here_is_not_said_to_have_been_dumped() -> None:
+    x = torch.randn(8)
+    (item,) = check(torch.relu, [x], golden=lambda x: x.clamp(min=0) + 1).items
+    assert "computed" in item.reason
+    assert "dumped" not in item.reason
