@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import blake2b
 from math import prod
 
@@ -86,18 +87,14 @@ def _elements(tensor: Tensor) -> tuple[Array, int]:
 
 
 def _from_file(payload: Payload) -> Array:
-    item = payload.dtype.bits // 8
-    size = payload.elements
+    item, size = payload.dtype.bits // 8, payload.elements
+    stretches = [(0, size)] if size <= _WHOLE else [(start, _LENGTH) for start in _starts(size)]
     with open_unbuffered(payload.path) as file:
-
-        def read(start: int, count: int) -> Array:
-            file.seek(payload.offset + start * item)
-            raw = file.read(count * item)
-            return decode(np.frombuffer(raw, np.uint8), payload.dtype, count)
-
-        if size <= _WHOLE:
-            return read(0, size)
-        return np.concatenate([read(start, _LENGTH) for start in _starts(size)])
+        raw = b"".join(
+            os.pread(file.fileno(), count * item, payload.offset + start * item)
+            for start, count in stretches
+        )
+    return decode(np.frombuffer(raw, np.uint8), payload.dtype, sum(n for _, n in stretches))
 
 
 def _starts(size: int) -> list[int]:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
 
 from ait_llm.core.comparison import Comparison, Report, TensorRecord, Verdict
 from ait_llm.report.files import replacing
@@ -127,8 +126,12 @@ def _legal(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
+    from xml.sax.saxutils import quoteattr  # loads urllib, http and ssl, which nothing else needs
+
     return quoteattr(_legal(text))
 
 
 def _text(text: str) -> str:
+    from xml.sax.saxutils import escape  # as above
+
     return escape(_legal(text))
