@@ -54,6 +54,14 @@ def test_operators_of_a_healthy_run_are_right(name: str, tmp_path: Path) -> None
     } | ({"Swish"} if name == "ge_run_fusion_off" else set())  # fmt: skip
 
 
+def test_products_that_were_added_up_in_16_bits_are_named_and_nothing_else(tmp_path: Path) -> None:
+    """No kernel of a device is known to add up products so; the recorded numbers are a CPU's."""
+    with tarfile.open(RECORDED / "ge_run_fused.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    failed = {i.op_type for i in opcheck(tmp_path).items if i.verdict is Verdict.FAIL}
+    assert failed == {"MatMul", "BatchMatMul", "MatMulV2"}
+
+
 @pytest.mark.parametrize(
     ("operator", "fault"),
     [

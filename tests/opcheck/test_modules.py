@@ -292,6 +292,18 @@ def test_rotary_tables_are_cosines_of_positions_times_frequencies() -> None:
     torch.testing.assert_close(sin[0], 2 * wanted.sin())
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rotary_tables_of_olmo_are_float32_whatever_the_model_is(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = transformers.Olmo2Config(vocab_size=20, intermediate_size=16, **sizes)
+    report = opcheck(capture(transformers.Olmo2ForCausalLM(config).to(dtype).eval(), tmp_path))
+    assert [item.reason for item in report.items if item.verdict is not Verdict.PASS] == []
+    assert "Olmo2RotaryEmbedding" in {item.op_type for item in report.items}
+
+
 def test_a_function_is_run_in_float64_whatever_types_it_names() -> None:
     x = torch.randn(3, 8).bfloat16()
 

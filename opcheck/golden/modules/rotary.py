@@ -24,6 +24,15 @@ _OTHERS = (
     "Vision",
     "VL",
 )
+# They hand out float32, whatever the type of the model.
+_WIDE = frozenset(
+    {
+        "FlexOlmoRotaryEmbedding",
+        "Olmo2RotaryEmbedding",
+        "Olmo3RotaryEmbedding",
+        "OlmoRotaryEmbedding",
+    }
+)
 _POSITIONS = ("position_ids", "1")
 
 
@@ -59,7 +68,7 @@ def rotary_tables(given: Given) -> Compute | None:
     twice = widths == {2 * count}
 
     def compute(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        dtype = tensors["0"].dtype
+        dtype = torch.float32 if given.type in _WIDE else tensors["0"].dtype
         positions = tensors[places[0]].to(torch.float32)
         angles = positions[:, :, None] * tensors[name].to(torch.float32)[None, None, :]
         if twice:
