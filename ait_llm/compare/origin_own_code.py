@@ -7,19 +7,19 @@ from dataclasses import replace
 from itertools import islice
 
 from ait_llm.compare.origin_between import Between, between, maker, misread, source, within
-from ait_llm.compare.origin_finding import OWN_CODE, Finding, Telling
-from ait_llm.compare.origin_masks import mask_difference, other_mask
-from ait_llm.compare.origin_rewired import Wiring
-from ait_llm.compare.origin_stated import StatedDifferences
-from ait_llm.compare.origin_sums import Sums
-from ait_llm.compare.origin_values import Upstream
-from ait_llm.compare.origin_words import (
+from ait_llm.compare.origin_code_words import (
     by_left_out,
     by_other_mask,
     by_other_sum,
     by_other_wiring,
     by_own_code,
 )
+from ait_llm.compare.origin_finding import OWN_CODE, Finding, Telling
+from ait_llm.compare.origin_masks import mask_difference, other_mask
+from ait_llm.compare.origin_rewired import Wiring
+from ait_llm.compare.origin_stated import StatedDifferences
+from ait_llm.compare.origin_sums import Sums
+from ait_llm.compare.origin_values import Upstream
 from ait_llm.match.model import Match
 from ait_llm.program.roles import is_operator
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ait_llm.compare.origin_between import Between
-from ait_llm.compare.origin_rewired import LeftOut, Rewired
-from ait_llm.compare.origin_sums import WrongSum
 from ait_llm.compare.origin_values import RunValues, Upstream
 from ait_llm.core.comparison import Comparison
 from ait_llm.core.definition import DefinitionDifference
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.evidence import Introduced, Unknown
-from ait_llm.program.roles import is_operator
 
 Results = Mapping[int, Introduced | Unknown]
 _MOST_WHOLE = 1 << 53  # whole numbers that a float64 tells apart
@@ -30,21 +26,27 @@ def _element(value: float) -> str:
     return str(int(value)) if is_whole else f"{value:.6g}"
 
 
-def _name(values: RunValues, op: int) -> str:
+def name_of(values: RunValues, op: int) -> str:
+    """The name of an operation."""
     return values.run.operations[op].name
 
 
-def _title(values: RunValues, value: int) -> str:
+def title_of(values: RunValues, value: int) -> str:
     """``outtensor0 of LinearOperation_0_1``, by the operation that computed or first reads it."""
     uses = values.flow.values[value].uses
     use = next((use for use in uses if use.role == "out"), uses[0])
-    return f"{use.tensor.name} of {_name(values, use.op)}"
+    return f"{use.tensor.name} of {name_of(values, use.op)}"
 
 
-def _off(values: RunValues, value: int) -> str:
+def off_by(values: RunValues, value: int) -> str:
     """How far the first failure is off."""
     trouble = values.trouble(value)
     return f" ({trouble})" if trouble else ""
+
+
+def first_that_fails(values: RunValues, failed: int) -> str:
+    """The first value that does not agree, and how far it is off."""
+    return f"{title_of(values, failed)} is the first value that fails{off_by(values, failed)}"
 
 
 def own_error(result: Introduced) -> str:
@@ -83,9 +85,9 @@ def by_recomputation(
     assert isinstance(result, Introduced)
     text = own_error(result)
     if failed is not None and values.producer(failed) != guilty:
-        text += f"; first seen in {_title(values, failed)}{_off(values, failed)}"
+        text += f"; first seen in {title_of(values, failed)}{off_by(values, failed)}"
     elif failed is not None:
-        text += f"; its inputs agree with golden and its output does not{_off(values, failed)}"
+        text += f"; its inputs agree with golden and its output does not{off_by(values, failed)}"
     return text + _cleared(results, guilty)
 
 
@@ -102,7 +104,7 @@ def by_comparison(
         f"its {len(near.agreeing)} compared inputs agree" if near.agreeing else "it is the first"
     )
     worst = f" (at most {_number(max(errors))} relative error)" if errors else ""
-    return f"{inputs}{worst} and {_title(values, failed)} does not{_off(values, failed)}"
+    return f"{inputs}{worst} and {title_of(values, failed)} does not{off_by(values, failed)}"
 
 
 def by_elimination(
@@ -116,7 +118,7 @@ def by_elimination(
     """Some candidates cannot be recomputed, the others are right."""
     result = results.get(first)
     reason = result.reason if isinstance(result, Unknown) else "there are too many"
-    text = f"{_title(values, failed)} is the first that fails{_off(values, failed)}; "
+    text = f"{title_of(values, failed)} is the first that fails{off_by(values, failed)}; "
     if cleared:
         text += f"{cleared} operations before it were recomputed and are right, "
     if len(unknown) == 1:
@@ -136,8 +138,8 @@ def by_definition(
         told = "what it was called for, and golden something else"
     return (
         f"{what} rightly {told}: {whose} inputs agree ({_number(before)} relative error at most), "
-        f"would be amplified {factor:.2g} times, and {_title(values, failed)} is "
-        f"off{_off(values, failed)}"
+        f"would be amplified {factor:.2g} times, and {title_of(values, failed)} is "
+        f"off{off_by(values, failed)}"
     )
 
 
@@ -175,7 +177,7 @@ def by_other_weight(values: RunValues, item: Comparison, failed: int | None) -> 
         text += f" ({item.reason})"
     if failed is None:
         return text
-    return f"{text}; {_title(values, failed)} is the first value that fails{_off(values, failed)}"
+    return f"{text}; {first_that_fails(values, failed)}"
 
 
 def by_other_definition(
@@ -191,100 +193,10 @@ def by_other_definition(
         text += f"; {len(differences) - _TOLD} more of it differ"
     if failed is None:
         return text
-    first = f"{_title(values, failed)} is the first value that fails{_off(values, failed)}"
+    first = first_that_fails(values, failed)
     if before:
         return f"{text}; what it makes is off within the tolerance, and {first}"
     return f"{text}; {first}"
-
-
-def by_own_code(values: RunValues, found: Between) -> str:
-    """A module's own code makes something else than golden's."""
-    module = _name(values, found.op)
-    inputs = f"{len(found.agreeing)} compared values that it gets and makes before agree"
-    start = _member(values, found, found.before)
-    if found.after is None:
-        where = f"behind `{start}`" if start else "alone"
-    elif start:
-        where = f"between `{start}` and `{_member(values, found, found.after)}`"
-    else:
-        where = f"before `{_member(values, found, found.after)}`"
-    text = (
-        f"the code of `{module}`, {where}: {inputs}, and {_made(values, found)} does not"
-        f"{_off(values, found.value)}"
-    )
-    if any(is_operator(each) for each in values.run.operations):
-        return text
-    return f"{text}; look inside with ait llm dump --type torch-op --module-name '{module}'"
-
-
-def by_other_mask(values: RunValues, op: int, text: str, failed: int) -> str:
-    """An attention hides other places than golden's."""
-    first = f"{_title(values, failed)} is the first value that fails{_off(values, failed)}"
-    return f"the code of `{_name(values, op)}`: {text}; {first}"
-
-
-def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
-    """An operator reads what another operation makes than in golden's code."""
-    operations = values.run.operations
-    reader, reads = _call(operations[found.op]), _call(operations[found.reads])
-    text = f"the code of `{_name(values, values.owner(found.op))}`: `{reader}` reads what `{reads}`"
-    right = _call(found.should_read)
-    if right == reads:
-        ways = (
-            " and ".join(f"`{each}`" for each in way) for way in (found.moves, found.should_move)
-        )
-        mine, golden = (each or "nothing" for each in ways)
-        text += f" makes through {mine} instead of {golden}"
-    else:
-        text += f" makes, and golden's reads what `{right}` makes"
-    return f"{text}; {_title(values, failed)} is the first value that fails{_off(values, failed)}"
-
-
-def by_left_out(values: RunValues, found: LeftOut, failed: int) -> str:
-    """Golden's code does something more with a value before it hands it on."""
-    module, member = found.module, values.owner(found.op)
-    what = f"`{_call(values.run.operations[found.op])}`"
-    if member != module:
-        what += f" of `{_name(values, member)}`"
-    return (
-        f"the code of `{_name(values, module)}` hands on what {what} makes, and golden's makes "
-        f"`{_call(found.lacks)}` of it first; {_title(values, failed)} is the first value that "
-        f"fails{_off(values, failed)}"
-    )
-
-
-def by_other_sum(values: RunValues, found: WrongSum) -> str:
-    """Golden's code adds two values to the last bit, and mine does not."""
-    one, other = (_title(values, each) for each in found.terms)
-    place = ", ".join(map(str, found.stray.place))
-    return (
-        f"the code of `{_name(values, found.module)}`: golden's {_title(values, found.value)} is "
-        f"the sum of {one} and {other} to the last bit, and mine is not: [{place}] is "
-        f"{found.stray.value:.6g} and should be {found.stray.right:.6g}"
-    )
-
-
-def _call(operation: Operation) -> str:
-    """``aten.mul.Tensor@4``: an operator within its module, and which call of it."""
-    _, dot, rest = operation.name.partition(".aten.")
-    name = f"aten.{rest}" if dot else operation.name
-    return f"{name}@{operation.call}" if operation.call else name
-
-
-def _made(values: RunValues, found: Between) -> str:
-    """``intensor1 (attention_mask) of model.layers.0``, as the member behind it reads it."""
-    uses = values.flow.values[found.value].reads
-    use = next((use for use in uses if use.op == found.after), None)
-    if use is None:
-        return _title(values, found.value)
-    label = use.tensor.ir_name or ""
-    known = f" ({label})" if label and not label.isdigit() else ""
-    return f"{use.tensor.name}{known} of {_name(values, use.op)}"
-
-
-def _member(values: RunValues, found: Between, op: int | None) -> str:
-    """The name of a member within its module; empty without one."""
-    return "" if op is None else _name(values, op).removeprefix(f"{_name(values, found.op)}.")
 
 
 def by_differing_input(
@@ -311,7 +223,7 @@ def by_differing_input(
 def after_all_cleared(values: RunValues, op: int, failed: int, results: Results) -> str:
     """Nobody adds more than its share: error that grew, or parameters that differ."""
     count = sum(1 for each in results.values() if isinstance(each, Introduced))
-    text = f"{_title(values, failed)} is the first that fails{_off(values, failed)}; "
+    text = f"{title_of(values, failed)} is the first that fails{off_by(values, failed)}; "
     if not count:
         return text + "no operation before it could be recomputed"
     cached = any(values.works_in_place(each) for each in results)
@@ -326,8 +238,8 @@ def after_all_cleared(values: RunValues, op: int, failed: int, results: Results)
 def first_seen_later(values: RunValues, failed: int) -> str:
     """The error lay in a cache until a later run read it."""
     return (
-        f"first seen in {_title(values, failed)} of step {values.run.step}"
-        f"{_off(values, failed)}, which reads it from a cache"
+        f"first seen in {title_of(values, failed)} of step {values.run.step}"
+        f"{off_by(values, failed)}, which reads it from a cache"
     )
 
 

@@ -1,0 +1,103 @@
+"""The sentences that say what the code of a module does otherwise than golden's."""
+
+from __future__ import annotations
+
+from ait_llm.compare.origin_between import Between
+from ait_llm.compare.origin_rewired import LeftOut, Rewired
+from ait_llm.compare.origin_sums import WrongSum
+from ait_llm.compare.origin_values import RunValues
+from ait_llm.compare.origin_words import first_that_fails, name_of, off_by, title_of
+from ait_llm.dumps.model import Operation
+from ait_llm.program.roles import is_operator
+
+
+def by_own_code(values: RunValues, found: Between) -> str:
+    """A module's own code makes something else than golden's."""
+    module = name_of(values, found.op)
+    inputs = f"{len(found.agreeing)} compared values that it gets and makes before agree"
+    start = _member(values, found, found.before)
+    if found.after is None:
+        where = f"behind `{start}`" if start else "alone"
+    elif start:
+        where = f"between `{start}` and `{_member(values, found, found.after)}`"
+    else:
+        where = f"before `{_member(values, found, found.after)}`"
+    text = (
+        f"the code of `{module}`, {where}: {inputs}, and {_made(values, found)} does not"
+        f"{off_by(values, found.value)}"
+    )
+    if any(is_operator(each) for each in values.run.operations):
+        return text
+    return f"{text}; look inside with ait llm dump --type torch-op --module-name '{module}'"
+
+
+def by_other_mask(values: RunValues, op: int, text: str, failed: int) -> str:
+    """An attention hides other places than golden's."""
+    first = first_that_fails(values, failed)
+    return f"the code of `{name_of(values, op)}`: {text}; {first}"
+
+
+def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
+    """An operator reads what another operation makes than in golden's code."""
+    operations = values.run.operations
+    reader, reads = _call(operations[found.op]), _call(operations[found.reads])
+    text = (
+        f"the code of `{name_of(values, values.owner(found.op))}`: `{reader}` reads what `{reads}`"
+    )
+    right = _call(found.should_read)
+    if right == reads:
+        ways = (
+            " and ".join(f"`{each}`" for each in way) for way in (found.moves, found.should_move)
+        )
+        mine, golden = (each or "nothing" for each in ways)
+        text += f" makes through {mine} instead of {golden}"
+    else:
+        text += f" makes, and golden's reads what `{right}` makes"
+    return f"{text}; {first_that_fails(values, failed)}"
+
+
+def by_left_out(values: RunValues, found: LeftOut, failed: int) -> str:
+    """Golden's code does something more with a value before it hands it on."""
+    module, member = found.module, values.owner(found.op)
+    what = f"`{_call(values.run.operations[found.op])}`"
+    if member != module:
+        what += f" of `{name_of(values, member)}`"
+    return (
+        f"the code of `{name_of(values, module)}` hands on what {what} makes, and golden's makes "
+        f"`{_call(found.lacks)}` of it first; {first_that_fails(values, failed)}"
+    )
+
+
+def by_other_sum(values: RunValues, found: WrongSum) -> str:
+    """Golden's code adds two values to the last bit, and mine does not."""
+    one, other = (title_of(values, each) for each in found.terms)
+    module, total = name_of(values, found.module), title_of(values, found.value)
+    place = ", ".join(map(str, found.stray.place))
+    return (
+        f"the code of `{module}`: golden's {total} is "
+        f"the sum of {one} and {other} to the last bit, and mine is not: [{place}] is "
+        f"{found.stray.value:.6g} and should be {found.stray.right:.6g}"
+    )
+
+
+def _call(operation: Operation) -> str:
+    """``aten.mul.Tensor@4``: an operator within its module, and which call of it."""
+    _, dot, rest = operation.name.partition(".aten.")
+    name = f"aten.{rest}" if dot else operation.name
+    return f"{name}@{operation.call}" if operation.call else name
+
+
+def _made(values: RunValues, found: Between) -> str:
+    """``intensor1 (attention_mask) of model.layers.0``, as the member behind it reads it."""
+    uses = values.flow.values[found.value].reads
+    use = next((use for use in uses if use.op == found.after), None)
+    if use is None:
+        return title_of(values, found.value)
+    label = use.tensor.ir_name or ""
+    known = f" ({label})" if label and not label.isdigit() else ""
+    return f"{use.tensor.name}{known} of {name_of(values, use.op)}"
+
+
+def _member(values: RunValues, found: Between, op: int | None) -> str:
+    """The name of a member within its module; empty without one."""
+    return "" if op is None else name_of(values, op).removeprefix(f"{name_of(values, found.op)}.")
