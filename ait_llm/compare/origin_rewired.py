@@ -126,22 +126,21 @@ class Wiring:
         if place is None:
             return None
         other = self._golden.run.operations[place]
-        if kind_of(other) == kind_of(self._values.run.operations[op]):
-            return None
-        around = self._golden.owner(place)
-        ancestors = self._values.flow.ancestors(op)
-        module = next((each for each in ancestors if self._is(each, around)), None)
-        if module is None:
-            return None
-        reads = (each.op for each in _made(self._golden, place) if each is not None)
-        if not any(self._is_of_one_code(op, each) for each in reads):
-            return None
-        return LeftOut(module, op, other)
+        reads = [each.op for each in _made(self._golden, place) if each is not None]
+        answer = self._counterparts.get(op)
+        own = None if answer is None else self._golden.places.get(operation_key(answer))
+        if kind_of(other) != kind_of(self._values.run.operations[op]):
+            follows = any(self._is_of_one_code(op, each) for each in reads)
+        else:  # a sum of the next module, say, which mine hands past it as it is
+            follows = own is not None and own != place and own in reads and own in self._answers(op)
+        module = self._answering(self._golden.owner(place)) if follows else None
+        return None if module is None else LeftOut(module, op, other)
 
-    def _is(self, module: int, golden: int) -> bool:
-        """True if a golden module answers one of mine."""
-        other = self._counterparts.get(module)
-        return other is not None and self._golden.places.get(operation_key(other)) == golden
+    def _answering(self, golden: int) -> int | None:
+        """My module that a golden one answers."""
+        key = operation_key(self._golden.run.operations[golden])
+        found = (op for op, other in self._counterparts.items() if operation_key(other) == key)
+        return next((op for op in found if not is_operator(self._values.run.operations[op])), None)
 
     def _is_of_one_code(self, mine: int, golden: int) -> bool:
         """True for one operator in modules of one class, so that their codes should be one."""

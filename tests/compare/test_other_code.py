@@ -143,6 +143,13 @@ def test_a_step_that_is_left_out_is_told_of_the_code_and_not_of_the_operator_bef
     assert f"golden's makes `{lacks}" in origin.evidence
 
 
+def test_a_sum_that_the_next_layer_leaves_out_is_told_of_that_layer(tmp_path: Path) -> None:
+    """What it hands on is the sum of the layer before, which is of the same kind, and right."""
+    origin = _origin(tmp_path, "llama", ("model.layers.1", "add", 0, _first))
+    assert (origin.op, origin.kind) == ("root.model.layers.1", "code between modules")
+    assert "golden's makes `aten.add.Tensor` of it first" in origin.evidence
+
+
 def test_a_buffer_of_an_earlier_layer_is_told_of_the_layer_that_hands_it_on(
     tmp_path: Path,
 ) -> None:
