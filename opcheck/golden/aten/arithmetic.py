@@ -7,6 +7,7 @@ computed by its CPU kernels in bfloat16, float16 and float32.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ait_llm.opcheck.golden.aten.kinds import base_name, is_attention, is_exact
@@ -40,6 +41,8 @@ _SUMS = frozenset(
         "trace",
     }
 )
+# Kernels may round the real weights that packed ones stand for before they multiply.
+_REAL_WEIGHTS = frozenset({"_weight_int4pack_mm_for_cpu"})
 # Computed in float32 element by element, or row by row, and rounded once at the end.
 _ONCE = frozenset(
     {
@@ -198,6 +201,8 @@ def kernel_of(type_name: str, plain: Mapping[str, Any]) -> KernelArithmetic:
         return ATTENTION
     factors = [plain[word] for word in _FACTORS if word in plain]
     linear = all(isinstance(value, (int, float)) and value >= 1 for value in factors)
+    if name in _REAL_WEIGHTS:
+        return replace(PRODUCTS, roundings=1)
     if name in _SUMS:
         return PRODUCTS if linear else FLOAT32_KERNEL
     if name in _LOST:

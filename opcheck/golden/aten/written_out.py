@@ -1,5 +1,5 @@
-"""Operators that no CPU runs in float64, written out: fused attention, grouped and scaled products,
-and the layers of a recurrent network.
+"""Operators that no CPU runs in float64, written out: fused attention, grouped and quantised
+products, and the layers of a recurrent network.
 
 Each is a function of the operator's arguments by name, in the type of its inputs.
 """
@@ -16,6 +16,11 @@ from torch import Tensor
 
 from ait_llm.opcheck.golden.aten.calls import Call
 from ait_llm.opcheck.golden.aten.kinds import base_name, is_attention
+from ait_llm.opcheck.golden.aten.quantised_products import (
+    int4_weight_product,
+    int8_weight_product,
+    scaled_product,
+)
 from ait_llm.opcheck.golden.base import UnverifiableError
 
 Definition = Callable[[Mapping[str, Any]], Tensor | tuple[Tensor, ...]]
@@ -94,21 +99,6 @@ def _grouped_product(given: Mapping[str, Any]) -> Tensor:
     return found
 
 
-def _scaled_product(given: Mapping[str, Any]) -> Tensor:
-    """``(self scale_a) . (mat2 scale_b) + bias`` of fp8; scales are of tensors, rows or columns."""
-    if given["scale_result"] is not None:
-        raise UnverifiableError("it scales its result, too")
-    found: Tensor = (given["self"] * given["scale_a"]) @ (given["mat2"] * given["scale_b"])
-    return found if given["bias"] is None else found + given["bias"]
-
-
-def _int8_weight_product(given: Mapping[str, Any]) -> Tensor:
-    """``self [M, K] . (mat2 [N, K] scales [N])'`` with int8 weights."""
-    x: Tensor = given["self"]
-    scales: Tensor = given["scales"]
-    return torch.mm(x, given["mat2"].to(x.dtype).t()) * scales
-
-
 def _recurrent_layer(given: Mapping[str, Any]) -> tuple[Tensor, ...]:
     """One direction of one LSTM layer, ``input [T, B, I]``: what it shows, and its last states.
 
@@ -138,7 +128,8 @@ def _recurrent_layer(given: Mapping[str, Any]) -> tuple[Tensor, ...]:
 _LSTM = 2  # at::native's rnn modes
 _DEFINITIONS: Mapping[str, Definition] = {
     "_grouped_mm": _grouped_product,
-    "_scaled_mm": _scaled_product,
-    "_weight_int8pack_mm": _int8_weight_product,
+    "_scaled_mm": scaled_product,
+    "_weight_int4pack_mm_for_cpu": int4_weight_product,
+    "_weight_int8pack_mm": int8_weight_product,
     "mkldnn_rnn_layer": _recurrent_layer,
 }

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ait_llm.opcheck.golden.aten.quantised_products import MIDDLE, unpacked_int4
 from ait_llm.opcheck.golden.base import Arithmetic, GoldenOp, Params, Result
 from ait_llm.opcheck.golden.functions import golden_function
 from ait_llm.opcheck.golden.modules.table import Compute, Given, module, only
@@ -25,8 +26,6 @@ _OF_INPUTS = ("act_quant_kwargs", "act_pre_scale", "activation_quantization")
 _SCALES = frozenset({"input_scale", "output_scale"})  # of quanto, for inputs that are quantised
 _READY = "weight as it is multiplied"
 _ROUNDED = "the weight is rounded before it is multiplied"
-_GROUP = 32  # any that the kernel takes: with scales of one it changes nothing
-_MIDDLE = 8
 
 
 def weight_only(given: Given) -> bool:
@@ -154,17 +153,9 @@ def _of_packed_groups(given: Given) -> Compute | None:
     def weight(tensors: Mapping[str, Tensor]) -> Tensor:
         both = tensors["weight_scale_shift"]
         with _disable_current_modes():
-            data = _unpacked(tensors["weight_data_data"], rows, columns)
+            data = unpacked_int4(tensors["weight_data_data"], rows, columns)
         scale, shift = both.permute(2, 1, 0).repeat_interleave(columns // groups, dim=-1)
-        real: Tensor = (data.to(both.dtype) - _MIDDLE) * scale + shift
+        real: Tensor = (data.to(both.dtype) - MIDDLE) * scale + shift
         return real
 
     return Product(given, weight)
-
-
-def _unpacked(data: Tensor, rows: int, columns: int) -> Tensor:
-    scales = torch.ones(columns // _GROUP, rows, 2, dtype=torch.bfloat16)
-    scales[:, :, 1] = _MIDDLE
-    identity = torch.eye(columns, dtype=torch.bfloat16)
-    found: Tensor = torch._weight_int4pack_mm_for_cpu(identity, data, _GROUP, scales)
-    return found.t().to(torch.uint8)
