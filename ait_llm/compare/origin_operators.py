@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ait_llm.compare.origin_run import operation_key
+from ait_llm.core import DType
 from ait_llm.dumps.model import Operation
 from ait_llm.program.describe import dtype_of
 from ait_llm.program.flow import parents_of
@@ -24,6 +25,12 @@ from ait_llm.program.roles import is_operator
 _BRANCHING = frozenset({"_local_scalar_dense", "nonzero", "unique", "_unique2", "bincount"})
 _CONVERSION = "_to_copy"
 _TOLD = 3
+# Relative error of one rounding, by type.
+_UNITS = {
+    DType.FLOAT32.label: 2.0**-24,
+    DType.FLOAT16.label: 2.0**-11,
+    DType.BFLOAT16.label: 2.0**-8,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +67,13 @@ def other_operators(
         if other is None or other.type != module.type or other.name != module.name:
             continue
         found = theirs.get(places.get(operation_key(other), -1))
-        if found is None or _types(module) != _types(other):
+        if found is None:
             continue
         if _BRANCHING & (run.keys() | found.keys()):
             continue
         if run == found:
             peers[module.type] = peers.get(module.type, 0) + 1
-        else:
+        elif _types(module) == _types(other) or _coarsens(module, run - found):
             more, less = (tuple(sorted(each)) for each in (run - found, found - run))
             differing.setdefault(module.type, []).append(OtherOperators(op, more, less, 0))
     for kind, found_ones in differing.items():
@@ -113,6 +120,18 @@ def _named(operation: Operation) -> str:
         return kind
     made = dtype_of(operation.outputs[0])
     return kind if made is None else f"{kind} to {made.label}"
+
+
+def _coarsens(module: Operation, more: Mapping[str, int]) -> bool:
+    """True if a module converts to a type that is coarser than what it returns.
+
+    Runs of another type than golden's convert at other places, but none of them to less than that.
+    """
+    made = [kind for each in module.outputs if (kind := dtype_of(each)) is not None]
+    limit = max((_UNITS.get(kind.label, 0.0) for kind in made), default=0.0)
+    return bool(limit) and any(
+        unit > limit for label, unit in _UNITS.items() if f"{_CONVERSION} to {label}" in more
+    )
 
 
 def _types(module: Operation) -> tuple[object, ...]:

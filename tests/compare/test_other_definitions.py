@@ -406,16 +406,19 @@ class _Otherwise(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.nn.functional.linear and args[1] is self._weight:
-            return func(*(each.bfloat16() for each in args if each is not None)).float()
+            few = (each.bfloat16() for each in args if each is not None)
+            return func(*few).to(args[0].dtype)
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_a_module_that_alone_computes_in_fewer_bits_is_told_by_its_operators(
-    everywhere: bool, tmp_path: Path
+    everywhere: bool, dtype: torch.dtype, tmp_path: Path
 ) -> None:
+    """Also where all of the run has another type than golden's."""
     golden = _captured(tmp_path / "golden", "llama", operators=True)
-    model = families.make("llama").eval()
+    model = families.make("llama").to(dtype).eval()
     paths = ["model.layers.1.self_attn.k_proj"]
     if everywhere:  # as a program does that was told to, by autocast perhaps
         paths = [name for name, each in model.named_modules() if isinstance(each, nn.Linear)]
