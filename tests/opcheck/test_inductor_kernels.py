@@ -45,9 +45,7 @@ def captured(
     dump = tmp_path_factory.mktemp("inductor") / "dump"
     torch._dynamo.reset()
     torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch imports what it deprecates
-        importlib.import_module("torch._inductor.compile_fx")
+    _load_inductor()
     backend = inductor_capture.capture(dump, weights=request.param)
     run = torch.compile(Block().eval(), backend=backend, dynamic=True)
     with torch.no_grad():
@@ -56,6 +54,12 @@ def captured(
     torch._dynamo.reset()
     sessions._open.pop(dump).close("exit")
     return dump, request.param
+
+
+def _load_inductor() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch imports what it deprecates
+        importlib.import_module("torch._inductor.compile_fx")
 
 
 def command(dump: Path, report: Path) -> tuple[int, str]:
@@ -98,3 +102,27 @@ def test_each_weight_is_saved_once(captured: tuple[Path, bool]) -> None:
     shapes = [path for path in dump.glob("**/*.npy") if np.load(path).shape == (2 * WIDTH, WIDTH)]
     assert len(shapes) == (2 if has_weights else 0)
     assert len({path.stat().st_ino for path in shapes}) == has_weights
+
+
+def test_fused_attention_that_a_program_calls_is_judged(tmp_path: Path) -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.both = nn.Linear(WIDTH, 3 * WIDTH)
+
+        def forward(self, x: Tensor) -> Tensor:
+            parts = self.both(x).view(1, -1, 2, 3, WIDTH // 2).transpose(1, 2).unbind(3)
+            turned = (functional.silu(each) for each in parts)
+            return functional.scaled_dot_product_attention(*turned, is_causal=True) * 2
+
+    torch._dynamo.reset()
+    _load_inductor()
+    backend = inductor_capture.capture(tmp_path / "dump", weights=True)
+    run = torch.compile(Attention().eval(), backend=backend)
+    with torch.no_grad():
+        run(torch.randn(1, 5, WIDTH))
+    torch._dynamo.reset()
+    sessions._open.pop(tmp_path / "dump").close("exit")
+    items = opcheck(tmp_path / "dump", jobs=1).items
+    assert {item.verdict for item in items} == {Verdict.PASS}
+    assert any("attention" in item.title for item in items), [item.title for item in items]
