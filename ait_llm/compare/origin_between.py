@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ait_llm.compare.origin_values import RunValues
 
-_CACHE = re.compile(r"past|cache|memory|state")  # in names of arguments
+# In names of arguments; what is called hidden states is handed from module to module.
+_CACHE = re.compile(r"past|cache|(?<!hidden)_states?$")
 
 
 @dataclass(frozen=True, slots=True)

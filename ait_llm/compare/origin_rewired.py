@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ait_llm.compare.origin_run import RunStructure, operation_key, record_key
+from ait_llm.compare.origin_run import RunStructure, operation_key
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.model import Operation
@@ -181,11 +181,7 @@ class Wiring:
 
     def _made_by(self, index: int) -> int | None:
         """The operator that computed golden's value of a comparison."""
-        record = self._comparisons[index].golden
-        place = None if record is None else self._golden.places.get(record_key(record))
-        if record is None or place is None or record.role not in ("in", "out"):
-            return None
-        value = self._golden.flow.at(place, "in" if record.role == "in" else "out", record.index)
+        value = self._golden.value_at(self._comparisons[index].golden)
         source = None if value is None else _source(self._golden, value)
         return None if source is None else source.op
 

@@ -52,6 +52,13 @@ class RunStructure:
         """Index of each operation."""
         return {operation_key(operation): op for op, operation in enumerate(self.run.operations)}
 
+    def value_at(self, record: TensorRecord | None) -> Value | None:
+        """The value that a record of this run is about; None for weights and what is not here."""
+        place = None if record is None else self.places.get(record_key(record))
+        if record is None or place is None or record.role not in ("in", "out"):
+            return None
+        return self.flow.at(place, "in" if record.role == "in" else "out", record.index)
+
     @cached_property
     def overwritten(self) -> Mapping[int, frozenset[int]]:
         """Inputs that were saved only after their operation, or one within it, wrote into them."""

@@ -8,10 +8,9 @@ from functools import cached_property
 from itertools import combinations
 
 from ait_llm.compare.origin_between import maker
-from ait_llm.compare.origin_run import RunStructure, record_key
+from ait_llm.compare.origin_run import RunStructure
 from ait_llm.compare.origin_values import RunValues
-from ait_llm.core.comparison import Comparison, TensorRecord
-from ait_llm.dumps.model import Role
+from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.tensors import Tensor
 from ait_llm.errors import AitError
 from ait_llm.judge.sums import Stray, fits, is_sum, stray
@@ -109,18 +108,10 @@ class Sums:
         found: dict[int, int] = {}
         for value, known in self._values.evidence.items():
             for index in () if known.failed else known.passed:
-                other = self._golden_value(self._comparisons[index].golden)
+                other = self._golden.value_at(self._comparisons[index].golden)
                 if other is not None:
-                    found.setdefault(value, other)
+                    found.setdefault(value, other.number)
         return found
-
-    def _golden_value(self, record: TensorRecord | None) -> int | None:
-        place = None if record is None else self._golden.places.get(record_key(record))
-        if record is None or place is None or record.role not in ("in", "out"):
-            return None
-        role: Role = "in" if record.role == "in" else "out"
-        found = self._golden.flow.at(place, role, record.index)
-        return None if found is None else found.number
 
     @staticmethod
     def _tensor(run: RunStructure, value: int) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 from ait_llm.core import FORMAT_ND, DType
+from ait_llm.errors import FormatError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +44,24 @@ class Payload:
     def elements(self) -> int:
         """Number of elements; 1 for rank 0."""
         return prod(self.shape)
+
+    def read_into(self, descriptor: int, memory: memoryview) -> None:
+        """Read all bytes into their place at once.
+
+        Args:
+            descriptor: of the open file.
+            memory: ``length`` bytes.
+
+        Raises:
+            FormatError: it cannot be read, or became shorter.
+        """
+        filled = 0
+        while filled < self.length:
+            try:
+                count = os.preadv(descriptor, [memory[filled:]], self.offset + filled)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise FormatError(self.path, f"cannot be read: {reason}") from None
+            if not count:
+                raise FormatError(self.path, "became shorter while it was read")
+            filled += count

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ait_llm.errors import FormatError
-from ait_llm.formats.elements import Array, decode, is_decoded
+from ait_llm.formats.elements import decode, is_decoded
 from ait_llm.formats.loaded import LoadedTensor
 from ait_llm.formats.opening import open_descriptor
 from ait_llm.formats.payload import Payload
@@ -43,20 +42,7 @@ def _is_plain(payload: Payload) -> bool:
 
 
 def _loaded(descriptor: int, payload: Payload) -> LoadedTensor:
-    flat = decode(_bytes(descriptor, payload), payload.dtype, payload.elements)
+    raw = np.empty(payload.length, np.uint8)
+    payload.read_into(descriptor, raw.data)
+    flat = decode(raw, payload.dtype, payload.elements)
     return LoadedTensor(flat.reshape(payload.shape), payload.dtype)
-
-
-def _bytes(descriptor: int, payload: Payload) -> Array:
-    found = np.empty(payload.length, np.uint8)
-    memory, filled = found.data, 0
-    while filled < payload.length:
-        try:
-            count = os.preadv(descriptor, [memory[filled:]], payload.offset + filled)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise FormatError(payload.path, f"cannot be read: {reason}") from None
-        if not count:
-            raise FormatError(payload.path, "became shorter while it was read")
-        filled += count
-    return found

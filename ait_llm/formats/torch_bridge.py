@@ -12,7 +12,7 @@ import numpy as np
 
 from ait_llm.core import FORMAT_ND, DType
 from ait_llm.core.optional import import_optional
-from ait_llm.errors import FormatError, MissingDependencyError
+from ait_llm.errors import MissingDependencyError
 from ait_llm.formats.elements import Array
 from ait_llm.formats.opening import open_descriptor
 from ait_llm.formats.payload import Payload
@@ -85,16 +85,8 @@ def read_tensor(payload: Payload) -> Tensor | None:
     found: Tensor = torch.empty(payload.shape, dtype=element)
     memory = found.reshape(-1).view(torch.uint8).numpy().data
     descriptor, _ = open_descriptor(payload.path)
-    filled = 0
     try:
-        while filled < payload.length:
-            count = os.preadv(descriptor, [memory[filled:]], payload.offset + filled)
-            if not count:
-                raise FormatError(payload.path, "became shorter while it was read")
-            filled += count
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise FormatError(payload.path, f"cannot be read: {reason}") from None
+        payload.read_into(descriptor, memory)
     finally:
         os.close(descriptor)
     return found

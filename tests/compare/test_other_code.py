@@ -256,6 +256,34 @@ def test_a_cache_that_an_earlier_step_left_otherwise_is_no_certain_origin(tmp_pa
     assert "an earlier step may have left it so" in origin.evidence
 
 
+def test_what_is_handed_on_as_hidden_states_is_no_cache(tmp_path: Path) -> None:
+    """The name is that of an ordinary argument, and the code that made it is certain."""
+
+    class Reader(nn.Module):
+        def forward(self, hidden_states: Tensor) -> Tensor:
+            return hidden_states * 2
+
+    class Block(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.proj, self.reader, self._factor = nn.Linear(8, 8), Reader(), factor
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = self.reader(hidden_states=self.proj(x).tanh() * self._factor)
+            return made
+
+    def run(folder: Path, factor: float) -> Path:
+        torch.manual_seed(1)
+        model = Block(factor)
+        with torch.no_grad(), register_hook(model, DumpConfig(dump_path=folder, weights=True)):
+            model(torch.randn(3, 8))
+        return folder
+
+    golden, mine = run(tmp_path / "golden", 1.0), run(tmp_path / "mine", 1.1)
+    (origin,) = compare(golden, mine, jobs=1).origins
+    assert (origin.op, origin.certain) == ("root", True)
+
+
 def test_what_comes_out_of_a_cache_is_no_certain_fault_of_the_code_around_its_reader(
     tmp_path: Path,
 ) -> None:
