@@ -21,6 +21,7 @@ from ait_llm.formats.opening import open_regular
 SCHEMA = 1
 EntryState = Literal["saved", "described", "empty", "failed", "dropped"]
 _MAX_LINE_BYTES = 1 << 20
+_ENGINE = ("request", "schedule", "sampled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Ledger:
         torn: True if the last line was cut off and left out.
         moves: new names of folders that were renamed, by the names that entries have.
         follow: lines that say how the run took the tokens of another one.
+        engine: lines in which an engine says what its passes compute.
     """
 
     path: Path
@@ -102,6 +104,7 @@ class Ledger:
     torn: bool
     moves: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     follow: tuple[Mapping[str, Any], ...] = ()
+    engine: tuple[Mapping[str, Any], ...] = ()
 
     def entries(self) -> Iterator[LedgerEntry]:
         """All entries in the order of execution.
@@ -132,6 +135,7 @@ def read_ledger(path: Path) -> Ledger:
     torn = False
     moves: dict[str, str] = {}
     follow: list[Mapping[str, Any]] = []
+    engine: list[Mapping[str, Any]] = []
     for number, line in _lines(path):
         if line is None:
             torn = True
@@ -157,6 +161,8 @@ def read_ledger(path: Path) -> Ledger:
             moves[_text(path, number, line, "from")] = _text(path, number, line, "to")
         elif kind == "follow":
             follow.append(MappingProxyType(line))
+        elif kind in _ENGINE:
+            engine.append(MappingProxyType(line))
         else:
             incidents += _incident(path, number, line)
     if header is None:
@@ -175,6 +181,7 @@ def read_ledger(path: Path) -> Ledger:
         torn,
         MappingProxyType(moves),
         tuple(follow),
+        tuple(engine),
     )
 
 

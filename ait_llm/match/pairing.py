@@ -25,6 +25,9 @@ from ait_llm.match.file_runs import (
 from ait_llm.match.model import SideName
 from ait_llm.match.partings import Parted, Parting, by_generation, find_partings
 from ait_llm.match.scenario import Input, Scenario
+from ait_llm.match.scheduled import Scheduled, by_schedule
+from ait_llm.match.scheduled_rest import find_partings as find_scheduled_partings
+from ait_llm.match.scheduled_rest import rest_problems
 from ait_llm.match.tokens import find_offset
 from ait_llm.program.compiled import CompiledProcess
 from ait_llm.program.one_pass import Pass
@@ -137,16 +140,16 @@ def _parts(golden: Sequence[Process], mine: Sequence[Process]) -> tuple[int, int
 
 def _with_peers(pairs: Sequence[RunPair]) -> list[RunPair]:
     """The pairs, in which ranks that share out one pass know one another."""
-    groups: dict[tuple[bool, int, int, int], list[Pass]] = {}
+    groups: dict[tuple[bool, int, int, int, int], list[Pass]] = {}
     for pair in pairs:
         for own, other in ((pair.golden, pair.mine), (pair.mine, pair.golden)):
             if own.share[1] > 1:
-                groups.setdefault(_origin(other, own is pair.mine), []).append(own)
+                groups.setdefault(_origin(own, other, own is pair.mine), []).append(own)
 
     def known(own: Pass, other: Pass, *, of_mine: bool) -> Pass:
         if own.share[1] == 1:
             return own
-        found = groups[_origin(other, of_mine)]
+        found = groups[_origin(own, other, of_mine)]
         return replace(own, peers=tuple(each for each in found if each is not own))
 
     return [
@@ -159,8 +162,9 @@ def _with_peers(pairs: Sequence[RunPair]) -> list[RunPair]:
     ]
 
 
-def _origin(run: Pass, of_mine: bool) -> tuple[bool, int, int, int]:
-    return of_mine, run.device, run.pid, run.step
+def _origin(own: Pass, other: Pass, of_mine: bool) -> tuple[bool, int, int, int, int]:
+    """What the passes of ranks have in common that share out one pass of the other side."""
+    return of_mine, other.device, other.pid, other.step, own.step
 
 
 def _compiled(
@@ -340,6 +344,9 @@ def _pair_passes(
         return pairs, problems, []
     explicit = None not in given
     read = readings(golden), readings(mine)
+    shared = by_schedule(*read)
+    if shared is not None and shared.pairs:
+        return _scheduled(shared)
     placed = None if explicit else by_generation(*read)
     offset, why = (0, "") if explicit or placed is not None else find_offset(golden, mine)
     pairs = _counted(golden, mine, offset, why) if placed is None else _placed(placed)
@@ -352,6 +359,22 @@ def _pair_passes(
     left = [[run for run in side if id(run) not in parted.behind] for side in (golden, mine)]
     problems = _unpaired(left[0], left[1], pairs, offset, why, explicit)
     return _without(pairs, parted), problems, list(parted.partings)
+
+
+def _scheduled(shared: Scheduled) -> tuple[list[RunPair], list[Problem], list[Parting]]:
+    """Passes that compute the same tokens, as an engine says."""
+    pairs = [
+        RunPair(each.golden, each.mine, _tokens_reason(each.golden, each.mine))
+        for each in shared.pairs
+    ]
+    partings = find_scheduled_partings(shared)
+    return pairs, list(rest_problems(shared, partings)), partings
+
+
+def _tokens_reason(golden: Pass, mine: Pass) -> str:
+    count = len(mine.same_rows or ())
+    tokens = f"{count} token{'s' * (count != 1)} of the same requests"
+    return f"golden step {golden.step} and my step {mine.step}: {tokens}"
 
 
 def _without(pairs: Sequence[RunPair], parted: Parted) -> list[RunPair]:

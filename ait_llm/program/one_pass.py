@@ -11,6 +11,7 @@ from ait_llm.topology import Graph
 
 if TYPE_CHECKING:
     from ait_llm.program.ge.fusion import Fusion
+    from ait_llm.program.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ class Pass:
             other side computes all of it in one; ``(0, 1)`` otherwise.
         peers: the same pass of the other processes that share it out.
         left_out: what is not compared of it because the runs chose other tokens there.
+        schedule: which row is which token of which request, where an engine said so.
+        same_rows: rows of it and of the pass that it is compared with that are the same tokens,
+            where that is known of the requests; None to find out.
     """
 
     kind: str
@@ -65,6 +69,8 @@ class Pass:
     share: tuple[int, int] = (0, 1)
     peers: tuple[Pass, ...] = ()
     left_out: LeftOut | None = None
+    schedule: Schedule | None = None
+    same_rows: tuple[tuple[int, int], ...] | None = None
 
     @property
     def first_id(self) -> int:

@@ -19,6 +19,7 @@ from ait_llm.program.grouping import group
 from ait_llm.program.numbering import number
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.ordering import in_order_of_values
+from ait_llm.program.schedule import engine_schedules
 from ait_llm.topology import Graph, read_topology
 
 # Settings of the probe that leave operations out, by id and by type.
@@ -63,7 +64,10 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
     """Passes of a dump whose steps are forward passes already."""
     groups: dict[int, list[Operation]] = {}
     first: dict[int, int] = {}
-    for order, (step, operation) in enumerate(_with_steps(operations)):
+    lines = () if process.ledger is None else process.ledger.engine
+    schedules = engine_schedules(lines).passes if lines else {}
+    steps = _with_steps(operations) if not schedules else ((op.step, op) for op in operations)
+    for order, (step, operation) in enumerate(steps):
         groups.setdefault(step, []).append(operation)
         first.setdefault(step, order)
     saved = dump.weights(device=process.device, pid=process.pid)
@@ -80,6 +84,7 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
             first[step],
             weights=weights,
             traits=dump.traits,
+            schedule=schedules.get(step),
         )
         for step in sorted(groups)
     ]

@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 import weakref
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -38,6 +39,9 @@ from ait_llm.dump.inject.models import (
 from ait_llm.dump.inject.observer import observe_outputs, report_output
 from ait_llm.dump.inject.settings import VARIABLE, TorchSettings
 from ait_llm.dump.inject.site.ait_torch_capture import when_imported
+from ait_llm.dump.inject.vllm import VllmRunners
+from ait_llm.dump.pytorch.engine_run import EngineRun
+from ait_llm.dump.pytorch.engine_selection import RequestSelection
 from ait_llm.dump.pytorch.following import UTILS, Follower, follow
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.options import CaptureOptions
@@ -73,6 +77,8 @@ class RootFinder:
         self._found = 0
         self._lock = threading.RLock()
         self._follower = _follower(settings)
+        selection = RequestSelection(settings.steps, settings.requests, settings.passes)
+        self._engines = VllmRunners(selection, self._on_sampled)
 
     def install(self) -> None:
         """Watch all module calls of this process."""
@@ -83,6 +89,7 @@ class RootFinder:
         register_module_forward_pre_hook(self._before)
         register_module_forward_hook(self._after, always_call=True)
         watch_compiled_modules(self)
+        self._engines.install()
         if self._follower is not None:
             self._follow()
             if UTILS not in sys.modules:
@@ -194,6 +201,8 @@ class RootFinder:
         capture = self._belongs[module]
         if capture.model is module or torch._C._current_graph_task_id() != -1:
             return
+        if capture.engine is not None:  # it says itself what a step is
+            return
         repeated = module in self._preamble and not generating_models(frame)
         if repeated or not capture.steps.expects_prefill:
             self._preamble = set()
@@ -218,6 +227,7 @@ class RootFinder:
                 session = CaptureSession(self._options, device, self._follower)
                 sessions.add(session)
             capture = session.capture(model)
+            capture.engine = self._engines.running
             self._captures.append(capture)
             self._belongs.update(dict.fromkeys(model.modules(), capture))
         if self._settings.observe:
@@ -233,6 +243,13 @@ class RootFinder:
     def _step_of(self, model: nn.Module) -> int:
         capture = self._belongs.get(model)
         return -1 if capture is None else capture.steps.step
+
+    def _on_sampled(self, run: EngineRun, step: int, tokens: dict[str, Sequence[int]]) -> None:
+        """Write down what a pass of an engine chose; the first of its models is the one."""
+        for capture in self._captures:
+            if capture.engine is run and not capture.removed:
+                run.sampled(capture.root, step, tokens, capture.ledger)
+                return
 
     def _report_end(self) -> None:
         for capture in self._captures:

@@ -34,7 +34,9 @@ class TorchSettings:
     Attributes:
         output: absolute folder in which ``ait_dump`` is made.
         types: members of :data:`TORCH_TYPES`.
-        steps: generation steps to record.
+        steps: generation steps to record; of an engine, tokens of each request.
+        requests: ids or numbers of the requests of an engine; empty for all.
+        passes: passes of an engine to record, by number; None for all.
         description_only: write names, types and shapes without data.
         inputs, outputs: which sides of a call to record.
         type_prefixes: starts of class names, in any case; empty for every class.
@@ -60,6 +62,8 @@ class TorchSettings:
     output: Path
     types: tuple[str, ...] = ("torch",)
     steps: StepRange = _PREFILL
+    requests: tuple[str, ...] = ()
+    passes: StepRange | None = None
     description_only: bool = False
     inputs: bool = True
     outputs: bool = True
@@ -149,6 +153,7 @@ class TorchSettings:
             "follow": None if self.follow is None else str(self.follow),
             "tokens": None if self.tokens is None else str(self.tokens),
             "steps": self.steps.intervals,
+            "passes": None if self.passes is None else self.passes.intervals,
         }
         return json.dumps(values, sort_keys=True)
 
@@ -167,8 +172,11 @@ class TorchSettings:
             values["output"] = Path(values["output"])
             for name in ("follow", "tokens"):
                 values[name] = None if values[name] is None else Path(values[name])
-            values["steps"] = StepRange(tuple((first, last) for first, last in values["steps"]))
-            for name in ("types", "type_prefixes", "module_names"):
+            for name in ("steps", "passes"):
+                if values[name] is not None:
+                    intervals = tuple((first, last) for first, last in values[name])
+                    values[name] = StepRange(intervals)
+            for name in ("types", "type_prefixes", "module_names", "requests"):
                 values[name] = tuple(values[name])
             values["layers"] = tuple((first, last) for first, last in values["layers"])
             found = cls(**values)

@@ -82,6 +82,10 @@ class Ledger:
         """Append how the run follows the tokens of another one."""
         self._write({"kind": "follow", **facts})
 
+    def engine(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Append what an engine tells of its passes: ``request``, ``schedule`` or ``sampled``."""
+        self._write({"kind": kind, **facts})
+
     def not_written(self, path: str, reason: str) -> None:
         """Append that a file which belongs to no operation could not be written."""
         self._write({"kind": "file", "path": path, "reason": reason})

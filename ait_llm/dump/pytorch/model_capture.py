@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ait_llm.dump.pytorch.engine_run import EngineRun
 from ait_llm.dump.pytorch.hooks import (
     CountedGenerate,
     Hook,
@@ -22,6 +23,7 @@ from ait_llm.dump.pytorch.hooks import (
     module_paths,
     wrapped_module,
 )
+from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.module_paths import layer_number
 from ait_llm.dump.pytorch.operator_mode import OperatorMode
 from ait_llm.dump.pytorch.options import CaptureOptions
@@ -106,6 +108,7 @@ class ModelCapture:
         self.steps = StepCounter(session.options.warmup)
         self.removed = False
         self.on_call: Callable[[Mapping[str, Any]], None] | None = None
+        self.engine: EngineRun | None = None
         self._session = session
         self._options = session.options
         self._handles: list[RemovableHandle] = []
@@ -141,6 +144,11 @@ class ModelCapture:
     def outside(self) -> dict[str, int]:
         """Calls by path that belong to no forward call of the model, and were not recorded."""
         return dict(self._outside)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is written down of the process that runs the model."""
+        return self._session.recorder.ledger
 
     def remove(self) -> None:
         """Take every hook off the model; it is then as it was before."""
@@ -265,14 +273,31 @@ class ModelCapture:
     def _next_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Step:
         """The step of a forward call that begins now."""
         named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
+        if self.engine is not None:
+            self.engine.called(self.root, named, self.ledger)
+            return self._step_of_engine(self.engine)
         span = call_span(args, named)
         with self._lock:
             return self._step(self.steps.call(span))
 
-    def _step(self, number: int) -> _Step:
-        """The step that the counter is at; a new one starts its own counts of calls."""
+    def _step_of_engine(self, engine: EngineRun) -> _Step:
+        """The step of the pass that an engine runs now."""
+        if engine.now < 0:
+            return _NO_STEP
+        with self._lock:
+            self.steps.at(engine.now)
+            return self._step(engine.now, is_wanted=engine.is_selected)
+
+    def _step(self, number: int, *, is_wanted: bool | None = None) -> _Step:
+        """The step that the counter is at; a new one starts its own counts of calls.
+
+        Args:
+            number: of the step.
+            is_wanted: what an engine says of it; None leaves it to the number.
+        """
         if number != self._now.number or self.steps.generation != self._now.generation:
-            selected = number >= 0 and number in self._options.steps
+            wanted = number in self._options.steps if is_wanted is None else is_wanted
+            selected = number >= 0 and wanted
             self._now = _Step(number, self.steps.generation, selected)
             self._session.recorder.forget_saved()
         return self._now
@@ -285,6 +310,9 @@ class ModelCapture:
         with self._lock:
             if self._running_roots:  # modules may run on threads that the model starts
                 return self._now
+        if self.engine is not None:
+            return self._step_of_engine(self.engine)
+        with self._lock:
             if self.steps.begin_preamble():
                 return self._step(self.steps.step)
             self._outside[path] += 1

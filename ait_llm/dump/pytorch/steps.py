@@ -110,6 +110,12 @@ class StepCounter:
         self._manual = True
         self._in_preamble = False
 
+    def at(self, step: int) -> None:
+        """Take the step from an engine that counts its passes itself; all are one generation."""
+        self._manual = True
+        self._generation = max(self._generation, self._warmup)
+        self._step = step
+
     def call(self, span: Span | None) -> int:
         """Account for one forward call and return :attr:`step`.
 

@@ -6,7 +6,14 @@ from math import prod
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.match.programs.links import Link, Links
-from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views, reshaped
+from ait_llm.match.programs.shapes import (
+    Columns,
+    Shape,
+    Views,
+    make_views,
+    reshaped,
+    share_no_token,
+)
 from ait_llm.match.programs.shards import Portion
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.program.describe import shape_of
@@ -48,6 +55,16 @@ class LinkViews:
                 self._portion,
             )
         return self._known[key] or self._elsewhere(shapes[0], shapes[1], link)
+
+    def are_of_other_tokens(self, tensor: Tensor, link: Link) -> bool:
+        """True for a left tensor whose rows are known, and none of which the right one has.
+
+        An engine computes logits of the last token of each chunk of a prompt.
+        """
+        shapes = shape_of(tensor), shape_of(link.right.uses[0].tensor)
+        if self._tokens is None or shapes[0] is None or shapes[1] is None:
+            return False
+        return self._tokens.by_request and share_no_token(shapes[0], shapes[1], self._tokens)
 
     def _elsewhere(self, left: Shape, right: Shape, link: Link) -> Views | None:
         """Views in the shapes that the two values have where they are written.

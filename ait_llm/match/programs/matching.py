@@ -188,6 +188,9 @@ class _Matching:
                 "it was captured after the operation, when its memory held something else; "
                 "dump with -time 2"
             )
+        elif links and self._views.are_of_other_tokens(tensor, links[0]):
+            reason = f"{other} computes this of other tokens of these requests"
+            lost = False
         elif links:
             counterpart = self._right.operations[links[0].right.uses[0].op].name
             reason = f"its shape cannot be brought to that of its counterpart at {counterpart}"

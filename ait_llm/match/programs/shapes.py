@@ -117,6 +117,14 @@ def make_views(
     return None if views is None else Views(*views)
 
 
+def share_no_token(left: Shape, right: Shape, tokens: Tokens) -> bool:
+    """True if both shapes are rows of their programs, and none of them are the same tokens."""
+    ours, theirs = [*_spaces(left, tokens.left)], [*_spaces(right, tokens.right)]
+    return bool(ours and theirs) and all(
+        _same_tokens(one, other, tokens) is None for one in ours for other in theirs
+    )
+
+
 def _may_be_turned(left: Shape, right: Shape) -> bool:
     """True for a matrix and one with both axes exchanged.
 

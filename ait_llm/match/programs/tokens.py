@@ -38,6 +38,7 @@ class Tokens:
         evidence: how it was found.
         certain: False if only sizes say so.
         keys: the same of all tokens so far; None if no mask shows them.
+        by_request: an engine says which row is which token of which request.
     """
 
     left: Rows
@@ -46,6 +47,7 @@ class Tokens:
     evidence: str
     certain: bool
     keys: Keys | None = None
+    by_request: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -67,6 +69,8 @@ def find_tokens(left: Program, right: Program) -> Tokens | None:
     first, second = rows_of(left), rows_of(right)
     if first is None or second is None:
         return None
+    if left.run.same_rows is not None and right.run.same_rows is not None:
+        return _scheduled(left, first, right, second)
     if first.batch and not second.batch:
         found = _packed_and_padded(right, second, left, first)
         return None if found is None else _turned(found)
@@ -79,6 +83,18 @@ def find_tokens(left: Program, right: Program) -> Tokens | None:
         keys = find_keys(left, right, (first, second), found.pairs)
         return replace(found, keys=keys)
     return _both_packed(left, first, right, second)
+
+
+def _scheduled(left: Program, first: Rows, right: Program, second: Rows) -> Tokens | None:
+    """Rows that an engine says are the same tokens; None where the programs have fewer rows."""
+    pairs = left.run.same_rows or ()
+    if any(one >= first.count or other >= second.count for one, other in pairs):
+        return None
+    evidence = "by requests and positions"
+    found = Tokens(first, second, pairs, evidence, certain=True, by_request=True)
+    if first.batch and second.batch:
+        return replace(found, keys=find_keys(left, right, (first, second), pairs))
+    return found
 
 
 def _turned(tokens: Tokens) -> Tokens:

@@ -59,6 +59,7 @@ def finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[root_fin
     before = [dict(table) for table in tables]
     called = dict(torch_hooks._global_forward_hooks_always_called)
     monkeypatch.setattr(nn.Module, "compile", nn.Module.compile)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     made = root_finder.RootFinder(TorchSettings(output=tmp_path, steps=ALL))
     made.install()
     yield made
