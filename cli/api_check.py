@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from ait_llm.cli.params import (
     message_options,
     output_path,
 )
+from ait_llm.cli.processors import shared_processors
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.compare import stop_on_signals
 from ait_llm.core.optional import import_optional
@@ -186,9 +186,7 @@ def api_check(
 
     Exits with 0 if no call errs, with 1 if one does, with 3 if something could not be checked.
     """
-    torch = import_optional("torch", "running functions again")
-    if jobs > 1:  # calls at a time, and the threads within one, share the processors
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // jobs))
+    import_optional("torch", "running functions again")
     given = read_check_file(config)
     options = CheckOptions(
         device=device,
@@ -203,7 +201,7 @@ def api_check(
         error_data=given.error_data,
         jit_compile=jit_compile,
     )
-    with stop_on_signals() as stop, ProgressLine() as progress:
+    with shared_processors(jobs), stop_on_signals() as stop, ProgressLine() as progress:
         outcome = check_apis(
             paths,
             output,

@@ -28,6 +28,7 @@ from ait_llm.cli.params import (
     message_options,
     output_path,
 )
+from ait_llm.cli.processors import shared_processors
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.compare import stop_on_signals
 from ait_llm.core.optional import import_optional
@@ -249,9 +250,9 @@ def opcheck(
     if resume is not None and not resume.is_file():
         raise UsageError(f"{resume}: no such file; --resume takes the .jsonl of an earlier check")
     threads = 1 if rerun else jobs or os.cpu_count() or 1
-    _share_processors(threads)
     repros = None if repro is None else Repros(repro)
     with (
+        shared_processors(threads),
         choice.open(jobs) as engine,
         keeping(journal, "--resume"),
         stop_on_signals() as stop,
@@ -296,13 +297,6 @@ def _parameter(ctx: click.Context, name: str) -> click.Parameter:
 
 def _default_formats() -> tuple[str, ...]:
     return ("csv", "xlsx") if importlib.util.find_spec("openpyxl") else ("csv",)
-
-
-def _share_processors(threads: int) -> None:
-    """Let the threads of operators not multiply with those within one."""
-    import torch
-
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // threads))
 
 
 def _machine(report: OpcheckReport, files: list[Path], code: int) -> dict[str, object]:

@@ -291,11 +291,9 @@ def test_a_table_of_another_dump_is_not_continued(tmp_path: Path) -> None:
 def test_results_do_not_depend_on_the_number_of_jobs(tmp_path: Path) -> None:
     dump = many_calls(tmp_path / "run")
     threads = torch.get_num_threads()
-    try:
-        for jobs in (1, 4):
-            check(dump, tmp_path / str(jobs), "--jobs", jobs)
-    finally:
-        torch.set_num_threads(threads)
+    for jobs in (1, 4):
+        check(dump, tmp_path / str(jobs), "--jobs", jobs)
+        assert torch.get_num_threads() == threads
     assert table(tmp_path / "1", "details") == table(tmp_path / "4", "details")
     assert list(table(tmp_path / "1")) == list(table(tmp_path / "4"))
 

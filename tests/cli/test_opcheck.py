@@ -96,6 +96,16 @@ def test_rerun_in_every_spelling(dump: OperatorDump, tmp_path: Path, word: str) 
     assert "stale or overwritten memory" in ran.output
 
 
+@pytest.mark.native
+@pytest.mark.parametrize("words", [["-rerun"], ["-j", "1"], []])
+def test_a_check_leaves_the_number_of_threads_as_it_was(
+    dump: OperatorDump, tmp_path: Path, words: list[str]
+) -> None:
+    torch.set_num_threads(1)
+    run("-i", dump.root, "-o", tmp_path / "out", "-ids", "0_1", "--format", "csv", *words)
+    assert torch.get_num_threads() == 1
+
+
 def test_what_counts_as_failed_can_be_chosen(dump: OperatorDump, tmp_path: Path) -> None:
     common: list[Any] = ["-i", dump.root, "-o", tmp_path / "out", "--format", "csv"]
     assert run(*common, "--fail-on", "never").exit_code == 0

@@ -30,6 +30,7 @@ from mutations import MAX_BYTES, Mutate, damaged, mutate_bytes
 from ait_llm.errors import AitError
 
 CPU_SECONDS = 20  # of one input; the slowest honest one takes a fraction of a second
+SECONDS = 120  # of one input, which otherwise could wait forever
 MEMORY_FACTOR = 400  # a list of lists takes 56 bytes for 2 of JSON, and is held in several forms
 MEMORY_FIXED = 16 << 20  # windows, caches and tables, whatever the input
 ADDRESS_SPACE = 1 << 30  # above what the process has when it starts
@@ -42,6 +43,8 @@ _FORBIDDEN = (
     *("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn"),
     *("socket.connect", "pickle.find_class", "urllib"),
 )
+
+_ENDINGS = {"SIGPROF": f"used {CPU_SECONDS} s", "SIGALRM": f"took {SECONDS} s"}
 
 
 @dataclass(frozen=True)
@@ -241,7 +244,7 @@ def _run(
         if number == -signal.SIGINT:
             raise KeyboardInterrupt
         name = signal.Signals(-number).name if number < 0 else f"exit {number}"
-        text = f"used {CPU_SECONDS} s" if name == "SIGPROF" else f"ended the process: {name}"
+        text = _ENDINGS.get(name, f"ended the process: {name}")
         _add(outcome, [Finding(target.name, seed, last, name, text, source(last).hex())])
         outcome.inputs += 1
         start = last + 1
@@ -273,6 +276,7 @@ def _in_child(work: Callable[[], None]) -> int:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.alarm(SECONDS)
         work()
         code = 0
     except BaseException:  # noqa: BLE001  # a bug here; the parent says on which input
@@ -317,6 +321,7 @@ class _Work:
             data = self.source(number)
             is_measured = number % self.measure_each == 0
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            signal.alarm(SECONDS)
             problem, is_accepted = _judge(self.target, folder, data, watch, is_measured)
             signal.setitimer(signal.ITIMER_PROF, 0)
             read += 1

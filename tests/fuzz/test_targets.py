@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ def _hang(path: Path) -> None:
         pass
 
 
+def _wait(path: Path) -> None:
+    import engine
+
+    engine.signal.setitimer(engine.signal.ITIMER_REAL, 0.05)
+    threading.Event().wait()
+
+
 def _write_outside(path: Path) -> None:
     (path.parents[1] / "new").write_text("x")
 
@@ -93,6 +101,7 @@ def test_the_engine_sees_each_way_to_break_the_promise() -> None:
     assert _outcome(lambda path: 1 // 0) == ["ZeroDivisionError the target"]
     assert _outcome(crash) == ["SIGSEGV"]
     assert _outcome(_hang) == ["SIGPROF"]
+    assert _outcome(_wait) == ["SIGALRM"]
     assert _outcome(lambda path: bytearray(100 << 20)) == ["memory"]
     assert _outcome(lambda path: bytearray(4 << 30)) == ["MemoryError the target"]
     assert _outcome(lambda path: subprocess.run(["true"]))[0].startswith("escape subprocess")
