@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from doc_pages import DOCS, Shell, check_page
 
-# Other pages have tests of their own, which know more about what they show; start, what-now
-# and doctor are run where the wheel has just been installed, in tests/packaging.
+# Other pages have tests of their own, which know more about what they show; start and doctor
+# are run where the wheel has just been installed, in tests/packaging.
 PAGES = (
     "cli",
     "compare",
@@ -18,6 +18,7 @@ PAGES = (
     "replay",
     "repro",
     "show",
+    "what-now",
 )
 
 

@@ -56,7 +56,6 @@ READY = (
     "e/llama/op",
     "e/*/ranks",
     "f/llama/distinct-*",
-    "f/qwen3/equal-op",
     "g/*/lora-*-module",
 )
 # More than is asked of such pairs; less than this must not be found again.

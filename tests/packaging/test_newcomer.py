@@ -1,7 +1,7 @@
 """Somebody installs the wheel on a bare machine and follows what is written.
 
-The README's five minutes, the page on them, and every command of the decision tree are run as they
-stand, in an environment that has the wheel and what it declares, and nothing of this checkout.
+The README's five minutes and the page on them are run as they stand, in an environment that has the
+wheel and what it declares, and nothing of this checkout.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Newcomer:
 
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Captures:
-    """The README, the five minutes and the decision tree begin with the same two runs."""
+    """The README and the five minutes begin with the same two runs."""
     return Captures(tmp_path_factory.mktemp("captures"))
 
 
@@ -66,6 +66,6 @@ def test_the_five_minutes_of_the_readme(shell: Shell) -> None:
             assert ran.exit_code == 0, f"{block.text}\n{ran.output}"
 
 
-@pytest.mark.parametrize("page", ["start", "what-now", "doctor"])
+@pytest.mark.parametrize("page", ["start", "doctor"])
 def test_a_page_for_newcomers_prints_what_it_shows(page: str, shell: Shell) -> None:
     check_page((DOCS / f"{page}.md").read_text("utf-8"), shell)
