@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ait_llm.compare.origin_attention import WrongAttention
 from ait_llm.compare.origin_between import Between
 from ait_llm.compare.origin_rewired import LeftOut, Rewired
 from ait_llm.compare.origin_sums import WrongSum
@@ -77,6 +78,22 @@ def by_other_sum(values: RunValues, found: WrongSum) -> str:
         f"the code of `{module}`: golden's {total} is "
         f"the sum of {one} and {other} to the last bit, and mine is not: [{place}] is "
         f"{found.stray.value:.6g} and should be {found.stray.right:.6g}"
+    )
+
+
+def by_other_attention(values: RunValues, found: WrongAttention) -> str:
+    """Golden's code computes an attention as far as rounding permits, and mine does not."""
+    module, off = name_of(values, found.module), found.distance
+    where = f"between `{found.before}` and `{found.after}`"
+    if not found.after:
+        where = f"behind `{found.before}`"
+    place = ", ".join(map(str, off.place))
+    return (
+        f"the code of `{module}`, {where}: golden's {found.result.name} of "
+        f"{found.after or module} is the attention of its own queries, keys and values, as far as "
+        f"rounding permits, and mine is not: its errors are {off.deviations:.2g} times as large "
+        f"as those of rounding every step; [{place}] is {off.value:.6g} and should be "
+        f"{off.right:.6g}"
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from ait_llm.compare.origin_attention import Attentions
 from ait_llm.compare.origin_between import Between, between, maker, misread, source, within
 from ait_llm.compare.origin_code_words import (
     by_left_out,
+    by_other_attention,
     by_other_mask,
     by_other_sum,
     by_other_wiring,
@@ -38,6 +40,7 @@ class OwnCode:
         self.values = tell.values
         self._comparisons = tell.comparisons
         self._tell = tell
+        self._stated = stated
         self._golden, self._counterparts = stated.golden, stated.counterparts
         self._wiring = (
             None
@@ -119,6 +122,24 @@ class OwnCode:
                 return self._tell.tolerated(
                     self._tell.stated(found.module, text, OWN_CODE, index), index
                 )
+        return None
+
+    def other_attention(self, indices: Sequence[int]) -> Finding | None:
+        """Attention that golden's values prove to be another, within tolerance.
+
+        Args:
+            indices: comparisons of the run, in execution order.
+        """
+        if self._golden is None:
+            return None
+        attentions = Attentions(self._golden.run, self.values.run, self._comparisons, indices)
+        for found in attentions.wrong():
+            stated = self._stated.definition([found.module])
+            if stated is not None and stated.decides:
+                return None  # another number explains it
+            text = by_other_attention(self.values, found)
+            finding = self._tell.stated(found.module, text, OWN_CODE, found.index)
+            return self._tell.tolerated(finding, found.index)
         return None
 
     def misread(self, failed: int) -> Finding | None:

@@ -58,6 +58,9 @@ class RunValues(RunStructure):
         run: my run.
         comparisons: all of the report; those of other runs are left out.
         indices: which of them have a tensor of this run on my side.
+
+    Attributes:
+        indices: the same.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class RunValues(RunStructure):
     ) -> None:
         super().__init__(run)
         self._comparisons = comparisons
-        self._indices = indices
+        self.indices = indices
         self._forgotten: dict[int, Evidence] = {}
 
     @property
@@ -76,7 +79,7 @@ class RunValues(RunStructure):
     @cached_property
     def _evidence(self) -> dict[int, Evidence]:
         found: dict[int, Evidence] = {}
-        for index in self._indices:
+        for index in self.indices:
             verdict = self._comparisons[index].verdict
             if (
                 verdict in (Verdict.PASS, Verdict.FAIL)
