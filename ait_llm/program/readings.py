@@ -52,6 +52,27 @@ def generations(side: Sequence[Reading]) -> list[list[Reading]]:
     return found
 
 
+def read_the_same(golden: Sequence[Reading], mine: Sequence[Reading]) -> bool:
+    """True if passes of equal numbers read the same tokens, as far as both sides have them.
+
+    Padding does not count; at least one pass must be of more than one token, for a single one may
+    be alike by chance.
+    """
+    steps = {each.run.step: each.ids for each in mine}
+    pairs = [(each.ids, steps[each.run.step]) for each in golden if each.run.step in steps]
+    told = [(one, other) for one, other in pairs if one is not None and other is not None]
+    tokens = [(_tokens(one), _tokens(other)) for one, other in told]
+    return (
+        0 < len(told) == len(pairs)
+        and all(one == other for one, other in tokens)
+        and any(len(one) > 1 for one, _ in tokens)
+    )
+
+
+def _tokens(ids: TokenIds) -> list[int]:
+    return [token for prompt in ids.prompts() for token in prompt]
+
+
 def is_greedy(read: Sequence[Reading], request: int) -> bool:
     """True if the last passes read the token with the largest logit of the one before each."""
     return all(

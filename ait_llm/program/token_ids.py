@@ -23,10 +23,15 @@ _DECODER = "input_decoder_input_ids"
 _NAMES = (_DECODER, "input_input_ids", "input_idx")
 _ENCODER = re.compile(r"\.encoder(\.|$)")
 _MASK = "input_attention_mask"
-_POSITIONS = "input_positions"
+_POSITIONS = ("input_positions", "input_position_ids")
 """What engines that pack requests call the place of each token in its own request."""
+_ROTARY = re.compile(r"[Rr]otary|Rope|RoPE|(^|[._])rope")
 _GATHERS = re.compile(r"Gather(Operation|V2|V2D)?$")
 """Operators of the acceleration library and of the graph engine that look rows up."""
+_INDICES = "input_1"
+"""What an operator that looks rows up is given besides its table, which is a parameter."""
+_LOOKED_AT = 40
+"""Operators at the start of a pass among which one is given the mask."""
 _DEEP = 3
 """Dots in the name of a module that is no model and no embedding of one."""
 
@@ -108,6 +113,15 @@ def vocabulary(run: Pass) -> int | None:
     return shape[0] if len(shape) == 2 else None
 
 
+def looked_up(run: Pass) -> tuple[Operation, Tensor | None] | None:
+    """The operation that looks token ids up, and its table where it was captured."""
+    for operation in run.operations:
+        found = _looked_up(operation)
+        if found is not None:
+            return operation, found[0]
+    return None
+
+
 def _lookup(run: Pass) -> tuple[Tensor | None, Tensor] | None:
     """Table and indices of the first operation that gathers rows of an embedding."""
     for operation in run.operations:
@@ -141,7 +155,9 @@ def _looked_up(operation: Operation) -> tuple[Tensor | None, Tensor] | None:
     """Table, where it is given, and indices of an operation that gathers rows of an embedding."""
     inputs = operation.inputs
     if operation.type.startswith("aten.embedding"):
-        return (inputs[0], inputs[1]) if len(inputs) > 1 else None
+        if len(inputs) > 1:
+            return inputs[0], inputs[1]
+        return (None, inputs[0]) if inputs and inputs[0].stem == _INDICES else None
     if _GATHERS.match(operation.type):
         return (inputs[0], inputs[1]) if len(inputs) > 1 and _is_table(inputs[0]) else None
     if "Embedding" in operation.type and "Rotary" not in operation.type:
@@ -162,16 +178,58 @@ def _ids(tensor: Tensor) -> Array | None:
 
 
 def _with_mask(run: Pass, ids: Array, *, begins: bool) -> TokenIds:
-    mask = next((_ids(tensor) for tensor in _called(run, _MASK)), None)
     if ids.ndim == 1:
-        positions = next((_ids(tensor) for tensor in _called(run, _POSITIONS)), None)
-        fits = positions is not None and positions.shape == ids.shape
-        return TokenIds(ids, None, begins, positions if fits else None)
+        return TokenIds(ids, None, begins, _positions(run, ids))
+    mask = next((_ids(tensor) for tensor in _called(run, _MASK)), None)
+    if mask is None and run.operations[0].type.startswith("aten."):
+        mask = next(_unnamed_masks(run, ids), None)
     if mask is None or ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids):
         return TokenIds(ids, None, begins)
     if mask.shape[1] < ids.shape[1] or mask.all():
         return TokenIds(ids, None, begins)
     return TokenIds(ids, mask[:, mask.shape[1] - ids.shape[1] :] != 0, begins)
+
+
+def _unnamed_masks(run: Pass, ids: Array) -> Iterator[Array]:
+    """What operators alone are given as a mask: of every row some tokens, the others all alike."""
+    for operation in run.operations[:_LOOKED_AT]:
+        for tensor in operation.inputs:
+            found = _ids(tensor)
+            if found is None or found.ndim != 2 or found.dtype == np.bool_:
+                continue
+            if len(found) != len(ids) or found.shape[1] < ids.shape[1]:
+                continue
+            newest = found[:, found.shape[1] - ids.shape[1] :]
+            is_mask = found.min() >= 0 and found.max() == 1 and newest.any(axis=1).all()
+            if is_mask and len(np.unique(ids[newest == 0])) < 2:
+                yield found
+
+
+def _positions(run: Pass, ids: Array) -> Array | None:
+    """The place of each packed token in its request, as the model or a rotary part reads it."""
+    named = (tensor for name in _POSITIONS for tensor in _called(run, name))
+    for tensor in (*named, *_turned_by(run)):
+        found = _ids(tensor)
+        if found is not None and found.shape == ids.shape and not np.array_equal(found, ids):
+            return found
+    return None
+
+
+def _turned_by(run: Pass) -> Iterator[Tensor]:
+    """What may be positions: rows that rotary operations look up, or are given to look up."""
+    for operation in run.operations:
+        if _ROTARY.search(operation.type):
+            yield from (tensor for tensor in operation.inputs if _is_vector(tensor))
+            return
+        if _GATHERS.match(operation.type) and _looked_up(operation) is not None:
+            yield operation.inputs[1]
+
+
+def _is_vector(tensor: Tensor) -> bool:
+    try:
+        return not tensor.dtype.is_floating and len(tensor.shape) == 1
+    except AitError:
+        return False
 
 
 def _encodes(run: Pass) -> bool:
