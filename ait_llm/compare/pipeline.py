@@ -29,14 +29,15 @@ from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
 from ait_llm.compare.work import Elsewhere, Item, measure_all
 from ait_llm.core.comparison import Comparison, Problem, Report, Side, Verdict
 from ait_llm.core.error_ledger import LedgerRow
+from ait_llm.dumps import Dump
 from ait_llm.engine import Engine
 from ait_llm.errors import AitError, UsageError
 from ait_llm.faults import told, trace_of
 from ait_llm.judge import Tolerance, parse_tolerance
 from ait_llm.judge.definition_pairs import DefinitionsOfPass
-from ait_llm.match.checkpoint import read_sides, with_checkpoints
+from ait_llm.match.checkpoint import own_checkpoint, read_sides, with_checkpoints
 from ait_llm.match.choose import match_runs
-from ait_llm.match.model import Match, MatchOptions, Unmatched
+from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
 from ait_llm.match.saved_mapping import check_mapping, read_either, read_mapping
 from ait_llm.match.scenario import Input, Scenario, find_scenario
@@ -148,7 +149,8 @@ def compare(
     if engine is None or not engine.remote:
         expect_values(scenario.golden.path, scenario.mine.path)
     match_options = replace(
-        _match_options(op_mapping_file, mapping, by_value), weights_from=read_sides(weights_from)
+        _match_options(op_mapping_file, mapping, by_value),
+        weights_from=_checkpoints(scenario) | read_sides(weights_from),
     )
     request = None
     if engine is not None and engine.remote:
@@ -308,6 +310,13 @@ def _side(of: Input, steps: set[int]) -> Side:
     if of.dump is None or not of.dump.traits.compiled:
         return of.side()
     return replace(of.side(), steps=tuple(sorted(steps)))
+
+
+def _checkpoints(scenario: Scenario) -> dict[SideName, Path]:
+    """The checkpoints of sides that say which one they were made of, and hold no weights."""
+    sides: tuple[tuple[SideName, Dump | None], ...]
+    sides = (("golden", scenario.golden.dump), ("mine", scenario.mine.dump))
+    return {side: path for side, dump in sides if (path := own_checkpoint(dump)) is not None}
 
 
 def _match_options(

@@ -17,6 +17,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ait_llm.core import TensorDesc
+from ait_llm.dumps import Dump
 from ait_llm.dumps.dequantised import dequantised
 from ait_llm.dumps.tensors import Described, Source, Tensor
 from ait_llm.errors import FormatError, UsageError
@@ -174,6 +175,17 @@ def _stored(path: Path, stamp: int) -> Mapping[str, Tensor]:
 def _named(run: Pass) -> Iterator[tuple[str, Tensor]]:
     for operation in run.operations:
         yield operation.name, operation.tensors[0]
+
+
+def own_checkpoint(dump: Dump | None) -> Path | None:
+    """The checkpoint that a golden run of ours was made of, if it still lies there."""
+    for process in () if dump is None else dump.processes:
+        options = process.header.get("options")
+        golden = options.get("golden") if isinstance(options, Mapping) else None
+        model = golden.get("model") if isinstance(golden, Mapping) else None
+        if isinstance(model, str) and (Path(model) / "config.json").is_file():
+            return Path(model)
+    return None
 
 
 def read_sides(texts: Sequence[str]) -> dict[SideName, Path]:

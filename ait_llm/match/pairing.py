@@ -32,7 +32,7 @@ from ait_llm.match.tokens import find_offset
 from ait_llm.program.compiled import CompiledProcess
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
-from ait_llm.program.readings import readings
+from ait_llm.program.readings import read_the_same, readings
 
 _RANK_NAMES = ("RANK", "LOCAL_RANK")
 
@@ -347,8 +347,9 @@ def _pair_passes(
     shared = by_schedule(*read)
     if shared is not None and shared.pairs:
         return _scheduled(shared)
-    placed = None if explicit else by_generation(*read)
-    offset, why = (0, "") if explicit or placed is not None else find_offset(golden, mine)
+    told = explicit or read_the_same(*read)
+    placed = None if told else by_generation(*read)
+    offset, why = (0, "") if told or placed is not None else find_offset(golden, mine)
     pairs = _counted(golden, mine, offset, why) if placed is None else _placed(placed)
     if explicit and not pairs and golden and mine:
         # folders that the user named belong together whatever their numbers say
