@@ -33,7 +33,9 @@ _CLI = "ait_llm.cli"
 COMMANDS = {
     "dump": Listed("Capture", f"{_CLI}.dump:dump", "Run a program and save what it computes."),
     "plan": Listed("", f"{_CLI}.plan:plan", "Tell what a capture would write."),
-    "compare": Listed("Compare", f"{_CLI}.compare:compare", "Compare a run with a trusted one."),
+    "golden": Listed("", f"{_CLI}.golden:golden", "Run a checkpoint on the tokens of a capture."),
+    "check": Listed("Compare", f"{_CLI}.check:check", "Compare a program with its checkpoint."),
+    "compare": Listed("", f"{_CLI}.compare:compare", "Compare a run with a trusted one."),
     "bisect": Listed(
         "", f"{_CLI}.bisect:bisect_command", "Find where two programs part, for few bytes."
     ),
@@ -56,11 +58,8 @@ COMMANDS = {
 }
 """In the order of the list; an empty group is that of the command before."""
 
-_EXAMPLES = [
-    'ait llm dump --exec "bash run.sh" --type model layer tensor -o out',
-    "ait llm compare -gp golden/ait_dump -mp out/ait_dump -o report",
-    "ait llm COMMAND --help",
-]
+_EXAMPLES = ["ait llm COMMAND --help"]
+"""One line, so that the list fits a screen; each command shows its own."""
 
 
 def own_commands() -> dict[str, EntryPoint]:

@@ -51,7 +51,7 @@ def test_bash_completes_commands_options_and_values(program: str, tmp_path: Path
     function = next(line.removesuffix("() {") for line in script.split("\n") if "() {" in line)
     asked = {
         "ait ''": "completion llm",
-        "ait llm c": "compare convert",
+        "ait llm c": "check compare convert",
         "ait llm dump --only": "--only-save-desc",
         "ait llm dump -sd --type layer te": "tensor",
         "ait llm dump -opname linear,self": "linear,SelfAttention",

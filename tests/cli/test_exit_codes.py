@@ -22,6 +22,8 @@ from ait_llm.dump.summary import DumpSummary
 UNREADABLE = {
     "dump": ["--exec", "no_such_program_anywhere", "-o", "out"],
     "plan": ["--model", "absent.json", "-o", "out"],
+    "golden": ["--model", "absent", "--like", "absent", "-o", "out"],
+    "check": ["--model", "absent", "--exec", "true", "-o", "out"],
     "compare": ["-gp", "absent", "-mp", "absent", "-o", "out"],
     "bisect": ["--exec", "a > b", "--golden-exec", "b", "-o", "out"],
     "api-precision-compare": ["-npu", "absent.csv", "-gpu", "absent.csv", "-o", "out"],

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ait_llm.dump.pytorch.engine_selection import RequestSelection
 
-_LINE_TOKENS = 8192
+LINE_TOKENS = 8192
 """Tokens in one line of the ledger, whose length readers limit."""
 
 
@@ -163,7 +163,7 @@ class EngineRun:
                 row["tokens"] = ids[start : start + each.count]
             start += each.count
             for part in _parts(row):
-                if rows and written + part["count"] > _LINE_TOKENS:
+                if rows and written + part["count"] > LINE_TOKENS:
                     lines.engine("schedule", {"root": root, "step": self.step, "rows": rows})
                     rows, written = [], 0
                 rows.append(part)
@@ -185,8 +185,8 @@ class EngineRun:
             self._seen += 1
             facts = {"request": planned.request, "number": state.number, "prompt": state.prompt}
             known = list(planned.known or ())
-            for start in range(0, max(1, len(known)), _LINE_TOKENS):
-                tokens = known[start : start + _LINE_TOKENS]
+            for start in range(0, max(1, len(known)), LINE_TOKENS):
+                tokens = known[start : start + LINE_TOKENS]
                 self._waiting.append(("request", {**facts, "first": start, "tokens": tokens}))
 
     def _write_waiting(self, lines: Lines) -> None:
@@ -208,13 +208,13 @@ def _row(value: object, total: int) -> list[int] | None:
 def _parts(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The rows of one request in parts that lines can hold."""
     count = row["count"]
-    if count <= _LINE_TOKENS:
+    if count <= LINE_TOKENS:
         yield row
         return
-    for start in range(0, count, _LINE_TOKENS):
-        part = {**row, "first": row["first"] + start, "count": min(_LINE_TOKENS, count - start)}
+    for start in range(0, count, LINE_TOKENS):
+        part = {**row, "first": row["first"] + start, "count": min(LINE_TOKENS, count - start)}
         if "tokens" in row:
-            part["tokens"] = row["tokens"][start : start + _LINE_TOKENS]
+            part["tokens"] = row["tokens"][start : start + LINE_TOKENS]
         if start:
             part.pop("cached", None)
         yield part

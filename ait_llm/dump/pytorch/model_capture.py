@@ -407,7 +407,7 @@ class ModelCapture:
             elif path not in self._selected:  # a compiled module has the path of its wrapper
                 places[id(module)] = path
                 self._selected[path] = module
-                layer = _own_layer(path, module)
+                layer = own_layer(path, module)
                 if layer is not None:
                     self._layers[path] = layer
                 self._hook(path, module)
@@ -493,7 +493,7 @@ def _parameter_names(model: nn.Module) -> tuple[str, ...]:
     return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
 
 
-def _own_layer(path: str, module: nn.Module) -> int | None:
+def own_layer(path: str, module: nn.Module) -> int | None:
     """The layer whose part of a cache belongs to this module, if it is one of the layers."""
     index = getattr(module, "layer_idx", None)
     return index if isinstance(index, int) else layer_number(path)

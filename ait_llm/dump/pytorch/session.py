@@ -133,7 +133,7 @@ class CaptureSession:
     def _open(self) -> None:
         path = self.options.output / "ait_dump" / "ledger" / f"{self._name}.jsonl"
         try:
-            _remove_earlier(self.folder)
+            remove_earlier(self.folder)
             self._ledger = Ledger(path, self.device, self.options.as_json())
         except OSError as error:
             raise UsageError(
@@ -290,7 +290,7 @@ def _at_most(entries: Mapping[str, Any], limit: int) -> dict[str, Any]:
     return dict(itertools.islice(entries.items(), limit))
 
 
-def _remove_earlier(folder: Path) -> None:
+def remove_earlier(folder: Path) -> None:
     """Remove what an earlier capture left in the folder of this process: a dump is one capture."""
     if not folder.is_dir() or folder.is_symlink():
         return

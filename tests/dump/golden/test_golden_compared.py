@@ -1,0 +1,80 @@
+"""Healthy programs pass against their golden run, whatever captured them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from generating import captured, model
+from matching_truth.recordings import DATA, unpack
+
+from ait_llm import compare
+from ait_llm.core import StepRange
+from ait_llm.core.comparison import Report, Verdict
+from ait_llm.dump.golden.run import GoldenSettings, plan_golden, run_golden
+
+ENGINES = Path(__file__).resolve().parents[3] / "scripts" / "engines"
+
+
+@pytest.fixture(scope="module")
+def checkpoints() -> ModuleType:
+    """What makes the checkpoints that were recorded."""
+    sys.path.insert(0, str(ENGINES))
+    try:
+        import checkpoints
+    finally:
+        sys.path.remove(str(ENGINES))
+    return checkpoints
+
+
+def compared(checkpoint: Path, mine: Path, output: Path) -> Report:
+    summary = run_golden(plan_golden(GoldenSettings(checkpoint, mine, output)))
+    assert summary.complete
+    report = compare(output, mine, jobs=1)
+    assert [each.text for each in report.problems if each.decides] == []
+    return report
+
+
+def counts(report: Report) -> tuple[int, int]:
+    """Comparisons that passed, and those that failed or could not be made."""
+    verdicts = [each.verdict for each in report.comparisons]
+    passed = verdicts.count(Verdict.PASS)
+    return passed, verdicts.count(Verdict.FAIL) + verdicts.count(Verdict.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("family", "values"), [("llama", 270), ("qwen3", 288), ("mixtral", 240), ("gemma2", 288)]
+)
+def test_recorded_vllm_passes(
+    family: str, values: int, checkpoints: ModuleType, tmp_path: Path
+) -> None:
+    made = checkpoints.make(family).to(torch.bfloat16)
+    made.save_pretrained(tmp_path / "checkpoint")
+    recorded = unpack(DATA / f"{family}.tar.xz", tmp_path) / "vllm"
+    report = compared(tmp_path / "checkpoint", recorded, tmp_path / "golden")
+    assert counts(report) == (values, 0)
+
+
+def test_chunks_and_cached_prefixes_are_compared_row_by_row(engine: Path, tmp_path: Path) -> None:
+    report = compared(engine / "checkpoint", engine / "mine", tmp_path)
+    passed, failed = counts(report)
+    assert failed == 0
+    steps = {each.record.step for each in report.comparisons if each.verdict is Verdict.PASS}
+    assert steps == set(range(max(steps) + 1))
+    assert passed > 200
+
+
+def test_a_part_of_the_layers_and_steps_accuses_nobody(tmp_path: Path) -> None:
+    made = model()
+    made.save_pretrained(tmp_path / "checkpoint")
+    captured(made, tmp_path / "mine", torch.tensor([[0, 0, 23, 5], [11, 23, 5, 42]]))
+    part = {"steps": StepRange.parse("0,0"), "layers": ((1, 1),)}
+    settings = GoldenSettings(tmp_path / "checkpoint", tmp_path / "mine", tmp_path / "o", **part)
+    run_golden(plan_golden(settings))
+    report = compare(tmp_path / "o", tmp_path / "mine", jobs=1)
+    assert counts(report)[0] > 40
+    assert counts(report)[1] == 0
+    assert {each.record.step for each in report.comparisons if each.golden} == {0}
