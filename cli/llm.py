@@ -32,6 +32,7 @@ class Listed:
 _CLI = "ait_llm.cli"
 COMMANDS = {
     "dump": Listed("Capture", f"{_CLI}.dump:dump", "Run a program and save what it computes."),
+    "attach": Listed("", f"{_CLI}.attach:attach", "Switch the capture of a running program."),
     "plan": Listed("", f"{_CLI}.plan:plan", "Tell what a capture would write."),
     "golden": Listed("", f"{_CLI}.golden:golden", "Run a checkpoint on the tokens of a capture."),
     "check": Listed("Compare", f"{_CLI}.check:check", "Compare a program with its checkpoint."),

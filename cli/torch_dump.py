@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ait_llm.cli.console import say
-from ait_llm.cli.params import ListOption, absolute_path, comma_list
+from ait_llm.cli.params import ListOption, absolute_path, comma_list, parse_size
 from ait_llm.cli.torch_text import describe_torch_plan
 from ait_llm.core import StepRange
 from ait_llm.dump.inject.settings import COMPILED_TYPES, TORCH_TYPES, TorchSettings
@@ -28,6 +28,10 @@ TORCH_OPTIONS = (
     "weights",
     "warmup",
     "follow",
+    "requests",
+    "passes",
+    "start",
+    "budget",
     "verify_observer",
 )
 """Parameters that only torch types have."""
@@ -56,6 +60,23 @@ def _layers(
     _ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> tuple[tuple[int, int], ...]:
     return () if value is None else StepRange.parse(",".join(comma_list(value))).intervals
+
+
+def _requests(
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    names = tuple(name for text in value for name in comma_list(text))
+    if value and not names:
+        raise UsageError("--request names no request; write its id or its number")
+    return names
+
+
+def _passes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> StepRange | None:
+    return None if value is None else StepRange.parse(",".join(comma_list(value)))
+
+
+def _budget(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else parse_size(ctx, param, value)
 
 
 def torch_options(function: F) -> F:
@@ -105,6 +126,39 @@ def torch_options(function: F) -> F:
                 metavar="GOLDEN",
                 help="Torch types: make the program take the tokens that this dump "
                 "of a golden run chose, so that all its steps stay comparable.  [default: its own]",
+            ),
+            click.option(
+                "--request",
+                "requests",
+                multiple=True,
+                callback=_requests,
+                metavar="ID|N",
+                help="Engines such as vLLM: only passes that compute something of this request: "
+                "its id, or its number in the order in which requests came, from 0. May be "
+                "repeated.  [default: all]",
+            ),
+            click.option(
+                "--step",
+                "passes",
+                callback=_passes,
+                metavar="FIRST,LAST,...",
+                help="Engines such as vLLM: only these passes of the engine, as closed intervals; "
+                "-er counts the tokens of each request.  [default: all]",
+            ),
+            click.option(
+                "--start",
+                type=click.Choice(["on", "off"]),
+                default="on",
+                show_default=True,
+                callback=lambda _ctx, _param, value: value == "on",
+                help="Torch types: 'off' captures nothing until ait llm attach PID on.",
+            ),
+            click.option(
+                "--budget",
+                callback=_budget,
+                metavar="SIZE",
+                help="Torch types: bytes of tensors that may be written, such as 20G; then the "
+                "capture ends, and the program goes on.  [default: no limit]",
             ),
             click.option(
                 "--verify-observer",
@@ -172,6 +226,10 @@ def dump_torch(
     weights: bool,
     warmup: int,
     follow: Path | None,
+    requests: tuple[str, ...],
+    passes: StepRange | None,
+    start: bool,
+    budget: int | None,
     verify_observer: bool,
 ) -> TorchSummary:
     """Say what will be captured, and run the program with the capture in its environment."""
@@ -192,6 +250,10 @@ def dump_torch(
         queue_bytes=queue_size,
         observe=verify_observer,
         follow=follow,
+        requests=requests,
+        passes=passes,
+        start=start,
+        budget=budget,
     )
     plan = plan_torch_dump(words, settings, os.environ)
     say(describe_torch_plan(plan))

@@ -42,6 +42,7 @@ class TorchProcess:
         is_fx: it recorded the nodes or kernels of compiled graphs; ``operators`` counts them.
         unwritten: compiled graphs that could not be written, with the reason.
         follow: lines that say how it took the tokens of a golden run.
+        budget: what was said when the budget was spent; empty if it was not.
     """
 
     path: Path
@@ -68,6 +69,7 @@ class TorchProcess:
     is_fx: bool = False
     unwritten: list[str] = field(default_factory=list)
     follow: list[Mapping[str, Any]] = field(default_factory=list)
+    budget: str = ""
 
     @property
     def sealed(self) -> bool:
@@ -157,6 +159,8 @@ def _open(path: Path, header: Mapping[str, Any], run: str) -> TorchProcess | Non
 
 def _add_note(record: TorchProcess, line: Mapping[str, Any]) -> None:
     record.outside += number(line, "outside")
+    if number(line, "budget"):
+        record.budget = str(line.get("text"))
     modules = line.get("modules")
     if number(line, "unseen") and isinstance(modules, list) and modules:
         record.unseen += number(line, "unseen")

@@ -146,6 +146,8 @@ def torch_notes(processes: Iterable[TorchProcess]) -> list[str]:
         took = _followed(process)
         if took is not None and took.done is not None:
             sentences.append(f"{name} {took.done}")
+        if process.budget:
+            sentences.append(f"{name}: {process.budget}")
         if process.not_captured:
             sentences.append(
                 f"{name}: {process.not_captured} values are no tensors that can be saved and are "

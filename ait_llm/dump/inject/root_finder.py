@@ -23,6 +23,7 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
+from torch.utils.hooks import RemovableHandle
 
 from ait_llm.dump.golden_tokens import GoldenTokens
 from ait_llm.dump.inject.channel import report
@@ -37,8 +38,9 @@ from ait_llm.dump.inject.models import (
     unwrapped,
 )
 from ait_llm.dump.inject.observer import observe_outputs, report_output
-from ait_llm.dump.inject.settings import VARIABLE, TorchSettings
+from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, VARIABLE, TorchSettings
 from ait_llm.dump.inject.site.ait_torch_capture import when_imported
+from ait_llm.dump.inject.switch import Switch
 from ait_llm.dump.inject.vllm import VllmRunners
 from ait_llm.dump.pytorch.engine_run import EngineRun
 from ait_llm.dump.pytorch.engine_selection import RequestSelection
@@ -78,7 +80,10 @@ class RootFinder:
         self._lock = threading.RLock()
         self._follower = _follower(settings)
         selection = RequestSelection(settings.steps, settings.requests, settings.passes)
-        self._engines = VllmRunners(selection, self._on_sampled)
+        self._engines = VllmRunners(selection, self._on_sampled, self._follow_switch)
+        self._switch = Switch(os.environ.get(CHANNEL_VARIABLE), on=settings.start)
+        self._handles: list[RemovableHandle] = []
+        self._begins_inside = False
 
     def install(self) -> None:
         """Watch all module calls of this process."""
@@ -86,15 +91,72 @@ class RootFinder:
         warnings.filterwarnings(
             "ignore", message=r"Using `torch\.compile\(module\)` when there are"
         )
-        register_module_forward_pre_hook(self._before)
-        register_module_forward_hook(self._after, always_call=True)
         watch_compiled_modules(self)
         self._engines.install()
+        if self._settings.start:
+            self._hook()
+        else:
+            self._switch.when_on(self._turn_on_outside)
         if self._follower is not None:
             self._follow()
             if UTILS not in sys.modules:
                 when_imported(UTILS, self._follow)
         atexit.register(self._report_end)
+
+    def _hook(self) -> None:
+        self._handles = [
+            register_module_forward_pre_hook(self._before),
+            register_module_forward_hook(self._after, always_call=True),
+        ]
+
+    def _follow_switch(self) -> bool:
+        """Capture, or stop, as the switch says; between two passes. True while it captures."""
+        on = self._switch.is_on()
+        if on != bool(self._handles):
+            with self._lock:
+                if on:
+                    self._turn_on()
+                else:
+                    self._turn_off()
+        return on
+
+    def _turn_on(self) -> None:
+        """Capture from the next outermost call on; the program may be within one."""
+        with self._lock:
+            if self._handles:
+                return
+            self._begins_inside = self._engines.running is None
+            self._depth = _Depth()
+            for session in self._sessions():
+                session.resume()
+            self._hook()
+            self._report_switch()
+
+    def _turn_on_outside(self) -> None:
+        """The same from another thread; an engine looks at the switch itself."""
+        if not self._engines.seen:
+            self._turn_on()
+
+    def _turn_off(self) -> None:
+        """Leave no hook; a thread waits for the switch where no engine looks at it."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for session in self._sessions():
+            session.pause()
+        self._report_switch()
+        if not self._engines.seen:
+            self._switch.when_on(self._turn_on_outside)
+
+    def _report_switch(self) -> None:
+        """Tell whoever switched it; processes without a model have nothing to tell."""
+        if self._captures or self._engines.seen:
+            steps = [capture.steps.step for capture in self._captures]
+            report("switch", on=bool(self._handles), steps=steps or [self._engines.step])
+
+    def _sessions(self) -> list[CaptureSession]:
+        found = sessions.find(self._options) if self._settings.capture else None
+        return [] if found is None else [found]
 
     def enter_compiled(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -133,8 +195,14 @@ class RootFinder:
                 self._known.add(module)
                 self._guarded(unwrapped(module), None, None)
             return
+        if self._begins_inside:
+            if _is_inside_a_call(sys._getframe(1)):
+                return
+            self._begins_inside = False
         self._depth.value += 1
         if self._depth.value == 1:
+            if not self._engines.seen and not self._follow_switch():
+                return
             self._guarded(module, sys._getframe(1), args)
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -259,6 +327,18 @@ class RootFinder:
             report("end", compiled=dynamo is not None and bool(dynamo.counters["frames"]["ok"]))
 
 
+def _is_inside_a_call(frame: FrameType | None) -> bool:
+    """True if another module's call is among the callers of the one whose frame is given."""
+    is_own = True
+    while frame is not None:
+        is_call = frame.f_globals.get("__name__") == "torch.nn.modules.module"
+        if is_call and not is_own:
+            return True
+        is_own = is_own and is_call
+        frame = frame.f_back
+    return False
+
+
 def capture_options(settings: TorchSettings) -> CaptureOptions:
     """The settings in the form that the capture itself takes."""
     return CaptureOptions(
@@ -284,6 +364,8 @@ def capture_options(settings: TorchSettings) -> CaptureOptions:
         run=settings.run,
         survey=settings.survey,
         follow=settings.follow,
+        budget=settings.budget,
+        channel=os.environ.get(CHANNEL_VARIABLE),
     )
 
 

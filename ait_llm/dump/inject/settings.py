@@ -37,6 +37,8 @@ class TorchSettings:
         steps: generation steps to record; of an engine, tokens of each request.
         requests: ids or numbers of the requests of an engine; empty for all.
         passes: passes of an engine to record, by number; None for all.
+        start: capture from the start; False to wait for ``ait llm attach``.
+        budget: bytes that all processes together may write; None for no limit.
         description_only: write names, types and shapes without data.
         inputs, outputs: which sides of a call to record.
         type_prefixes: starts of class names, in any case; empty for every class.
@@ -64,6 +66,8 @@ class TorchSettings:
     steps: StepRange = _PREFILL
     requests: tuple[str, ...] = ()
     passes: StepRange | None = None
+    start: bool = True
+    budget: int | None = None
     description_only: bool = False
     inputs: bool = True
     outputs: bool = True

@@ -38,23 +38,37 @@ class VllmRunners:
     Args:
         selection: which passes are captured.
         on_sampled: is told what a pass chose: its runner, number, and tokens by request.
+        is_on: asked before each pass whether it may be captured at all.
     """
 
     def __init__(
         self,
         selection: RequestSelection,
         on_sampled: Callable[[EngineRun, int, dict[str, Sequence[int]]], None],
+        is_on: Callable[[], bool],
     ) -> None:
         self._selection = selection
         self._on_sampled = on_sampled
         self._runs: weakref.WeakKeyDictionary[Any, EngineRun] = weakref.WeakKeyDictionary()
         self._running: list[EngineRun] = []
+        self._is_on = is_on
+        self._captures = True
         self._complained = False
 
     @property
     def running(self) -> EngineRun | None:
         """The run whose runner is at work."""
         return self._running[-1] if self._running else None
+
+    @property
+    def seen(self) -> bool:
+        """True if this process has a runner."""
+        return bool(self._runs)
+
+    @property
+    def step(self) -> int:
+        """The newest pass of any runner; -1 before the first."""
+        return max((run.step for run in self._runs.values()), default=-1)
 
     def install(self) -> None:
         """Wrap the runners' methods, now or when they are imported."""
@@ -92,10 +106,11 @@ class VllmRunners:
             if _is_dummy(args, kwargs):
                 with self._at_work(run), run.dry():
                     return method(runner, scheduler_output, *args, **kwargs)
-            self._guarded(self._begin, runner, run, scheduler_output)
             with self._at_work(run):
+                self._guarded(self._begin, runner, run, scheduler_output)
                 result = method(runner, scheduler_output, *args, **kwargs)
-            self._guarded(self._sampled, run, result)
+            if self._captures:
+                self._guarded(self._sampled, run, result)
             return result
 
         return execute_model
@@ -103,7 +118,7 @@ class VllmRunners:
     def _sampling(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def sample_tokens(runner: Any, *args: Any, **kwargs: Any) -> Any:
             run = self._run_of(runner)
-            if self.running is run:
+            if self.running is run or not self._captures:
                 return method(runner, *args, **kwargs)
             with self._at_work(run):
                 result = method(runner, *args, **kwargs)
@@ -115,7 +130,8 @@ class VllmRunners:
     def _preparing(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def prepare_inputs(runner: Any, *args: Any, **kwargs: Any) -> Any:
             batch = method(runner, *args, **kwargs)
-            self._guarded(lambda: self._run_of(runner).packed(batch.req_ids))
+            if self._captures:
+                self._guarded(lambda: self._run_of(runner).packed(batch.req_ids))
             return batch
 
         return prepare_inputs
@@ -144,8 +160,16 @@ class VllmRunners:
 
     def _begin(self, runner: Any, run: EngineRun, output: Any) -> None:
         run.finished(output.finished_req_ids)
-        if output.total_num_scheduled_tokens:
+        if not output.total_num_scheduled_tokens:
+            return
+        self._captures = False
+        self._captures = self._is_on()
+        if self._captures:
             run.begin(list(_planned(runner, run, output)))
+        else:
+            run.skip(
+                [(new.req_id, len(new.prompt_token_ids or ())) for new in output.scheduled_new_reqs]
+            )
 
     def _sampled(self, run: EngineRun, result: Any) -> None:
         """Pass on what was chosen; what is still on its way to the host is waited for by others."""
@@ -219,7 +243,7 @@ def _planned(runner: Any, run: EngineRun, output: Any) -> Iterator[Planned]:
             continue
         known = prompt = None
         if not run.knows(request):  # it was there before the capture was
-            known, prompt = _state_of(runner, request)
+            known, prompt = _state_of(runner, request, first)
         yield Planned(
             request,
             first,
@@ -231,8 +255,13 @@ def _planned(runner: Any, run: EngineRun, output: Any) -> Iterator[Planned]:
         )
 
 
-def _state_of(runner: Any, request: str) -> tuple[Sequence[int] | None, int | None]:
+def _state_of(runner: Any, request: str, computed: int) -> tuple[Sequence[int] | None, int | None]:
     """Tokens of a request and of its prompt as the runner has them."""
+    states: Any = getattr(runner, "req_states", None)
+    if states is not None:
+        row = states.req_id_to_index[request]
+        tokens = states.all_token_ids.gpu[row, :computed].tolist()
+        return tokens, int(states.prompt_len.np[row])
     state: Any = getattr(runner, "requests", {}).get(request)
     prompt = getattr(state, "prompt_token_ids", None)
     if prompt is None:

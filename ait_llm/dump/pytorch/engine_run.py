@@ -59,10 +59,12 @@ class _Request:
     Attributes:
         number: how many came before it.
         prompt: tokens of its prompt.
+        is_told: the ledger knows it, or will.
     """
 
     number: int
     prompt: int
+    is_told: bool = False
 
 
 @dataclass(slots=True)
@@ -105,8 +107,9 @@ class EngineRun:
             self.is_dry = before
 
     def knows(self, request: str) -> bool:
-        """True if the request was met before, and has not ended."""
-        return request in self._requests
+        """True if the ledger has the tokens of a request."""
+        state = self._requests.get(request)
+        return state is not None and state.is_told
 
     def finished(self, requests: Sequence[str]) -> None:
         """Forget requests that come no more."""
@@ -127,6 +130,18 @@ class EngineRun:
             self.step,
             ((each, known[each.request].number, known[each.request].prompt) for each in plan),
         )
+
+    def skip(self, new: Sequence[tuple[str, int]]) -> None:
+        """Count a pass while nothing is captured.
+
+        Args:
+            new: requests that come with it, and how many tokens their prompts have.
+        """
+        self.step += 1
+        self.is_selected = False
+        self._told = True
+        for request, prompt in new:
+            self._number(request, prompt)
 
     def packed(self, order: Sequence[str]) -> None:
         """Tell the order in which the requests of this pass are packed."""
@@ -179,15 +194,21 @@ class EngineRun:
             lines.engine("sampled", {"root": root, "step": step, "tokens": chosen})
 
     def _meet(self, planned: Planned) -> None:
-        state = self._requests.get(planned.request)
-        if state is None:
-            state = self._requests[planned.request] = _Request(self._seen, planned.prompt or 0)
-            self._seen += 1
+        state = self._number(planned.request, planned.prompt or 0)
+        if not state.is_told:
+            state.is_told = True
             facts = {"request": planned.request, "number": state.number, "prompt": state.prompt}
             known = list(planned.known or ())
             for start in range(0, max(1, len(known)), LINE_TOKENS):
                 tokens = known[start : start + LINE_TOKENS]
                 self._waiting.append(("request", {**facts, "first": start, "tokens": tokens}))
+
+    def _number(self, request: str, prompt: int) -> _Request:
+        state = self._requests.get(request)
+        if state is None:
+            state = self._requests[request] = _Request(self._seen, prompt)
+            self._seen += 1
+        return state
 
     def _write_waiting(self, lines: Lines) -> None:
         with self._lock:

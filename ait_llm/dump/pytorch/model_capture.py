@@ -153,13 +153,28 @@ class ModelCapture:
     def remove(self) -> None:
         """Take every hook off the model; it is then as it was before."""
         self.removed = True
+        self.pause("the capture ended during the call")
+
+    def pause(self, reason: str = "the capture was switched off during the call") -> None:
+        """Take the hooks off until :meth:`resume`, between two forward calls of the model.
+
+        Args:
+            reason: why a call that is running is not recorded to its end.
+        """
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         if self._generate is not None and self.model.__dict__.get("generate") is self._generate:
             del self.model.__dict__["generate"]
         self._generate = None
-        self._abandon("the capture ended during the call")
+        self._abandon(reason)
+
+    def resume(self) -> None:
+        """Put them on again."""
+        if not self.removed and not self._handles:
+            self._aliases.clear()
+            self._selected.clear()
+            self._install()
 
     def unseen(self) -> list[str]:
         """Selected modules that were not called as Python modules in a captured step."""
@@ -173,6 +188,8 @@ class ModelCapture:
 
     def enter_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Account for a forward call of the model itself."""
+        if not self._handles:
+            return
         state = self._state
         frame = _module_frame()
         if state.roots and not _is_running(state.roots[-1].frame, frame):
@@ -203,6 +220,8 @@ class ModelCapture:
             args, kwargs: what it is called with.
             early: the module's own hook may report the same call once more.
         """
+        if not self._handles:
+            return
         state = self._state
         step = state.roots[-1].step if state.roots else self._step_of_call(path)
         if not step.selected or self._is_entered(path):
@@ -298,8 +317,11 @@ class ModelCapture:
         if number != self._now.number or self.steps.generation != self._now.generation:
             wanted = number in self._options.steps if is_wanted is None else is_wanted
             selected = number >= 0 and wanted
+            if selected:
+                selected = self._session.recorder.begin_step(number)
+            else:
+                self._session.recorder.forget_saved()
             self._now = _Step(number, self.steps.generation, selected)
-            self._session.recorder.forget_saved()
         return self._now
 
     def _step_of_call(self, path: str) -> _Step:
@@ -395,7 +417,8 @@ class ModelCapture:
         members: dict[int, tuple[str, nn.Module]] = {}
         self._handles.append(
             self.model.register_forward_pre_hook(
-                Hook(lambda module, args, kwargs: self.enter_root(args, kwargs)), with_kwargs=True
+                Hook(lambda module, args, kwargs=None: self.enter_root(args, kwargs or {})),
+                with_kwargs=True,
             )
         )
         for path, module in module_paths(self.model, self.root):
@@ -422,13 +445,14 @@ class ModelCapture:
         self._wrap_generate()
 
     def _hook(self, path: str, module: nn.Module) -> None:
-        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.enter(path, module, args, kwargs)
-
-        def after(
-            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+        # torch calls a hook that was taken off during the call once more, without the keywords
+        def before(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
         ) -> None:
-            self.leave(path, output)
+            self.enter(path, module, args, kwargs or {})
+
+        def after(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+            self.leave(path, rest[-1])
 
         self._handles.append(module.register_forward_pre_hook(Hook(before), with_kwargs=True))
         self._handles.append(

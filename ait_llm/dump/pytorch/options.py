@@ -34,6 +34,8 @@ class CaptureOptions:
         run: name of the launcher's run, in the header of the ledger.
         survey: only note what would be saved, see :mod:`ait_llm.dump.pytorch.survey`.
         follow: dump of the golden run whose tokens this one takes; None for its own.
+        budget: bytes that may be written by all processes of the run; None for no limit.
+        channel: folder in which these processes count them; None counts this one alone.
     """
 
     output: Path
@@ -54,6 +56,8 @@ class CaptureOptions:
     run: str = ""
     survey: bool = False
     follow: Path | None = None
+    budget: int | None = None
+    channel: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The settings as the ledger's header shows them."""
@@ -77,4 +81,5 @@ class CaptureOptions:
             "queue_bytes": self.queue_bytes,
             **({"run": self.run} if self.run else {}),
             **({"follow": str(self.follow)} if self.follow is not None else {}),
+            **({"budget": self.budget} if self.budget is not None else {}),
         }

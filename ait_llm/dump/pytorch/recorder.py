@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
+from ait_llm.dump.pytorch.budget import Budget
 from ait_llm.dump.pytorch.identity import Identity, identity_of
 from ait_llm.dump.pytorch.layouts import dense_parts, is_plain
 from ait_llm.dump.pytorch.ledger import Ledger
@@ -109,7 +110,11 @@ class Recorder:
         self.folder = folder
         self.options = options
         self.ledger = ledger
+        self.budget: Budget | None = None
+        if options.budget is not None:
+            self.budget = Budget(options.budget, options.channel)
         self.writer = BackgroundWriter(options.queue_bytes, self._write_lines)
+        self._told_budget = False
         self._folder = str(folder)
         # Folders in the ledger are relative to the one above.
         self._above = len(str(folder.parent)) + 1
@@ -142,6 +147,33 @@ class Recorder:
             self.survey.forget(by_operator=by_operator)
         self._saved.forget()
         self._known.forget()
+
+    def begin_step(self, step: int) -> bool:
+        """Account for a new step that was asked for; False if nothing more may be written."""
+        self.forget_saved()
+        if self.budget is None or self.budget.look():
+            return True
+        if not self._told_budget:
+            self._told_budget = True
+            self.writer.call(self._tell_budget, self.budget, step)
+        return False
+
+    def _tell_budget(self, budget: Budget, step: int) -> None:
+        self._write_lines()
+        self.ledger.note(
+            f"the budget of {budget.limit} bytes is spent; nothing is captured from step {step} on",
+            budget=budget.limit,
+            written=budget.written,
+            step=step,
+        )
+        self.ledger.pause("budget")
+
+    def pause(self, end: str) -> None:
+        """Write everything up to here, and a seal that more may follow."""
+        self.writer.drain()
+        if self.budget is not None:
+            self.budget.look()
+        self.ledger.pause(end)
 
     def unit(
         self,
@@ -293,6 +325,9 @@ class Recorder:
         if earlier.path:
             unit.linked += 1
             self.writer.put(WriteJob(path, None, unit.outcome, link_from=earlier.path))
+            return
+        if self.budget is not None and not self.budget.take(tensor.nbytes):
+            unit.miss(name, f"the budget of {self.budget.limit} bytes is spent", tensor=True)
             return
         copy = snapshot(tensor, self._pool)
         if copy.tensor is None:

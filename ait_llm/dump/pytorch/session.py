@@ -96,6 +96,19 @@ class CaptureSession:
         self._tell_model(capture)
         return capture
 
+    def pause(self) -> None:
+        """Take all hooks off and write everything up to here; :meth:`resume` goes on."""
+        for capture in self.models:
+            if not capture.removed:
+                capture.pause()
+        if self._recorder is not None and not self.closed:
+            self._recorder.pause("off")
+
+    def resume(self) -> None:
+        """Put the hooks on again."""
+        for capture in self.models:
+            capture.resume()
+
     def release(self, capture: ModelCapture) -> None:
         """End the capture of one model, and with the last one the session."""
         capture.remove()
