@@ -32,6 +32,7 @@ from ait_llm.probe import ProbeConfig, SaveTime, TensorPart, split_command
 
 _NO_COMMAND = "bash run.sh"
 """What stands for the program in the commands that are proposed for a ``config.json``."""
+_NOT_PLANNED = ("start", "most_bytes")  # what is about a capture that runs
 _STEPS = 32  # of a model, with -er all
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 _OF_MODELS = ("prompt", "batch", "tokens", "dtype")
@@ -202,7 +203,7 @@ def _probe_config(types: tuple[str, ...], options: dict[str, Any]) -> ProbeConfi
 
 
 def _torch_settings(types: tuple[str, ...], options: dict[str, Any]) -> TorchSettings:
-    names = set(TORCH_OPTIONS) - {"verify_observer"}
+    names = set(TORCH_OPTIONS) - {"verify_observer", *_NOT_PLANNED}
     return TorchSettings(
         output=options["output"],
         types=types,
@@ -222,7 +223,7 @@ def _options_of_dump() -> list[click.Parameter]:
     """The options of ``ait llm dump``; the program may be left out for a model."""
     params = []
     for param in dump.params:
-        if param.name != "allow_skip":
+        if param.name not in ("allow_skip", *_NOT_PLANNED):
             param = copy.copy(param)
             if param.name == "command":
                 param.required = False

@@ -31,7 +31,7 @@ TORCH_OPTIONS = (
     "requests",
     "passes",
     "start",
-    "budget",
+    "most_bytes",
     "verify_observer",
 )
 """Parameters that only torch types have."""
@@ -155,6 +155,7 @@ def torch_options(function: F) -> F:
             ),
             click.option(
                 "--budget",
+                "most_bytes",
                 callback=_budget,
                 metavar="SIZE",
                 help="Torch types: bytes of tensors that may be written, such as 20G; then the "
@@ -229,7 +230,7 @@ def dump_torch(
     requests: tuple[str, ...],
     passes: StepRange | None,
     start: bool,
-    budget: int | None,
+    most_bytes: int | None,
     verify_observer: bool,
 ) -> TorchSummary:
     """Say what will be captured, and run the program with the capture in its environment."""
@@ -253,7 +254,7 @@ def dump_torch(
         requests=requests,
         passes=passes,
         start=start,
-        budget=budget,
+        budget=most_bytes,
     )
     plan = plan_torch_dump(words, settings, os.environ)
     say(describe_torch_plan(plan))

@@ -1,0 +1,221 @@
+"""Rows of an engine for which other experts were chosen, where the scores lie too close to tell.
+
+An engine's experts get the scores themselves and choose inside. Where all that they read agrees
+and the scores of a row lie within rounding, another choice is as right as golden's. What was
+computed of that token, and of those behind it in its request, is then held to golden no more; all
+other rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ait_llm.compare.origin_values import RunValues
+from ait_llm.compare.pair import Settings, compare_match
+from ait_llm.core.comparison import Verdict
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.errors import AitError
+from ait_llm.formats.elements import Array
+from ait_llm.judge.tolerance import tolerance_for
+from ait_llm.match.model import Match
+from ait_llm.match.views import Rows, View, shape_after
+from ait_llm.program.schedule import Schedule
+
+_SETTINGS = Settings(metrics=())
+_ROUNDINGS = 2
+"""Both sides' scores may be off, each by what its type permits."""
+
+
+@dataclass(slots=True)
+class OtherRows:
+    """Tokens of one process that may not be held to golden any more.
+
+    Attributes:
+        begins: position of the first of them, by request.
+    """
+
+    begins: dict[str, int] = field(default_factory=dict)
+
+    def excuse(
+        self, values: RunValues, matches: Mapping[int, Match]
+    ) -> tuple[dict[int, str], list[str]]:
+        """Comparisons of a run that fail in such rows alone, with the reason, and what to tell."""
+        schedule = values.run.schedule
+        if schedule is None:
+            return {}, []
+        self._inherit(schedule)
+        places = [(request, position) for _, request, position in schedule.places()]
+        reasons: dict[int, str] = {}
+        told: list[str] = []
+        for value in values.failed():
+            failed = values.evidence[value].failed
+            for index in failed:
+                match = matches.get(index)
+                if match is not None and _reads_what_golden_reads(values, match):
+                    told += self._choose(match, schedule, places)
+            if self.begins and all(
+                index in matches and self._holds_elsewhere(matches[index], schedule, places)
+                for index in failed
+            ):
+                reason = "only rows for which other experts were chosen differ"
+                reasons |= dict.fromkeys(values.forget(value), reason)
+        return reasons, [f"step {values.run.step}: {text}" for text in told]
+
+    def _inherit(self, schedule: Schedule) -> None:
+        """What a prefix cache has of such tokens, other requests read as well."""
+        for each in schedule.stretches:
+            if any(begin < each.cached for begin in self.begins.values()):
+                self.begins.setdefault(each.request, each.first)
+
+    def _choose(
+        self, match: Match, schedule: Schedule, places: list[tuple[str, int]]
+    ) -> Iterator[str]:
+        """Look for other choices in what experts return; a sentence if there are any."""
+        rows = _rows(match, schedule)
+        found = None if rows is None else _other_choices(match)
+        if not rows or not found:
+            return
+        new = [(places[rows[each.row]], each) for each in found if rows[each.row] < len(places)]
+        for (request, position), _ in new:
+            self.begins[request] = min(position, self.begins.get(request, position))
+        if new:
+            (request, position), first = new[0]
+            one, other = (", ".join(map(str, side)) for side in (first.golden, first.mine))
+            yield (
+                f"{match.mine.operation.name}: {len(new)} rows chose other experts, token "
+                f"{position} of request {request} {other} instead of {one}, whose scores are "
+                f"{first.margin:.2g} apart, within rounding; it and the tokens behind it are not "
+                "held to golden from there on"
+            )
+
+    def _holds_elsewhere(
+        self, match: Match, schedule: Schedule, places: list[tuple[str, int]]
+    ) -> bool:
+        """True if a pair that fails agrees in all other rows, or has none."""
+        rows = _rows(match, schedule)
+        if rows is None:
+            return False
+        kept = tuple(
+            number
+            for number, row in enumerate(rows)
+            if row < len(places) and places[row][1] < self.begins.get(places[row][0], 1 << 62)
+        )
+        if len(kept) == len(rows):
+            return False
+        if not kept:
+            return True
+        some = Rows(0, kept)
+        smaller = replace(
+            match,
+            golden=replace(match.golden, views=(*match.golden.views, some)),
+            mine=replace(match.mine, views=(*match.mine.views, some)),
+        )
+        return compare_match(smaller, _SETTINGS).verdict is Verdict.PASS
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Another choice in a row of what is compared, and how far the scores are apart."""
+
+    row: int
+    golden: tuple[int, ...]
+    mine: tuple[int, ...]
+    margin: float
+
+
+def _reads_what_golden_reads(values: RunValues, match: Match) -> bool:
+    """True for a result of experts whose inputs agree with golden."""
+    places = {operation.name: op for op, operation in enumerate(values.run.operations)}
+    op = places.get(match.mine.operation.name)
+    if op is None or match.mine.tensor.role != "out" or _choice(match.golden.operation) is None:
+        return False
+    read = [values.flow.at(op, "in", tensor.index) for tensor in match.mine.operation.inputs]
+    known = [values.evidence.get(value.number) for value in read if value is not None]
+    return bool(known) and not any(each is not None and each.failed for each in known)
+
+
+def _other_choices(match: Match) -> list[_Choice]:
+    """Rows whose highest scores are not those that golden chose, all by scores that are near."""
+    chosen = _choice(match.golden.operation)
+    if chosen is None:
+        return []
+    try:
+        ids, scores = chosen.nd(), _scores(match.mine.operation, chosen)
+        if scores is None:
+            return []
+        rows = [_picked(side.views) for side in (match.golden, match.mine)]
+        golden = ids if rows[0] is None else ids[list(rows[0])]
+        mine = scores.nd() if rows[1] is None else scores.nd()[list(rows[1])]
+    except (AitError, IndexError):
+        return []
+    if len(golden) != len(mine) or not len(mine) or int(golden.max()) >= mine.shape[1]:
+        return []
+    dtype = match.rounded_to or scores.dtype
+    limits = max(tolerance_for(each, each).relative_euclidean for each in (dtype, scores.dtype))
+    return _near_choices(golden.astype(np.int64), mine.astype(np.float64), limits)
+
+
+def _near_choices(golden: Array, scores: Array, limit: float) -> list[_Choice]:
+    """Other choices; none where the scores of one of them are too far apart for rounding."""
+    count = golden.shape[1]
+    highest = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    size = float(np.sqrt(np.mean(np.square(scores))))
+    found = []
+    for row, (one, other) in enumerate(zip(golden.tolist(), highest.tolist(), strict=True)):
+        only = sorted(set(one) - set(other)), sorted(set(other) - set(one))
+        if not only[1]:
+            continue
+        margin = float(scores[row, only[1]].max() - scores[row, only[0]].min())
+        if margin > _ROUNDINGS * limit * size:
+            return []
+        found.append(_Choice(row, tuple(only[0]), tuple(only[1]), margin))
+    return found
+
+
+def _choice(operation: Operation) -> Tensor | None:
+    """Which experts golden's operation is told to take: whole numbers ``[rows, chosen]``."""
+    for tensor in operation.inputs:
+        try:
+            if not tensor.dtype.is_floating and len(tensor.shape) == 2 and tensor.has_data:
+                return tensor
+        except AitError:
+            continue
+    return None
+
+
+def _scores(operation: Operation, chosen: Tensor) -> Tensor | None:
+    """The narrowest table of numbers that mine's experts read: one for each expert."""
+    found = [
+        tensor
+        for tensor in operation.inputs
+        if tensor.dtype.is_floating and len(tensor.shape) == 2 and tensor.has_data
+    ]
+    best = min(found, key=lambda tensor: tensor.shape[1], default=None)
+    return best if len(found) > 1 and best and best.shape[1] >= chosen.shape[1] else None
+
+
+def _rows(match: Match, schedule: Schedule) -> list[int] | None:
+    """The row of the pass that each row of what is compared is; None where that is not known."""
+    source = match.mine
+    try:
+        shape = source.tensor.shape
+        count = shape_after(shape, source.views)[0] if shape else 0
+    except (AitError, ValueError, IndexError):
+        return None
+    picked = _picked(source.views)
+    is_last = bool(shape) and shape[0] == len(schedule.newest) < schedule.count
+    every = list(schedule.newest) if is_last else list(range(shape[0] if shape else 0))
+    try:
+        rows = every if picked is None else [every[row] for row in picked]
+    except IndexError:
+        return None
+    return rows if len(rows) == count else None
+
+
+def _picked(views: tuple[View, ...]) -> tuple[int, ...] | None:
+    """The rows that views leave; None where they leave all."""
+    found = [view.indices for view in views if isinstance(view, Rows) and view.axis == 0]
+    return found[-1] if found else None
