@@ -41,7 +41,7 @@ def is_engine_type(operation: Operation) -> bool:
 
 def ge_case(operation: Operation) -> Case | NoCase:
     """How an operator of the graph engine is computed again."""
-    from ait_llm.opcheck.golden.engine import Composite, Part, is_defined
+    from ait_llm.opcheck.golden.engine import WRITING, Composite, Part, is_defined
     from ait_llm.opcheck.golden.functions import golden_function
 
     try:
@@ -65,6 +65,7 @@ def ge_case(operation: Operation) -> Case | NoCase:
                 op.attrs if attributes else None,
                 _type_of(saved.get((op.name, 0))) or _recorded_type(op),
                 _shape_of(saved.get((op.name, 0))),
+                op.ports,
             ),
         )
         for op in parts
@@ -75,7 +76,8 @@ def ge_case(operation: Operation) -> Case | NoCase:
         return _NO_GRAPH if not attributes and is_defined(composite) else NoCase()
     if not composite.outputs:
         return NoCase("have no output that their inputs decide")
-    if not _MOVES.issuperset(op.type for op in parts) and _is_in_place(inputs, outputs):
+    types = {op.type for op in parts}
+    if not (types <= _MOVES or types <= WRITING) and _is_in_place(inputs, outputs):
         return _IN_PLACE
     kept = [saved[name] for name in composite.outputs]
     accepts, params = None, dict[str, Any]()

@@ -29,7 +29,7 @@ Definition = Callable[[Mapping[str, Any]], Tensor | tuple[Tensor, ...]]
 
 def written_out(type_name: str) -> Definition | None:
     """The definition of an operator; None where torch's own can be run in any type."""
-    return _attention if is_attention(type_name) else _DEFINITIONS.get(base_name(type_name))
+    return attention if is_attention(type_name) else _DEFINITIONS.get(base_name(type_name))
 
 
 def arguments(func: Any, call: Call) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def settled(func: Any, call: Call) -> Call:
     return replace(call, args=(*call.args[:3], eps), kwargs={})
 
 
-def _attention(given: Mapping[str, Any]) -> Tensor:
+def attention(given: Mapping[str, Any]) -> Tensor:
     """``softmax(query key' scale + mask) value``; of the statistics beside it none is computed."""
     if given.get("dropout_p") or any(given.get(f"cum_seq_{one}") is not None for one in "qk"):
         raise UnverifiableError("it drops at random here, or works on packed sequences")

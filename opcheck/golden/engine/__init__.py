@@ -6,16 +6,28 @@ CANN (``REG_OP``) as torchair lists them, and what torchair's converters make of
 Nothing here knows what a dump is.
 """
 
-from ait_llm.opcheck.golden.engine import elements, moves, reductions
+from ait_llm.opcheck.golden.engine import (
+    attention,
+    elements,
+    moves,
+    quantised,
+    reductions,
+    written,
+)
 from ait_llm.opcheck.golden.engine.composite import Composite
 from ait_llm.opcheck.golden.engine.table import Part, is_defined, part_function
+from ait_llm.opcheck.golden.engine.written import WRITING
 
 __all__ = [
+    "WRITING",
     "Composite",
     "Part",
+    "attention",
     "elements",
     "is_defined",
     "moves",
     "part_function",
+    "quantised",
     "reductions",
+    "written",
 ]

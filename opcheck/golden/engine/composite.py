@@ -98,7 +98,8 @@ class Composite:
             given[slot] = known[name]
         found = compute(*given)
         results = (found,) if isinstance(found, Tensor) else found
-        for index, result in enumerate(results):
+        numbered = results.items() if isinstance(results, Mapping) else enumerate(results)
+        for index, result in numbered:
             known[op.name, index] = result
 
 

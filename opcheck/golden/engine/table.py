@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden.base import UnverifiableError
+
 Compute = Callable[..., Any]
-"""Makes the results of an operator of its inputs, by position; None for those that are not fed."""
+"""Makes the results of an operator of its inputs, by position; None for those that are not fed.
+
+Where it does not make all results, it hands out those that it makes by their numbers.
+"""
 
 # Numbers of element types in attributes, which are ``ge::DataType``.
 _TYPES: Mapping[int, torch.dtype] = {
@@ -36,12 +41,14 @@ class Part:
         attrs: as the graph has them; None where there is no graph.
         made: element type of its first result, where that was dumped.
         shape: dims of its first result, where that was dumped.
+        ports: names of its inputs by position, where there is a graph.
     """
 
     type: str
     attrs: Mapping[str, Any] | None
     made: torch.dtype | None = None
     shape: tuple[int, ...] | None = None
+    ports: tuple[str, ...] = ()
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute; ``default`` is what the prototype says of one that the graph leaves out."""
@@ -130,6 +137,31 @@ def part_function(part: Part) -> Compute | None:
     if known is None or (known.attributes and part.attrs is None):
         return None
     return known.definition(part)
+
+
+def named(
+    ports: Sequence[str], given: Sequence[Tensor | None], known: frozenset[str]
+) -> dict[str, Tensor]:
+    """What an operator is fed, by the names of the prototype; empty tensors stand for nothing.
+
+    Args:
+        ports: names by position.
+        given: tensors by position.
+        known: names that a definition knows.
+
+    Raises:
+        UnverifiableError: something else is fed.
+    """
+    found = {
+        name: tensor
+        for name, tensor in zip(ports, given, strict=False)
+        if tensor is not None and tensor.numel()
+    }
+    strange = found.keys() - known
+    if strange or len(given) > len(ports):
+        what = ", ".join(sorted(strange)) or "inputs without names"
+        raise UnverifiableError(f"it is fed {what}, with which it is not defined here")
+    return found
 
 
 def integers(tensor: Tensor) -> list[int]:
