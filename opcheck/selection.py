@@ -18,6 +18,7 @@ from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.formats.opening import open_regular
 from ait_llm.opcheck.api.cases import with_forward
+from ait_llm.opcheck.api.collectives import PREFIX, with_peers
 from ait_llm.opcheck.aten_cases import is_aten
 from ait_llm.opcheck.case import Case
 from ait_llm.opcheck.cases import case_of
@@ -169,6 +170,8 @@ class Selection:
             leaves = with_written([one for one in leaves if is_aten(one.type)])
         if any(one.direction == "backward" for one in leaves):
             leaves = with_forward(leaves)
+        if any(one.api_name.startswith(PREFIX) for one in leaves):
+            leaves = with_peers(leaves)
         found: list[Target] = []
         unknown: Counter[str] = Counter()
         for operation in leaves:

@@ -166,6 +166,8 @@ class Operation:
         record_name: its name in newer captures of the same tool; empty if that is :attr:`name`.
         facts: what else some captures know of it.
         forward: the call whose backward pass it is, where that was looked for.
+        peers: the same collective on all ranks of its group, in their order, where that was looked
+            for and all are there.
         stands_for: ``file`` or ``weight`` where a tensor file stands in the place of an operation.
     """
 
@@ -198,6 +200,7 @@ class Operation:
     record_name: str = field(default="", compare=False)
     facts: Facts = field(default=NO_FACTS, repr=False, compare=False)
     forward: Operation | None = field(default=None, repr=False, compare=False)
+    peers: tuple[Operation, ...] = field(default=(), repr=False, compare=False)
     stands_for: Literal["operation", "file", "weight"] = "operation"
     _plain_inputs: int | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -13,6 +13,7 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.opcheck.api.arguments import arguments_of
 from ait_llm.opcheck.api.backward import backward_golden
+from ait_llm.opcheck.api.collectives import PREFIX, collective_case
 from ait_llm.opcheck.api.functions import Functions, drops, is_in_place
 from ait_llm.opcheck.api.unchecked import UncheckableError
 from ait_llm.opcheck.case import Case, NoCase
@@ -49,6 +50,8 @@ def api_case(operation: Operation) -> Case | NoCase:
     from ait_llm.opcheck.golden.functions import golden_function
 
     name = parse_name(operation.name)
+    if operation.api_name.startswith(PREFIX):
+        return collective_case(operation)
     if operation.direction == "backward":
         return _backward_case(operation)
     if operation.direction != "forward":

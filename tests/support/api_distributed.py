@@ -42,6 +42,9 @@ def capture(kind: str, folder: str, rank: int) -> None:
     model = wrapped(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)), kind)
     debugger.start(model)
     model(torch.full((2, 4), rank + 1.0)).sum().backward()
+    dist.all_reduce(torch.full((3,), rank + 1.0), group=dist.group.WORLD)
+    parts = [torch.zeros(3) for _ in range(2)]
+    dist.all_gather(parts, torch.full((3,), rank + 1.0))
     total = torch.full((2,), float(rank))
     imported_all_reduce(total)
     work = dist.all_reduce(total, op=dist.ReduceOp.MAX, async_op=True)

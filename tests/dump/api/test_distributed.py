@@ -15,6 +15,10 @@ import torch
 import torch.distributed as dist
 from api_captures import Debug, Read
 
+from ait_llm.core.comparison import Verdict
+from ait_llm.opcheck.pipeline import opcheck
+from ait_llm.opcheck.selection import Wanted
+
 PROGRAM = Path(__file__).parents[2] / "support" / "api_distributed.py"
 
 
@@ -83,6 +87,12 @@ def test_both_ranks_record_modules_gradients_and_collectives(
             received = data["Distributed.recv.0.forward"]
             assert received["input_args"][0] is None
             assert received["output"][0]["Max"] == 1.0
+
+
+def test_collectives_of_a_capture_of_all_ranks_are_judged(folder: Path) -> None:
+    found = opcheck(folder / "ddp", wanted=Wanted(names=("all_reduce", "all_gather")))
+    assert {item.op_type for item in found.items} == {"all_reduce", "all_gather"}
+    assert {item.verdict for item in found.items} == {Verdict.PASS}
 
 
 def test_folder_gets_the_name_of_the_rank_when_it_is_known(
