@@ -137,8 +137,8 @@ class Attention:
         return next((name for name in found[::-1] if len(self._members[name].outputs) == 1), "")
 
     def has(self, *names: str) -> bool:
-        """True if there are members of all these names."""
-        return self._members.keys() >= {*names}
+        """True if there are members of all these names, with what they make."""
+        return all(name in self._members and self._members[name].outputs for name in names)
 
     def order(self, member: str) -> int:
         """Place of a member in execution order."""

@@ -39,6 +39,7 @@ class PassRows:
         rows: what each is, batch rows one behind the other; None for padding.
         newest: the rows whose logits it computes, in its order.
         schedule: what the engine said of the pass; None where none did.
+        keys: of a pass that pads, which of all columns so far are tokens, ``(batch, columns)``.
     """
 
     step: int
@@ -46,6 +47,7 @@ class PassRows:
     rows: tuple[Row | None, ...]
     newest: tuple[Row, ...]
     schedule: Schedule | None = None
+    keys: tuple[tuple[bool, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +91,23 @@ def plan_rows(
             if ids.ids.ndim == 2 or ids.positions is None:
                 state.active = []
         try:
-            rows = list(_padded(ids, state)) if ids.ids.ndim == 2 else _packed(each.run, ids, state)
+            rows = _padded(ids, state) if ids.ids.ndim == 2 else _packed(each.run, ids, state)
         except _UnknownError as error:
             return RowPlan(state.tokens(), tuple(passes), f"step {each.run.step}: {error}")
-        passes.append(_pass(each.run.step, tuple(ids.ids.shape), rows))
+        keys = tuple(map(tuple, state.keys.tolist())) if ids.ids.ndim == 2 else ()
+        passes.append(_pass(each.run.step, tuple(ids.ids.shape), rows, keys))
     return RowPlan(state.tokens(), tuple(passes))
 
 
-def _pass(step: int, shape: tuple[int, ...], rows: Sequence[Row | None]) -> PassRows:
+def _pass(
+    step: int,
+    shape: tuple[int, ...],
+    rows: Sequence[Row | None],
+    keys: tuple[tuple[bool, ...], ...] = (),
+) -> PassRows:
     """A pass that computes the logits of the last token of each request."""
     last: dict[int, Row] = {row[0]: row for row in rows if row is not None}
-    return PassRows(step, shape, tuple(rows), tuple(last.values()))
+    return PassRows(step, shape, tuple(rows), tuple(last.values()), keys=keys)
 
 
 def _as_scheduled(runs: Sequence[Pass], requests: Mapping[str, EngineRequest]) -> RowPlan:
@@ -168,11 +176,19 @@ class _UnknownError(Exception):
 
 @dataclass(slots=True)
 class _State:
-    """Attributes: ``requests`` so far, and ``active``, those of the pass before in its order."""
+    """What was read so far.
+
+    Attributes:
+        requests: tokens of each.
+        active: those of the pass before, in its order.
+        last: the pass before, where it packs.
+        keys: which columns of a padded batch are tokens, ``[batch, columns]``.
+    """
 
     requests: list[list[int]] = field(default_factory=list)
     active: list[int] = field(default_factory=list)
     last: Pass | None = None
+    keys: Array = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
 
     def begin(self) -> int:
         self.requests.append([])
@@ -189,30 +205,36 @@ class _State:
         return tuple(map(tuple, self.requests))
 
 
-def _padded(ids: TokenIds, state: _State) -> Iterator[Row | None]:
+def _padded(ids: TokenIds, state: _State) -> list[Row | None]:
     """Rows of a padded batch: prompts, one further token each, or all of them once more."""
     batch, length = ids.ids.shape
     mask = ids.mask if ids.mask is not None else np.ones(ids.ids.shape, dtype=bool)
     if len(state.active) != batch:
         state.active = [state.begin() for _ in range(batch)]
+        state.keys = np.zeros((batch, 0), dtype=bool)
+    found: list[Row | None] = []
+    again = False
     for number in range(batch):
         request = state.active[number]
         kept = [int(token) for token in ids.ids[number][mask[number]]]
         known = state.requests[request]
-        if length > 1 and known and kept[: len(known)] == known:  # without a cache
+        again = length > 1 and bool(known) and kept[: len(known)] == known  # without a cache
+        if again:
             state.read(request, kept[len(known) :])
             rows = iter([(request, place) for place in range(len(kept))])
         else:
             rows = iter(state.read(request, kept))
-        yield from (next(rows) if is_token else None for is_token in mask[number])
+        found += [next(rows) if is_token else None for is_token in mask[number]]
+    state.keys = mask if again else np.concatenate([state.keys, mask], axis=1)
+    return found
 
 
-def _packed(run: Pass, ids: TokenIds, state: _State) -> list[Row]:
+def _packed(run: Pass, ids: TokenIds, state: _State) -> list[Row | None]:
     if ids.positions is None:
         parts = _by_count(ids, state)
     else:
         parts = _by_positions(run, ids.ids, ids.positions, state)
-    rows: list[Row] = []
+    rows: list[Row | None] = []
     active = []
     start = 0
     for request, length in parts:

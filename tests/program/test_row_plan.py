@@ -118,6 +118,7 @@ def test_padding_is_no_token() -> None:
     assert plan.requests == ((7, 8, 9), (4, 5, 6, 3))
     assert rows(plan.passes[0])[:3] == [None, (0, 0), (0, 1)]
     assert plan.passes[0].shape == (2, 3)
+    assert plan.passes[1].keys == ((False, True, True, True), (True,) * 4)
     assert plan.passes[1].newest == ((0, 2), (1, 3))
 
 

@@ -187,6 +187,5 @@ class Calls:
 
 
 def _mask(wanted: PassRows) -> Tensor:
-    """1 where a row of a padded pass is a token."""
-    tokens = [int(row is not None) for row in wanted.rows]
-    return torch.tensor(tokens, dtype=torch.int64).reshape(wanted.shape)
+    """1 where a column of a padded batch so far is a token."""
+    return torch.tensor(wanted.keys, dtype=torch.int64)

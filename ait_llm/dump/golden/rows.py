@@ -9,7 +9,7 @@ reads.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ class Kept:
         offset: where a row begins in that of the block.
         flat: requests and tokens are one axis.
         of_logits: its rows are those of logits.
+        turned: an axis, such as that of heads, stands between requests and tokens.
     """
 
     block: Block
@@ -52,6 +53,7 @@ class Kept:
     offset: int
     flat: bool
     of_logits: bool
+    turned: bool = False
 
 
 def keep(value: Tensor, group: Group) -> Kept | None:
@@ -74,6 +76,9 @@ def keep(value: Tensor, group: Group) -> Kept | None:
         return _kept(value, group, 1, group.flat(group.rows), count * length)
     if shape[:2] == (1, length):
         return _kept(value, group, 2, [place for _, place in group.rows], length)
+    if len(shape) == 4 and (shape[0], shape[2]) == (count, length):
+        kept = _kept(value.transpose(1, 2), group, 2, group.flat(group.rows), count * length)
+        return replace(kept, turned=True)
     if shape == (length,):
         return _kept(value[None], group, 2, [place for _, place in group.rows], length)
     return None
@@ -103,7 +108,11 @@ def _kept(
         count: how many there are.
         of_logits: they are rows of logits.
     """
-    rest, strides = tuple(value.shape[axes:]), tuple(value.stride()[axes:])
+    rest = tuple(value.shape[axes:])
+    # nothing steps along an axis of one, whatever the length of the batch makes of its stride
+    strides = tuple(
+        stride if size > 1 else 1 for size, stride in zip(rest, value.stride()[axes:], strict=True)
+    )
     width = value.stride()[axes - 1]
     begin = int(value.storage_offset())
     offset = begin % width if width else 0
@@ -177,7 +186,8 @@ def laid_out(
         blocks[0].laid[key] = base, blocks
     width = base.shape[1]
     shape, strides = _axes(wanted, first, len(rows), width)
-    return base.as_strided((*shape, *first.rest), (*strides, *first.strides), first.offset)
+    found = base.as_strided((*shape, *first.rest), (*strides, *first.strides), first.offset)
+    return found.transpose(1, 2) if first.turned and len(shape) == 2 else found
 
 
 def _is_alike(one: Kept, other: Kept) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from generating import captured, model
 from matching_truth.recordings import DATA, unpack
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, OPTConfig, OPTForCausalLM
 
 from ait_llm import compare
 from ait_llm.core import StepRange
@@ -78,3 +80,50 @@ def test_a_part_of_the_layers_and_steps_accuses_nobody(tmp_path: Path) -> None:
     assert counts(report)[0] > 40
     assert counts(report)[1] == 0
     assert {each.record.step for each in report.comparisons if each.golden} == {0}
+
+
+def latent() -> Any:
+    """Keys and values of one vector, which its projection reads with an axis of its own."""
+    torch.manual_seed(2)
+    ranks = {"q_lora_rank": 24, "kv_lora_rank": 16, "n_group": 1, "topk_group": 1}
+    heads = {"qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
+    config = DeepseekV3Config(
+        vocab_size=96,
+        hidden_size=64,
+        intermediate_size=96,
+        moe_intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        **ranks,
+        **heads,
+        **experts,
+    )
+    return DeepseekV3ForCausalLM(config).eval()
+
+
+def shifted() -> Any:
+    """Positions that are counted from the mask of all tokens so far."""
+    torch.manual_seed(2)
+    config = OPTConfig(
+        vocab_size=96,
+        hidden_size=32,
+        ffn_dim=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        word_embed_proj_dim=32,
+    )
+    return OPTForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("make", [latent, shifted])
+def test_padded_batches_of_other_families_pass(make: Any, tmp_path: Path) -> None:
+    made = make()
+    made.save_pretrained(tmp_path / "checkpoint")
+    captured(made, tmp_path / "mine", torch.tensor([[0, 0, 23, 5], [11, 23, 5, 42]]))
+    report = compared(tmp_path / "checkpoint", tmp_path / "mine", tmp_path / "golden")
+    passed, failed = counts(report)
+    assert failed == 0
+    assert passed > 200
