@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ait_llm.compare.chosen import excused
+from ait_llm.compare.chosen import OtherChoices
 from ait_llm.compare.chosen_rows import OtherRows
 from ait_llm.compare.origin_finding import Finding
 from ait_llm.compare.origin_findings import Findings, Shares
@@ -43,14 +43,16 @@ class Collected:
         self._notes: list[str] = []
         self._failures: dict[int, str] = {}
         self._known: dict[tuple[int, int], set[tuple[str, str, int]]] = {}
+        self._choices: dict[tuple[int, int], OtherChoices] = {}
         self._other_rows: dict[tuple[int, int], OtherRows] = {}
 
     def excuse(self, values: RunValues) -> None:
         """Take out of a run what follows from a choice that golden made differently."""
-        reasons, notes = excused(values, self._matches)
+        place = values.run.device, values.run.pid
+        choices = self._choices.setdefault(place, OtherChoices())
+        reasons, notes = choices.excuse(values, self._matches)
         self._excused |= reasons
         self._notes += notes
-        place = values.run.device, values.run.pid
         rows = self._other_rows.setdefault(place, OtherRows())
         reasons, notes = rows.excuse(values, self._matches)
         self._excused |= reasons

@@ -52,10 +52,18 @@ class Chosen:
     Attributes:
         operation: that chose.
         tensor: whole numbers, ``[..., chosen]``: places along the last dimension of the scores.
+        rows: those of the first axis that are compared, such as the real tokens of a padded batch;
+            None for all.
     """
 
     operation: Operation
     tensor: Tensor
+    rows: tuple[int, ...] | None = None
+
+    def values(self, tensor: Tensor) -> Array:
+        """The rows of a tensor that are compared."""
+        array = tensor.nd()
+        return array if self.rows is None else array[list(self.rows)]
 
 
 def other_choice(golden: Chosen, mine: Chosen, rounded_to: DType | None) -> OtherChoice | None:
@@ -70,13 +78,14 @@ def other_choice(golden: Chosen, mine: Chosen, rounded_to: DType | None) -> Othe
         differ by more than rounding.
     """
     try:
-        first, second = golden.tensor.nd(), mine.tensor.nd()
+        first, second = golden.values(golden.tensor), mine.values(mine.tensor)
         if first.shape != second.shape or not first.ndim or not _are_places(first, second):
             return None
         for one, other in _scores(golden, mine, first, second):
-            if _agree(one, other, rounded_to):
-                return _difference(one.nd(), other.nd(), first, second)
-    except (AitError, OSError, ValueError):
+            arrays = golden.values(one), mine.values(other)
+            if _agree(*arrays, (one.dtype, other.dtype), rounded_to):
+                return _difference(*arrays, first, second)
+    except (AitError, OSError, ValueError, IndexError):
         return None
     return None
 
@@ -94,21 +103,21 @@ def _scores(
         other = own.get((tensor.role, tensor.index))
         if (
             other is not None
-            and _may_be_scores(tensor, first)
-            and _may_be_scores(other, second)
-            and _follows(first, tensor.nd())
-            and _follows(second, other.nd())
+            and _may_be_scores(tensor, golden.tensor, first)
+            and _may_be_scores(other, mine.tensor, second)
+            and _follows(first, golden.values(tensor))
+            and _follows(second, mine.values(other))
         ):
             yield tensor, other
 
 
-def _may_be_scores(tensor: Tensor, chosen: Array) -> bool:
+def _may_be_scores(tensor: Tensor, choice: Tensor, chosen: Array) -> bool:
     shape = tensor.shape
     return (
         tensor.has_data
         and tensor.dtype.is_floating
-        and len(shape) == chosen.ndim
-        and shape[:-1] == chosen.shape[:-1]
+        and len(shape) == len(choice.shape)
+        and shape[:-1] == choice.shape[:-1]
         and shape[-1] > int(chosen.max())
         and prod(shape) <= _MOST_ELEMENTS
     )
@@ -125,8 +134,9 @@ def _taken(scores: Array, chosen: Array) -> Array:
     return np.take_along_axis(scores.astype(np.float64), chosen.astype(np.int64), axis=-1)
 
 
-def _agree(golden: Tensor, mine: Tensor, rounded_to: DType | None) -> bool:
-    types = golden.dtype, mine.dtype
+def _agree(
+    golden: Array, mine: Array, types: tuple[DType, DType], rounded_to: DType | None
+) -> bool:
     tolerance = None
     if rounded_to is not None:
         widest = max(
@@ -134,7 +144,7 @@ def _agree(golden: Tensor, mine: Tensor, rounded_to: DType | None) -> bool:
             key=lambda limits: limits.relative_euclidean,
         )
         tolerance = Tolerance(widest.relative_euclidean, widest.max_element)
-    measured = measure_pair(golden.nd(), mine.nd(), golden_dtype=types[0], my_dtype=types[1])
+    measured = measure_pair(golden, mine, golden_dtype=types[0], my_dtype=types[1])
     return judge_pair(measured, *types, tolerance).verdict.value == "PASS"
 
 

@@ -11,7 +11,14 @@ import pytest
 import torch
 from generating import captured, model
 from matching_truth.recordings import DATA, unpack
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, OPTConfig, OPTForCausalLM
+from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    GraniteMoeConfig,
+    GraniteMoeForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+)
 
 from ait_llm import compare
 from ait_llm.core import StepRange
@@ -127,3 +134,33 @@ def test_padded_batches_of_other_families_pass(make: Any, tmp_path: Path) -> Non
     passed, failed = counts(report)
     assert failed == 0
     assert passed > 200
+
+
+def routed(nearer: float) -> Any:
+    """Two of its experts have almost the same scores, of which one is the higher."""
+    torch.manual_seed(6)
+    config = GraniteMoeConfig(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=1,
+        initializer_range=0.3,
+    )
+    made = GraniteMoeForCausalLM(config).eval()
+    with torch.no_grad():
+        weight = made.model.layers[0].block_sparse_moe.router.weight
+        weight[1] = weight[0] * (1 + nearer)
+    return made.to(torch.bfloat16)
+
+
+def test_other_experts_of_a_padded_batch_are_no_fault(tmp_path: Path) -> None:
+    routed(2**-7).save_pretrained(tmp_path / "checkpoint")
+    prompts = torch.tensor([[0, 0, 23, 5, 8, 9], [11, 23, 5, 42, 77, 60]])
+    captured(routed(-(2**-7)), tmp_path / "mine", prompts)
+    report = compared(tmp_path / "checkpoint", tmp_path / "mine", tmp_path / "golden")
+    assert any("rows chose otherwise" in each.reason for each in report.comparisons)
+    assert counts(report)[1] == 0
