@@ -24,8 +24,8 @@ def attach(pid: int, action: str, log_level: str, as_json: bool) -> None:
 
     \b
     ait llm dump --exec "vllm serve DIR" --type torch -er all --start off -o out
-    ait llm attach PID on
-    ait llm attach PID off
+    ait llm attach 4242 on
+    ait llm attach 4242 off
 
     PID is ait llm dump itself, or any process of the program that it started. While the capture is
     off no hook is left in the model. It begins and ends between two passes: a server that has

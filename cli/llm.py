@@ -78,8 +78,7 @@ class GroupedCommands(LazyGroup):
             (f"{translate(each.group):<{width}}  {name}", each.summary)
             for name, each in COMMANDS.items()
         ]
-        formatter.write_paragraph()
-        with formatter.indentation():
+        with formatter.indentation():  # right below the sentence, so that the list fits a screen
             formatter.write_dl(rows, col_max=40)
         write_examples(_EXAMPLES, formatter)
 

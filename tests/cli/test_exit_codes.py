@@ -22,6 +22,7 @@ from ait_llm.dump.summary import DumpSummary
 UNREADABLE = {
     "dump": ["--exec", "no_such_program_anywhere", "-o", "out"],
     "plan": ["--model", "absent.json", "-o", "out"],
+    "attach": ["999999999", "status"],
     "golden": ["--model", "absent", "--like", "absent", "-o", "out"],
     "check": ["--model", "absent", "--exec", "true", "-o", "out"],
     "compare": ["-gp", "absent", "-mp", "absent", "-o", "out"],
