@@ -128,6 +128,7 @@ def read_torch_ledger(path: Path, run: str) -> TorchProcess | None:
         elif record is None:
             continue
         elif kind == "op":
+            record.end = None  # a seal was one that more may follow
             _add_call(record, line)
         elif kind == "note":
             _add_note(record, line)

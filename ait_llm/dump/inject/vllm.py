@@ -147,10 +147,12 @@ class VllmRunners:
     @contextmanager
     def _at_work(self, run: EngineRun) -> Iterator[None]:
         self._running.append(run)
+        run.is_idle = False
         try:
             yield
         finally:
             self._running.remove(run)
+            run.is_idle = True
 
     def _run_of(self, runner: Any) -> EngineRun:
         run = self._runs.get(runner)

@@ -77,6 +77,7 @@ class EngineRun:
         step: number of the newest pass that counts, from 0; -1 before the first.
         is_dry: a pass that warms up or measures is running: it is no step.
         is_selected: the newest pass is wanted.
+        is_idle: it computes nothing now.
     """
 
     selection: RequestSelection
@@ -84,6 +85,7 @@ class EngineRun:
     step: int = -1
     is_dry: bool = False
     is_selected: bool = False
+    is_idle: bool = True
     _plan: dict[str, Planned] = field(default_factory=dict)
     _order: tuple[str, ...] | None = None
     _requests: dict[str, _Request] = field(default_factory=dict)

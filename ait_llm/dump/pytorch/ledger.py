@@ -54,6 +54,7 @@ class Ledger:
         self._tensors = 0
         self._bytes = 0
         self._lost_lines = 0
+        self._has_news = False
         self._lock = threading.Lock()
         self._header = _header(device, options, producer)
         self._file = _open(path)
@@ -117,6 +118,11 @@ class Ledger:
                 os.close(self._file)
                 self._file = -1
 
+    def rest(self, end: str) -> None:
+        """The same as :meth:`pause`, if anything was written since the last."""
+        if self._has_news:
+            self.pause(end)
+
     def pause(self, end: str) -> None:
         """Append a seal that more may follow: everything up to here is in the files."""
         self.was_removed()
@@ -132,8 +138,10 @@ class Ledger:
                 "bytes": self._bytes,
             }
         )
+        self._has_news = False
 
     def _write(self, *lines: Mapping[str, Any]) -> None:
+        self._has_news = True
         encoded = [_encoded(line) for line in lines]
         with self._lock:
             if self._file < 0:

@@ -109,6 +109,12 @@ class CaptureSession:
         for capture in self.models:
             capture.resume()
 
+    def _rest(self) -> None:
+        """Seal what an engine has computed while it waits for requests: it may be killed then."""
+        engines = [capture.engine for capture in self.models]
+        if engines and all(engine is not None and engine.is_idle for engine in engines):
+            self._ledger.rest("idle")
+
     def release(self, capture: ModelCapture) -> None:
         """End the capture of one model, and with the last one the session."""
         capture.remove()
@@ -154,6 +160,7 @@ class CaptureSession:
                 f"({error.strerror}); choose another output folder"
             ) from error
         self._recorder = Recorder(self.folder, self._ledger, self.options)
+        self._recorder.writer.when_idle = self._rest
         if multiprocessing.parent_process() is not None:
             # A forked worker leaves by os._exit after multiprocessing's own finalizers.
             multiprocessing.util.Finalize(None, self.close, args=("exit",), exitpriority=0)

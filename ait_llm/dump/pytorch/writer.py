@@ -102,6 +102,9 @@ class _Bell:
 class BackgroundWriter:
     """A queue with one writer thread, started at the first job.
 
+    Attributes:
+        when_idle: called on the thread when there was nothing to do for a while.
+
     Args:
         queue_bytes: tensor bytes that may wait; one larger tensor may wait alone.
         flush: called on the thread whenever nothing is left to do, at least once in a while, and
@@ -121,6 +124,7 @@ class BackgroundWriter:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._folders: set[str] = set()
+        self.when_idle: Callable[[], None] | None = None
 
     def put(self, job: WriteJob) -> None:
         """Queue one file, waiting while the queue is full."""
@@ -180,6 +184,8 @@ class BackgroundWriter:
         while True:
             if self._jobs:
                 return self._jobs.popleft()
+            if idle == _IDLE_LOOKS and self.when_idle is not None:
+                self._do((self.when_idle, ()))
             # Set before the last look: whoever appends later sees it.
             self._asleep = idle >= _IDLE_LOOKS
             if not self._jobs:

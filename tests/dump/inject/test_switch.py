@@ -279,3 +279,35 @@ def test_what_processes_do_is_told(program: int, channel: Path, tmp_path: Path) 
     (channel / f"{me}.jsonl").write_text(text + json.dumps({"event": "switch", "on": False}) + "\n")
     assert state_of(run).waiting == ()
     assert state_of(run).output == tmp_path / "out" / "ait_dump"
+
+
+def test_an_engine_that_waits_has_sealed_what_it_computed(tmp_path: Path, model: Any) -> None:
+    """A server that is killed then has lost nothing."""
+    with (
+        torch.no_grad(),
+        injected(TorchSettings(tmp_path, steps=ALL, passes=StepRange(((0, 1),)))),
+        server(model) as made,
+    ):
+        made.serve()
+        wait_for(lambda: process(tmp_path).end is not None)
+        found = process(tmp_path)
+    assert (found.end, torch_losses([found])) == ("idle", [])
+
+
+def test_calls_behind_a_seal_need_another_one(tmp_path: Path) -> None:
+    from ait_llm.dump.pytorch.ledger import Ledger
+
+    path = tmp_path / "cpu_1.jsonl"
+    ledger = Ledger(path, "cpu", {})
+    ledger.rest("idle")
+    ledger.rest("idle")
+    assert path.read_text().count('"seal"') == 1
+    line = {"op": "root", "type": "Net", "path": "", "step": 0, "state": "saved", "tensors": 1}
+    ledger.operations([line])
+    found = read_torch_ledger(path, "")
+    assert found is not None
+    assert not found.sealed
+    ledger.rest("idle")
+    found = read_torch_ledger(path, "")
+    assert found is not None
+    assert found.sealed

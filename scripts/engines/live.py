@@ -1,0 +1,138 @@
+"""Captures vLLM as it runs, makes the golden run, compares, and tells what was right.
+
+    live.py CHECKPOINTS FOLDER [--families F,...] [--only NAME,...] [--write PAGE]
+
+For each family: healthy offline, as a server with four requests at once, and on two ranks; then
+eight faults. Results are kept in FOLDER, one file for each, so that a run that was broken off goes
+on; ``--write`` writes the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bugs import BUGS, Bug
+
+HERE = Path(__file__).resolve().parent
+FAMILIES = ("llama", "qwen3", "mixtral", "gemma2")
+HEALTHY = ("offline", "serve", "ranks")
+PORT = 8765
+_DUMP = ("--type", "torch", "-er", "all")
+
+
+def run(words: list[str], log: Path, **environment: str) -> int:
+    """A command to its end, with all that it says in a file."""
+    with log.open("w") as file:
+        return subprocess.run(
+            words, stdout=file, stderr=file, check=False, env={**os.environ, **environment}
+        ).returncode
+
+
+def capture(name: str, checkpoint: Path, folder: Path, bug: Bug | None) -> int:
+    """A captured program: its exit code."""
+    script = [sys.executable, str(HERE / "generate_vllm_requests.py"), str(checkpoint), "bfloat16"]
+    environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    if name == "serve":
+        return serve(checkpoint, folder)
+    if name == "ranks":
+        script.append("2")
+        environment = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+    if bug is not None:
+        environment["AIT_BUG"] = name
+    words = ["ait", "llm", "dump", "--exec", shlex.join(script), *_DUMP, "-o", str(folder / "mine")]
+    return run(words, folder / "mine.log", **environment)
+
+
+def serve(checkpoint: Path, folder: Path) -> int:
+    """A server that answers the requests at once; its exit code when it is asked to end."""
+    command = (
+        f"vllm serve {shlex.quote(str(checkpoint))} --served-model-name model "
+        "--skip-tokenizer-init --enforce-eager --dtype bfloat16 --max-model-len 64 "
+        f"--max-num-batched-tokens 24 --max-num-seqs 4 --block-size 32 --port {PORT}"
+    )
+    words = ["ait", "llm", "dump", "--exec", command, *_DUMP, "-o", str(folder / "mine")]
+    with (folder / "mine.log").open("w") as file:
+        server = subprocess.Popen(words, stdout=file, stderr=file)
+        try:
+            asked = run([sys.executable, str(HERE / "ask.py"), str(PORT)], folder / "ask.log")
+        finally:
+            server.send_signal(signal.SIGTERM)
+            code = server.wait(60)
+    return asked or code
+
+
+def examine(family: str, name: str, checkpoint: Path, folder: Path) -> dict[str, Any]:
+    """Capture, golden run and comparison of one case; what came of it."""
+    bug = BUGS.get(name)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    begun = time.monotonic()
+    code = capture(name, checkpoint, folder, bug)
+    found: dict[str, Any] = {"family": family, "case": name, "dump": code}
+    words = ["ait", "llm", "golden", "--model", str(checkpoint), "--like", str(folder / "mine")]
+    found["golden"] = run([*words, "-o", str(folder / "golden")], folder / "golden.log")
+    words = ["ait", "llm", "compare", "-gp", str(folder / "golden"), "-mp", str(folder / "mine")]
+    words += ["--weights-from", f"mine={checkpoint}", "-o", str(folder / "report"), "--json"]
+    found["compare"] = run(words, folder / "compare.log")
+    found |= summary(folder / "compare.log", bug)
+    return found | {"seconds": round(time.monotonic() - begun)}
+
+
+def summary(log: Path, bug: Bug | None) -> dict[str, Any]:
+    """What the result of a comparison says, and whether it names what is wrong."""
+    lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
+    if not lines:
+        return {"verdict": "none"}
+    result = json.loads(lines[-1])
+    origins = [origin["op"] for origin in result.get("origins", [])]
+    found = {name: result.get(name) for name in ("verdict", "counts", "not_comparable")}
+    found["origins"] = origins
+    if bug is not None:
+        found["right"] = bool(origins) and bool(re.search(bug.origin, origins[0]))
+        found["innocent"] = sorted({op for op in origins if not re.search(bug.origin, op)})
+    return found
+
+
+def cases(family: str) -> list[str]:
+    """Healthy ones first, then the faults of a family."""
+    return [*HEALTHY, *(name for name, bug in BUGS.items() if family in bug.families)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoints", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    only = set(filter(None, options.only.split(",")))
+    for family in options.families.split(","):
+        for name in cases(family):
+            place = options.folder / family / name
+            kept = place.with_suffix(".json")
+            if (only and name not in only) or kept.exists():
+                continue
+            found = examine(family, name, (options.checkpoints / family).resolve(), place)
+            kept.write_text(json.dumps(found))
+            print(json.dumps(found), flush=True)
+    results = [json.loads(path.read_text()) for path in sorted(options.folder.glob("*/*.json"))]
+    if options.write is not None:
+        from results_page import page
+
+        options.write.write_text(page(results), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

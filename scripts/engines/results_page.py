@@ -1,0 +1,55 @@
+"""The page that ``live.py`` writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_HEAD = """# What was run on inference engines
+
+Written by `scripts/engines/run`: vLLM 0.32.0 for CPUs, captured as it is, against `ait llm golden`
+on the same checkpoint. The checkpoints are tiny and have random weights, in bfloat16. Four requests
+of different lengths are answered at once; long prompts are read in several passes, and the last
+request finds the beginning of the first in the prefix cache. `offline` is a script that uses
+`LLM(...)`, `serve` is `vllm serve` with four clients, `ranks` is `LLM(...)` on two ranks of tensor
+parallelism; faults are put into an offline run (`scripts/engines/bugs.py`).
+
+"""
+
+
+def page(results: list[dict[str, Any]]) -> str:
+    """Markdown of what live.py found."""
+    healthy = [each for each in results if "right" not in each]
+    faulty = [each for each in results if "right" in each]
+    lines = [_HEAD, "## Healthy runs\n", "| family | run | verdict | exit code | compared |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for each in healthy:
+        cells = (each["family"], each["case"], each["verdict"], each["compare"], _share(each))
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += ["", "## Faults\n", "| family | fault | verdict | first origin | right | others |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for each in faulty:
+        first = f"`{each['origins'][0]}`" if each["origins"] else ""
+        others = ", ".join(f"`{op}`" for op in each["innocent"])
+        cells = (each["family"], each["case"], each["verdict"], first, _yes(each["right"]), others)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    right = sum(each["right"] for each in faulty)
+    clean = sum(not each["innocent"] for each in faulty)
+    passed = sum(each["compare"] == 0 and each["verdict"] == "PASS" for each in healthy)
+    lines += [
+        "",
+        f"Healthy: {passed} of {len(healthy)} pass with exit code 0. Faults: the first origin is "
+        f"right in {right} of {len(faulty)}, and nothing else is named in {clean}.",
+    ]
+    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+
+
+def _share(each: dict[str, Any]) -> str:
+    """Compared values of those that have a counterpart."""
+    counts = each.get("counts") or {}
+    compared = counts.get("PASS", 0) + counts.get("FAIL", 0)
+    total = sum(counts.values()) - (each.get("not_comparable") or 0)
+    return f"{compared} of {total}"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
