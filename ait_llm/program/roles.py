@@ -217,3 +217,8 @@ def _number(params: Mapping[str, Any], key: str) -> int:
 def _reads_three(operation: Operation) -> bool:
     """True for a module without parts that is handed query, key and value."""
     return sum(map(is_float, operation.inputs)) == 3
+
+
+def scales_rows(type_name: str) -> bool:
+    """True for an embedding that multiplies its rows by a number, as its class says."""
+    return "scaled" in type_name.lower()

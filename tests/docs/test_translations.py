@@ -9,6 +9,7 @@ from doc_pages import DOCS, anchors, blocks, links
 
 # Scripts write these from the source or from what they measured, and write them in English.
 GENERATED = {
+    "engines-results",
     "errors",
     "healthy-results",
     "localisation",

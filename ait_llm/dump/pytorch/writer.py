@@ -28,6 +28,7 @@ DEFAULT_QUEUE_BYTES = 256 << 20
 # How long what is captured may wait; each look costs the model's thread some time.
 _LOOK_SECONDS = 0.01
 _IDLE_LOOKS = 20
+_REST_LOOKS = 3
 _FLUSH_JOBS = 64
 _ATTEMPTS = 16  # to make a folder while others remove its parents
 
@@ -184,7 +185,7 @@ class BackgroundWriter:
         while True:
             if self._jobs:
                 return self._jobs.popleft()
-            if idle == _IDLE_LOOKS and self.when_idle is not None:
+            if idle == _REST_LOOKS and self.when_idle is not None:
                 self._do((self.when_idle, ()))
             # Set before the last look: whoever appends later sees it.
             self._asleep = idle >= _IDLE_LOOKS

@@ -26,7 +26,7 @@ from ait_llm.program.describe import (
 from ait_llm.program.flow import Value
 from ait_llm.program.layers import Block
 from ait_llm.program.program import Program, Unit
-from ait_llm.program.roles import Role
+from ait_llm.program.roles import Role, scales_rows
 
 SURE = 0.95
 LIKELY = 0.9
@@ -384,7 +384,7 @@ def _hidden(side: Program, op: int) -> tuple[Value | None, Value | None]:
 
 def _scales(side: Program, unit: Unit) -> bool:
     """True for an embedding that multiplies its rows, as its class says."""
-    return "scaled" in side.operations[unit.op].type.lower()
+    return scales_rows(side.operations[unit.op].type)
 
 
 def _logits(side: Program, unit: Unit, other: Program, partner: Unit) -> Value | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ import torch
 from memory_runs import call, ones, run
 
 from ait_llm import DumpConfig, register_hook
+from ait_llm.dumps import open_dump
 from ait_llm.dumps.model import Operation
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.names import pair_names, without_wrappers
 from ait_llm.match.pairing import pair_runs
 from ait_llm.match.scenario import find_scenario
+from ait_llm.program.passes import passes_of
 
 OPTIONS = MatchOptions()
 
@@ -56,6 +59,47 @@ def dumps(tmp_path: Path) -> tuple[Path, Path]:
         _capture(tmp_path / "golden", block, 1),
         _capture(tmp_path / "mine", Wrapper(block), 3),
     )
+
+
+class Scaling(torch.nn.Module):
+    def __init__(self, embed: torch.nn.Module, factor: int) -> None:
+        super().__init__()
+        self.embed, self.fc, self.factor = embed, torch.nn.Linear(4, 4), factor
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.embed(ids) * self.factor)  # type: ignore[no-any-return]
+
+
+class VocabParallelEmbedding(torch.nn.Embedding):
+    """The share of a rank, added up over all ranks."""
+
+
+class ScaledWordEmbedding(torch.nn.Embedding):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return 8 * super().forward(ids)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers"), [(torch.nn.Embedding, True), (ScaledWordEmbedding, False)]
+)
+def test_an_embedding_of_a_rank_answers_none_that_multiplies_its_rows(
+    tmp_path: Path, kind: type[torch.nn.Embedding], answers: bool
+) -> None:
+    passes = []
+    for name, made in (("golden", kind), ("mine", VocabParallelEmbedding)):
+        factor = 8 if made is VocabParallelEmbedding and not answers else 1
+        model = Scaling(made(6, 4), factor)
+        with torch.no_grad(), register_hook(model, DumpConfig(str(tmp_path / name))):
+            model(torch.arange(6))
+        dump = open_dump(tmp_path / name)
+        passes += passes_of(dump, dump.processes[0])
+    found = match_runs(passes[0], replace(passes[1], share=(0, 2)), OPTIONS)
+    pairs = {
+        (each.golden.name, each.mine.name)
+        for each in found
+        if isinstance(each, Match) and each.mine.operation.name == "root.embed"
+    }
+    assert (("outtensor0", "outtensor0") in pairs) is answers
 
 
 def test_a_wrapped_module_answers_the_plain_one_with_equal_values(

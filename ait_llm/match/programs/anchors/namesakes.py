@@ -15,6 +15,7 @@ from ait_llm.match.programs.anchors.ports import PortKey
 from ait_llm.match.programs.shards import portion_of
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role as Meaning
+from ait_llm.program.roles import scales_rows
 
 # Of the parts of a module on one side; engines that join some of them share about half.
 _SHARE = 0.75
@@ -76,7 +77,7 @@ class Namesakes:
             whole = not self._parts(self._left, op) and not self._parts(self._right, partner)
             same = _same_class(self._left, op, self._right, partner)
             shared = self._portion is not None and self._left.roles[op] in _SHARED
-            if whole and (same or (shared and known[name])):
+            if whole and (same or (shared and known[name] and self._scale_alike(op, partner))):
                 found.add(name)
         for name, other in names.items():
             op, partner = ours[name][0], theirs[other][0]
@@ -91,6 +92,11 @@ class Namesakes:
             if any(leaves and sum(leaves) >= _SHARE * len(leaves) for leaves in (first, second)):
                 found.add(name)
         return found
+
+    def _scale_alike(self, op: int, partner: int) -> bool:
+        """False for embeddings of which one multiplies its rows by a number."""
+        types = self._left.operations[op].type, self._right.operations[partner].type
+        return scales_rows(types[0]) == scales_rows(types[1])
 
     def _leaves(self, side: Program, op: int) -> list[str]:
         """Paths of the modules without parts that ran within one."""
