@@ -99,7 +99,11 @@ def summary(log: Path, bug: Bug | None) -> dict[str, Any]:
     found = {name: result.get(name) for name in ("verdict", "counts", "not_comparable")}
     found["origins"] = origins
     if bug is not None:
+        first = result["origins"][0] if origins else {}
+        named = [*origins[:1], *first.get("candidates", [])]
         found["right"] = bool(origins) and bool(re.search(bug.origin, origins[0]))
+        found["among"] = any(re.search(bug.origin, op) for op in named)
+        found["certain"] = bool(first.get("certain"))
         found["innocent"] = sorted({op for op in origins if not re.search(bug.origin, op)})
     return found
 
@@ -127,7 +131,10 @@ def main() -> None:
             found = examine(family, name, (options.checkpoints / family).resolve(), place)
             kept.write_text(json.dumps(found))
             print(json.dumps(found), flush=True)
-    results = [json.loads(path.read_text()) for path in sorted(options.folder.glob("*/*.json"))]
+    results = []
+    for path in sorted(options.folder.glob("*/*.json")):
+        log = path.with_suffix("") / "compare.log"
+        results.append(json.loads(path.read_text()) | summary(log, BUGS.get(path.stem)))
     if options.write is not None:
         from results_page import page
 

@@ -25,20 +25,27 @@ def page(results: list[dict[str, Any]]) -> str:
     for each in healthy:
         cells = (each["family"], each["case"], each["verdict"], each["compare"], _share(each))
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "## Faults\n", "| family | fault | verdict | first origin | right | others |"]
-    lines.append("| --- | --- | --- | --- | --- | --- |")
+    lines += [
+        "",
+        "## Faults\n",
+        "| family | fault | verdict | first origin | certain | right | among candidates | others |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for each in faulty:
         first = f"`{each['origins'][0]}`" if each["origins"] else ""
         others = ", ".join(f"`{op}`" for op in each["innocent"])
-        cells = (each["family"], each["case"], each["verdict"], first, _yes(each["right"]), others)
+        told = [_yes(each[name]) for name in ("certain", "right", "among")]
+        cells = (each["family"], each["case"], each["verdict"], first, *told, others)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     right = sum(each["right"] for each in faulty)
-    clean = sum(not each["innocent"] for each in faulty)
+    among = sum(each["among"] for each in faulty)
+    wrong = sum(each["certain"] and not each["right"] for each in faulty)
     passed = sum(each["compare"] == 0 and each["verdict"] == "PASS" for each in healthy)
     lines += [
         "",
         f"Healthy: {passed} of {len(healthy)} pass with exit code 0. Faults: the first origin is "
-        f"right in {right} of {len(faulty)}, and nothing else is named in {clean}.",
+        f"right in {right} of {len(faulty)}, what is wrong is it or one of its candidates in "
+        f"{among}, and an innocent one is called certain in {wrong}.",
     ]
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 
