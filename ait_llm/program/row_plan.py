@@ -59,11 +59,13 @@ class RowPlan:
             taken makes a sequence of its own.
         passes: in the order in which they ran.
         reason: why later passes are not among them; empty if all are.
+        unsure: requests of batches that may be padded, which the capture does not show.
     """
 
     requests: tuple[tuple[int, ...], ...]
     passes: tuple[PassRows, ...]
     reason: str = ""
+    unsure: frozenset[int] = frozenset()
 
 
 def plan_rows(
@@ -96,7 +98,7 @@ def plan_rows(
             return RowPlan(state.tokens(), tuple(passes), f"step {each.run.step}: {error}")
         keys = tuple(map(tuple, state.keys.tolist())) if ids.ids.ndim == 2 else ()
         passes.append(_pass(each.run.step, tuple(ids.ids.shape), rows, keys))
-    return RowPlan(state.tokens(), tuple(passes))
+    return RowPlan(state.tokens(), tuple(passes), unsure=frozenset(state.unsure))
 
 
 def _pass(
@@ -183,12 +185,14 @@ class _State:
         active: those of the pass before, in its order.
         last: the pass before, where it packs.
         keys: which columns of a padded batch are tokens, ``[batch, columns]``.
+        unsure: requests of batches whose mask is not known.
     """
 
     requests: list[list[int]] = field(default_factory=list)
     active: list[int] = field(default_factory=list)
     last: Pass | None = None
     keys: Array = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    unsure: set[int] = field(default_factory=set)
 
     def begin(self) -> int:
         self.requests.append([])
@@ -212,6 +216,8 @@ def _padded(ids: TokenIds, state: _State) -> list[Row | None]:
     if len(state.active) != batch:
         state.active = [state.begin() for _ in range(batch)]
         state.keys = np.zeros((batch, 0), dtype=bool)
+    if ids.unsure:
+        state.unsure |= {*state.active}
     found: list[Row | None] = []
     again = False
     for number in range(batch):

@@ -28,6 +28,8 @@ _POSITIONS = ("input_positions", "input_position_ids")
 _ROTARY = re.compile(r"[Rr]otary|Rope|RoPE|(^|[._])rope")
 _GATHERS = re.compile(r"Gather(Operation|V2|V2D)?$")
 """Operators of the acceleration library and of the graph engine that look rows up."""
+_FUNCTION = "embedding"
+"""The call of ``torch.nn.functional``, which is given indices and table."""
 _INDICES = "input_1"
 """What an operator that looks rows up is given besides its table, which is a parameter."""
 _LOOKED_AT = 40
@@ -45,12 +47,15 @@ class TokenIds:
         mask: True where a token is no padding, as ``ids``; None where nothing is padded.
         begins: the encoder ran, so that the tokens are those that a generation begins with.
         positions: of packed tokens in their requests, as ``ids``; None where they are not known.
+        unsure: a batch of which no mask was found, though it may have one: the capture has
+            operators alone.
     """
 
     ids: Array
     mask: Array | None = None
     begins: bool = False
     positions: Array | None = None
+    unsure: bool = False
 
     @property
     def newest(self) -> Array:
@@ -98,7 +103,7 @@ def token_ids(run: Pass) -> TokenIds | None:
     if looked_up is None:
         return None
     ids = _ids(looked_up[1])
-    return None if ids is None else _with_mask(run, ids, begins=False)
+    return None if ids is None else _with_mask(run, ids, begins=False, named=False)
 
 
 def vocabulary(run: Pass) -> int | None:
@@ -154,6 +159,8 @@ def _joined(parts: Sequence[Array]) -> Array:
 def _looked_up(operation: Operation) -> tuple[Tensor | None, Tensor] | None:
     """Table, where it is given, and indices of an operation that gathers rows of an embedding."""
     inputs = operation.inputs
+    if operation.type == _FUNCTION:
+        return (inputs[1], inputs[0]) if len(inputs) > 1 and _is_table(inputs[1]) else None
     if operation.type.startswith("aten.embedding"):
         if len(inputs) > 1:
             return inputs[0], inputs[1]
@@ -177,12 +184,14 @@ def _ids(tensor: Tensor) -> Array | None:
     return array if array is not None and array.ndim in (1, 2) and array.size else None
 
 
-def _with_mask(run: Pass, ids: Array, *, begins: bool) -> TokenIds:
+def _with_mask(run: Pass, ids: Array, *, begins: bool, named: bool = True) -> TokenIds:
     if ids.ndim == 1:
         return TokenIds(ids, None, begins, _positions(run, ids))
     mask = next((_ids(tensor) for tensor in _called(run, _MASK)), None)
-    if mask is None and run.operations[0].type.startswith("aten."):
+    if mask is None and not named:
         mask = next(_unnamed_masks(run, ids), None)
+        if mask is None:
+            return TokenIds(ids, None, begins, unsure=len(ids) > 1)
     if mask is None or ids.ndim != 2 or mask.ndim != 2 or len(mask) != len(ids):
         return TokenIds(ids, None, begins)
     if mask.shape[1] < ids.shape[1] or mask.all():

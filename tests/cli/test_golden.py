@@ -21,9 +21,14 @@ from transformers import LlamaForCausalLM, T5Config
 from ait_llm import DumpConfig, register_hook
 from ait_llm.cli.main import ait
 from ait_llm.dump import torch_run
+from ait_llm.dump.api import PrecisionDebugger
+from ait_llm.dump.golden.checkpoint import check_likeness, open_checkpoint
+from ait_llm.dump.golden.likeness import Likeness, read_likeness
 from ait_llm.dump.torch_ledger import read_torch_ledger
 from ait_llm.dump.torch_run import TorchDumpPlan
 from ait_llm.dump.torch_summary import TorchSummary
+from ait_llm.errors import UsageError
+from ait_llm.program.row_plan import RowPlan
 
 
 @pytest.fixture(scope="module")
@@ -154,13 +159,31 @@ class TestRefused:
 
 
 def test_tokens_of_the_acceleration_library_are_read(tmp_path: Path) -> None:
-    from ait_llm.dump.golden.likeness import read_likeness
-
     atb(tmp_path / "mine", [[1, 2, 3], [4]])
     like = read_likeness(tmp_path / "mine")
     assert like.rows.requests == ((1, 2, 3, 4),)
     assert (like.hidden, like.table) == (4, 8)
     assert [each.shape for each in like.rows.passes] == [(3,), (1,)]
+
+
+def test_tokens_of_api_calls_are_read_without_their_padding(tmp_path: Path) -> None:
+    debugger = PrecisionDebugger(dump_path=str(tmp_path), task="tensor", level="L1")
+    ids = torch.tensor([[0, 0, 23, 5], [11, 23, 5, 42]])
+    with torch.no_grad():
+        debugger.start()
+        model()(input_ids=ids, attention_mask=ids.ne(0).long(), use_cache=False)
+        debugger.stop()
+        debugger.step()
+    like = read_likeness(tmp_path)
+    assert like.rows.requests == ((23, 5), (11, 23, 5, 42))
+    assert (like.hidden, like.table) == (32, 96)
+
+
+def test_a_batch_that_may_be_padded_is_not_guessed(place: Path) -> None:
+    rows = RowPlan(((0, 7), (4, 5)), (), unsure=frozenset({0, 1}))
+    like = Likeness(Path("mine"), rows, 32, 96, "float")
+    with pytest.raises(UsageError, match="has no mask"):
+        check_likeness(open_checkpoint(place / "checkpoint"), like)
 
 
 class TestCheck:

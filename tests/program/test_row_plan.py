@@ -122,6 +122,11 @@ def test_padding_is_no_token() -> None:
     assert plan.passes[1].newest == ((0, 2), (1, 3))
 
 
+def test_a_batch_whose_mask_is_not_known_is_told() -> None:
+    read = [Reading(run(0), TokenIds(np.array([[0, 7], [4, 5]]), unsure=True), 0)]
+    assert plan_rows(read).unsure == {0, 1}
+
+
 def test_a_program_without_a_cache_reads_all_tokens_again() -> None:
     plan = padded(([[7, 8]], None), ([[7, 8, 9]], None))
     assert plan.requests == ((7, 8, 9),)

@@ -130,6 +130,13 @@ def check_likeness(checkpoint: Checkpoint, like: Likeness) -> None:
             f"{what}: hidden states of the capture are {like.hidden} wide, those of the checkpoint "
             f"{hidden}"
         )
+    padding = getattr(text, "pad_token_id", None)
+    if any(padding in (requests[each][:1] + requests[each][-1:]) for each in like.rows.unsure):
+        raise UsageError(
+            f"{like.path}: a batch begins or ends with the padding token {padding}, and the "
+            "capture has no mask that says whether it is padding; capture modules (--type torch), "
+            "or run the requests one by one"
+        )
     placeholders = dict(_placeholders(checkpoint.config))
     for tokens in requests:
         for token in tokens:
