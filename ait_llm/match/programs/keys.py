@@ -72,11 +72,19 @@ class Keys:
     requests: tuple[tuple[int, int], ...]
 
     def differ_in_past(self, left: Shape, right: Shape) -> bool:
-        """True for two caches of other tokens than those of the pass, at other places."""
+        """True for two caches of earlier tokens that lie at other places, or beside padding.
+
+        What a cache holds for padding is up to the implementation of the attention.
+        """
         if len(left) != 4 or len(right) != 4:
             return False
         same = self.left.real == self.right.real and all(a == b for a, b in self.requests)
-        return not same and left[2] != self.left.rows.seq and right[2] != self.right.rows.seq
+        is_padded = any(len(each) < self.left.total for each in self.left.real or ())
+        return (
+            (is_padded or not same)
+            and left[2] != self.left.rows.seq
+            and right[2] != self.right.rows.seq
+        )
 
     def places(
         self, lengths: tuple[int, int], pair: tuple[int, int], *, is_cache: bool

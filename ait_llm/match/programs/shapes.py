@@ -12,6 +12,7 @@ from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Part, Reorder, Reshape, Rows, View
 from ait_llm.program import rows as layout
 
+_MATRIX, _REPEATED = 2, 5  # dims of a matrix, and of heads that are repeated
 Shape = tuple[int, ...]
 
 
@@ -85,10 +86,12 @@ def make_views(
         return None
     whole = all(columns is None or columns.is_all for columns in (left_columns, right_columns))
     keys = tokens.keys if tokens is not None and whole and rows is None else None
-    if tokens is not None and keys is not None and keys.differ_in_past(left, right):
-        views = key_views(left, right, keys, tokens.pairs)
-        if views is not None:
-            return Views(*views)
+    if tokens is not None and keys is not None:
+        joined = _heads_joined(left), _heads_joined(right)
+        found = key_views(*joined, keys, tokens.pairs) if keys.differ_in_past(*joined) else None
+        if found is not None:
+            before = reshaped(left, joined[0]), reshaped(right, joined[1])
+            return Views((*before[0], *found[0]), (*before[1], *found[1]))
     if whole and left == right and (tokens is None or _needs_no_rows(left, tokens)):
         return Views((), ())
     if whole and portion is not None and (tokens is None or tokens.is_same_layout):
@@ -134,18 +137,31 @@ def _may_be_turned(left: Shape, right: Shape) -> bool:
     return len(left) == 2 and left != right == left[::-1] and 1 not in left
 
 
+def _heads_joined(shape: Shape) -> Shape:
+    """Heads that are repeated, ``[batch, heads, times, keys, dim]``, on one axis."""
+    if len(shape) != _REPEATED:
+        return shape
+    return (shape[0], shape[1] * shape[2], *shape[3:])
+
+
 def reshaped(before: Shape, after: Shape) -> tuple[View, ...]:
     """The view that gives elements another shape; none where it is the same."""
     return () if before == after else (Reshape(after),)
 
 
 def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
-    """True if tensors of this shape on both sides have the same rows, or none."""
+    """True if tensors of this shape on both sides have the same rows, or none.
+
+    A matrix with a multiple of the rows has each of them several times, for each of its experts.
+    """
     if tokens.is_plain:
         return True
     sides = (tokens.left, tokens.right)
     return not any(
-        shape[:1] == (side.count,) or shape[:2] == (side.batch, side.seq) or side.seq in shape
+        shape[:1] == (side.count,)
+        or shape[:2] == (side.batch, side.seq)
+        or side.seq in shape
+        or (side.batch and len(shape) == _MATRIX and shape[0] % side.count == 0)
         for side in sides
     )
 
@@ -186,6 +202,8 @@ def _spaces(shape: Shape, rows: layout.Rows) -> Iterator[_Space]:
         yield _Space((), every)
     if batch and len(shape) == 4 and (shape[0], shape[2]) == (batch, seq):
         yield _Space((Reorder((0, 2, 1, 3)),), every)
+    if batch and len(shape) == _REPEATED and (shape[0], shape[3]) == (batch, seq):
+        yield _Space((Reorder((0, 3, 1, 2, 4)),), every)
     if shape[0] == rows.count or (shape[0] == 1 and shape[1:2] == (rows.count,)):
         yield _Space((), every)
     elif len(shape) == 4 and shape[0] == 1 and shape[2] == rows.count:

@@ -130,3 +130,31 @@ def test_caches_of_one_shape_may_be_padded_on_other_sides() -> None:
     views = make_views(ours.shape, theirs.shape, tokens)
     assert views is not None
     np.testing.assert_array_equal(apply(ours, views.left), apply(theirs, views.right))
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_places_of_padding_are_left_out_of_caches_that_are_padded_alike(times: int) -> None:
+    """What they hold is up to the implementation of the attention; heads may be repeated."""
+    pairs = ((0, 0), (1, 1))
+    sides = LEFT_PADDED, LEFT_PADDED
+    tokens = Tokens(sides[0].rows, sides[1].rows, pairs, "given", True, Keys(*sides, pairs))
+    ours = cache(LEFT_PADDED, [0, 1])
+    theirs = ours.copy()
+    for request, real in enumerate(LEFT_PADDED.real or ()):
+        padding = [place for place in range(LEFT_PADDED.total) if place not in real]
+        theirs[request][:, padding] = -1
+    assert (theirs != ours).any()
+    if times:
+        ours, theirs = (np.repeat(each[:, :, None], times, 2) for each in (ours, theirs))
+    views = make_views(ours.shape, theirs.shape, tokens)
+    assert views is not None
+    np.testing.assert_array_equal(apply(ours, views.left), apply(theirs, views.right))
+    assert apply(ours, views.left).size == sum(LENGTHS[:2]) * HEADS * DIM * max(1, times)
+
+
+def test_rows_that_each_token_has_several_times_are_no_rows_of_a_padded_batch() -> None:
+    """Experts sort the copies of tokens, those of padding among them."""
+    padded = Rows(2, 4, 8, LEFT_PADDED.rows.last)
+    tokens = Tokens(padded, padded, tuple((row, row) for row in range(2, 8)), "given", True)
+    assert make_views((16, DIM), (16, DIM), tokens) is None
+    assert make_views((DIM, 16), (DIM, 16), tokens) is not None
