@@ -66,6 +66,7 @@ def serve(checkpoint: Path, folder: Path) -> int:
         server = subprocess.Popen(words, stdout=file, stderr=file)
         try:
             asked = run([sys.executable, str(HERE / "ask.py"), str(PORT)], folder / "ask.log")
+            time.sleep(2)  # vLLM kills its workers at once
         finally:
             server.send_signal(signal.SIGTERM)
             code = server.wait(60)
