@@ -139,7 +139,10 @@ def main() -> None:
     if options.write is not None:
         from results_page import page
 
-        options.write.write_text(page(results), "utf-8")
+        ran = {(each["family"], each["case"]) for each in results}
+        every = [(family, name) for family in FAMILIES for name in cases(family)]
+        missing = [" ".join(each) for each in every if each not in ran]
+        options.write.write_text(page(results, missing), "utf-8")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ parallelism; faults are put into an offline run (`scripts/engines/bugs.py`).
 """
 
 
-def page(results: list[dict[str, Any]]) -> str:
-    """Markdown of what live.py found."""
+def page(results: list[dict[str, Any]], missing: list[str]) -> str:
+    """Markdown of what live.py found, and of what it did not run."""
     healthy = [each for each in results if "right" not in each]
     faulty = [each for each in results if "right" in each]
     lines = [_HEAD, "## Healthy runs\n", "| family | run | verdict | exit code | compared |"]
@@ -47,6 +47,8 @@ def page(results: list[dict[str, Any]]) -> str:
         f"right in {right} of {len(faulty)}, what is wrong is it or one of its candidates in "
         f"{among}, and an innocent one is called certain in {wrong}.",
     ]
+    if missing:
+        lines += ["", f"Not run: {', '.join(missing)}."]
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 
 
