@@ -106,17 +106,26 @@ class Recomputing:
         return found
 
     def gain(self, operations: Sequence[int]) -> Gain | None:
-        """What some operations together do to errors; None where one was not recomputed."""
+        """What some operations together do to errors; None where one was not recomputed.
+
+        An error passes one operation after another: those of other branches do not amplify it.
+        """
         if any(self.values.works_in_place(op) for op in operations):
             return None  # what was in the cache before is not known
         if not all(isinstance(self.examined.get(op), Introduced) for op in operations):
             return None
-        gains = [gain_of(self.values.run.operations[op]) for op in operations]
-        known = [each for each in gains if isinstance(each, Gain)]
-        return Gain(
-            math.prod(max(1.0, each.amplification) for each in known),
-            max((each.permitted for each in known), default=0.0),
-        )
+        largest: dict[int, float] = {}
+        permitted = 0.0
+        for op in sorted(operations):
+            makers = (self.values.producer(value.number) for value in self.values.inputs(op))
+            before = max((largest.get(made, 1.0) for made in makers if made is not None), default=1)
+            own = gain_of(self.values.run.operations[op])
+            if isinstance(own, Gain):
+                largest[op] = before * max(1.0, own.amplification)
+                permitted = max(permitted, own.permitted)
+            else:
+                largest[op] = before
+        return Gain(max(largest.values(), default=1.0), permitted)
 
 
 def guilty_of(results: Results) -> int | None:
