@@ -9,7 +9,7 @@ those of the others are not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,7 +123,7 @@ class Aligner:
                 self._share(rows[step.row], columns[step.column]),
                 tuple(columns[other][0].op for other in step.others),
             )
-            for step in self._told_by_weights(rows, columns, steps)
+            for step in self._swapped(rows, columns, self._told_by_weights(rows, columns, steps))
         ]
 
     def _told_by_weights(
@@ -143,6 +143,38 @@ class Aligner:
                 yield replace(step, column=equal[0], others=())
             else:
                 yield step
+
+    def _swapped(
+        self, rows: Sequence[Group], columns: Sequence[Group], steps: Iterable[Step]
+    ) -> list[Step]:
+        """Norms that one side computes in another order: those of queries and keys, for one.
+
+        The order of operators that do not read each other is the runtime's own. Norms whose weights
+        differ are exchanged where each has the weight of just one of the others.
+        """
+        found = list(steps)
+        unlike = [
+            step
+            for step in found
+            if rows[step.row][0].role is columns[step.column][0].role is Role.NORM
+            and not self.has_equal_weights(rows[step.row], columns[step.column])
+        ]
+        equal = {
+            step: [
+                other.column
+                for other in unlike
+                if self.has_equal_weights(rows[step.row], columns[other.column])
+                and self.score(rows[step.row], columns[other.column]) > 0
+            ]
+            for step in unlike
+        }
+        moved = {step: of[0] for step, of in equal.items() if len(of) == 1}
+        if len(set(moved.values())) < len(moved) or {s.column for s in moved} != {*moved.values()}:
+            return found
+        return [
+            replace(step, column=moved[step], others=()) if step in moved else step
+            for step in found
+        ]
 
     def has_equal_weights(self, left: Group, right: Group) -> bool:
         """True if the first units of two groups have the same weight."""

@@ -105,6 +105,25 @@ def are_equal(
     return bool((one != 0).any()) and 2 * int(((one == other) & (one != 0)).sum()) > len(one)
 
 
+def is_one_more(left: Parameter, right: Parameter) -> bool:
+    """True if a weight of a norm is that of the other side with one added, on either side.
+
+    Gemma multiplies by ``1 + weight``. What optimises graphs keeps the sum and not the weight.
+    """
+    shape = shape_of(left.tensor)
+    if shape is None or len(shape) != 1 or shape != shape_of(right.tensor):
+        return False
+    if not is_float(left.tensor) or not is_float(right.tensor):
+        return False
+    try:
+        one, other = (np.asarray(each.tensor.nd(), np.float64) for each in (left, right))
+    except AitError:
+        return False
+    bits = min(_FINENESS.get(each.tensor.dtype, 0) for each in (left, right))
+    largest = np.maximum(np.abs(one), np.abs(other))
+    return bool((np.abs(np.abs(one - other) - 1) <= largest / 2**bits).all())
+
+
 def digest_of(parameter: Parameter) -> bytes | None:
     """A few bytes that weights of equal numbers share, rounded to the coarsest type.
 

@@ -16,7 +16,7 @@ from ait_llm.match.programs.align import Pair
 from ait_llm.match.programs.layout import Layouts
 from ait_llm.match.programs.shapes import Columns, turned
 from ait_llm.match.programs.shards import computes_several, portion_of
-from ait_llm.match.programs.weight_rows import Indices, are_equal
+from ait_llm.match.programs.weight_rows import Indices, are_equal, is_one_more
 from ait_llm.match.views import Part, Reorder, Reshape, View, apply
 from ait_llm.program.adapted import is_whole
 from ait_llm.program.describe import shape_of
@@ -85,6 +85,8 @@ class WeightLinks:
                     mine = self._left.parameter(rows.left, kind)
                     other = self._right.parameter(rows.right, kind)
                     if mine is not None and other is not None:
+                        if rows.left.role is Role.NORM and is_one_more(mine, other):
+                            continue  # not the same value, though it does the same
                         reason = f"{kind} of the {rows.left.role.value} {where}"
                         self.link(rows, mine, other, reason, confidence)
 
