@@ -23,9 +23,10 @@ from ait_llm.dump.api.settings import ApiSettings
 from ait_llm.dump.api.tensor_files import FOLDER, TensorFiles
 from ait_llm.dump.api.tensors import TensorEntries, unseen
 from ait_llm.dump.api.values import Describer
+from ait_llm.dump.folders import make_folder
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.statistics import KnownStatistics, share_model_threads
-from ait_llm.dump.pytorch.writer import BackgroundWriter, make_folder
+from ait_llm.dump.pytorch.writer import BackgroundWriter
 
 
 class Encoded(str):

@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ait_llm.core.kernels import crc32, native_kernels
+from ait_llm.dump.folders import make_folder
 from ait_llm.dump.pytorch.snapshot import BufferPool, snapshot
-from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob, make_folder
+from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
 from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth, write_pth_at
 
 FOLDER = "dump_tensor_data"

@@ -6,7 +6,6 @@ which holds each of their values exactly.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -108,25 +107,3 @@ def _of_tensor(tensor: Tensor) -> Array | str:
     except (RuntimeError, TypeError, NotImplementedError) as error:
         return f"{tensor.dtype} cannot be converted: {str(error).splitlines()[0]}"
     return array
-
-
-def write_array(path: str, array: Array, *, hollow: bool = False) -> int:
-    """Make an ``.npy`` file, and return the bytes of its data.
-
-    Args:
-        path: a file that is not there yet.
-        array: what it holds.
-        hollow: leave the data out; the file is as long, and takes no room on the disk.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o640), "wb") as file:
-        if hollow:
-            header = np.lib.format.header_data_from_array_1_0(array)
-            np.lib.format.write_array_header_1_0(file, header)
-            file.truncate(file.tell() + array.nbytes)
-        else:
-            np.lib.format.write_array(file, array, allow_pickle=False)
-    return array.nbytes

@@ -15,20 +15,21 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 
+from ait_llm.dump.folders import make_folder
 from ait_llm.dump.fx.arrays import (
     Piece,
     argument_pieces,
     as_array,
     result_pieces,
-    write_array,
 )
-from ait_llm.dump.fx.graph_file import FILE, describe_graph, is_dumped, target_of, write_graph
+from ait_llm.dump.fx.graph_file import describe_graph, is_dumped, target_of
+from ait_llm.dump.fx.graph_json import FILE, write_graph
 from ait_llm.dump.fx.model_calls import model_call
+from ait_llm.dump.fx.npy_files import link_file, remove_file, write_array
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.pytorch.identity import Identity, ObservedWrites, identity_of, may_write
 from ait_llm.dump.pytorch.layouts import is_plain
-from ait_llm.dump.pytorch.writer import make_folder
 
 # Tensors from this size on are written once and linked; a smaller file costs no more than a link.
 _LINKED_BYTES = 16 << 10
@@ -183,7 +184,7 @@ class _StepCapture:
             Why there is no array to write; empty if it was written.
         """
         known = self._files.get(id(value)) if isinstance(value, Tensor) else None
-        if known is not None and known[0]() is value and _link(known[1], path):
+        if known is not None and known[0]() is value and link_file(known[1], path):
             files.tensors += 1
             return ""
         array = as_array(value)
@@ -195,7 +196,7 @@ class _StepCapture:
         try:
             files.bytes += write_array(path, array, hollow=self._options.survey)
         except OSError:
-            _remove(path)
+            remove_file(path)
             raise
         files.tensors += 1
         if isinstance(value, Tensor) and array.nbytes >= _LINKED_BYTES:
@@ -248,19 +249,3 @@ class _Recording(Interpreter):
         if plan is None or capture is None:
             return target(*args, **kwargs)
         return capture.call(plan, target, args, kwargs)
-
-
-def _link(source: str, path: str) -> bool:
-    """Give a file a second name; False where the file system has none or the file is gone."""
-    try:
-        os.link(source, path, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)  # noqa: PTH108 - paths are text here, there are many
-    except OSError:
-        return

@@ -1,22 +1,17 @@
-"""``graph.json``: the graph behind a folder of an FX dump (docs/formats.md)."""
+"""A graph of torch.fx as ``graph.json`` has it (docs/formats.md)."""
 
 from __future__ import annotations
 
-import json
 import operator
-import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from ait_llm import __version__
+from ait_llm.dump.fx.graph_json import described
 
-FILE = "graph.json"
-SCHEMA = 1
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _SOURCE = re.compile(r'File "(.*)", line ([0-9]+), in (.*)')
 
@@ -39,26 +34,9 @@ def describe_graph(module: GraphModule, **facts: Any) -> dict[str, Any]:
         module: an AOT graph.
         facts: what else the file says: number, process, phase.
     """
-    return {
-        "schema": SCHEMA,
-        "producer": f"ait-llm {__version__}",
-        "torch": str(torch.__version__),
-        **facts,
-        "nodes": [_node(node) for node in module.graph.nodes],
-    }
-
-
-def write_graph(path: Path, graph: dict[str, Any]) -> None:
-    """Write it in one piece: a reader sees all of it or none.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    partial = path.with_suffix(".json.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(partial, flags, 0o640), "w", encoding="utf-8") as file:
-        json.dump(graph, file, separators=(",", ":"))
-    partial.replace(path)
+    return described(
+        [_node(node) for node in module.graph.nodes], torch=str(torch.__version__), **facts
+    )
 
 
 def _node(node: Node) -> dict[str, Any]:

@@ -12,11 +12,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from ait_llm.dump.folders import make_folder
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.pytorch.ledger import Ledger
-from ait_llm.dump.pytorch.writer import make_folder
 from ait_llm.dumps.fx_place import FOLDER
 from ait_llm.errors import UsageError
 
@@ -34,8 +32,9 @@ class FxSession:
         UsageError: the output cannot be written.
     """
 
-    def __init__(self, options: FxOptions) -> None:
+    def __init__(self, options: FxOptions, producer: str = "fx") -> None:
         self.options = options
+        self._producer = producer
         self._graphs = 0
         self._executions: Counter[str] = Counter()
         self._last = datetime.datetime.min.replace(tzinfo=datetime.timezone.utc)
@@ -141,8 +140,11 @@ class FxSession:
 
 def world() -> tuple[int, int]:
     """World size and rank; 1 and 0 where torch.distributed is not used, as torchair has it."""
+    torch = sys.modules.get("torch")  # programs of ONNX Runtime need none
+    if torch is None or not torch.distributed.is_available():
+        return 1, 0
     distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
+    if distributed.is_initialized():
         return distributed.get_world_size(), distributed.get_rank()
     return 1, 0
 

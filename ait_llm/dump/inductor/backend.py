@@ -14,7 +14,8 @@ import torch
 from torch._guards import TracingContext, tracing
 from torch.fx import Graph, GraphModule
 
-from ait_llm.dump.fx.graph_file import FILE, describe_graph, write_graph
+from ait_llm.dump.fx.graph_file import describe_graph
+from ait_llm.dump.fx.graph_json import FILE, write_graph
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.inductor.decompositions import DecompositionTrace
 from ait_llm.dump.inductor.instrument import watched_codegen

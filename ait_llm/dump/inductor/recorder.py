@@ -14,12 +14,13 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from ait_llm.dump.fx.arrays import as_array, write_array
+from ait_llm.dump.folders import make_folder
+from ait_llm.dump.fx.arrays import as_array
 from ait_llm.dump.fx.model_calls import model_call
+from ait_llm.dump.fx.npy_files import write_array
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.inductor.kernels import KernelTable, Launch, Stored
-from ait_llm.dump.pytorch.writer import make_folder
 
 _Method = TypeVar("_Method", bound=Callable[..., None])
 

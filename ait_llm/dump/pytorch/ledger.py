@@ -17,10 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ait_llm import __version__
-from ait_llm.dump.pytorch.writer import make_folder
+from ait_llm.dump.folders import make_folder
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _STATES = ("saved", "described", "empty", "failed", "dropped")
@@ -172,17 +170,26 @@ def _header(device: str, options: Mapping[str, Any], producer: str) -> dict[str,
         "options": dict(options),
         "environment": {
             "python": platform.python_version(),
-            "torch": str(torch.__version__),
+            **_versions(),
             **_place(),
         },
     }
+
+
+def _versions() -> dict[str, str]:
+    """Of the libraries that run the model; programs of ONNX Runtime need no torch."""
+    found = {name: sys.modules.get(name) for name in ("torch", "onnxruntime")}
+    return {name: str(module.__version__) for name, module in found.items() if module is not None}
 
 
 def _place() -> dict[str, str]:
     """The rank of this process: as its launcher says, else as it told the others of its job."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
     given = {name: os.environ[name] for name in names if name in os.environ}
-    if given or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+    torch = sys.modules.get("torch")
+    if given or torch is None or not torch.distributed.is_available():
+        return given
+    if not torch.distributed.is_initialized():
         return given
     ranks = torch.distributed.get_world_size()
     return {"RANK": str(torch.distributed.get_rank()), "WORLD_SIZE": str(ranks)}

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from ait_llm.dump.folders import make_folder
 from ait_llm.dump.pytorch.definition import Definitions
 from ait_llm.dump.pytorch.hooks import class_name, is_wrapped
-from ait_llm.dump.pytorch.writer import make_folder
 
 
 def module_tree(model: nn.Module, root: str = "root") -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ait_llm.core.kernels import (
     loaded_openmp,
     native_kernels,
 )
-from ait_llm.dump.pytorch.writer import make_folder
+from ait_llm.dump.folders import make_folder
 
 COLUMNS = (
     "module",

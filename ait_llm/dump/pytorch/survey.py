@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ait_llm.dump.pytorch.writer import make_folder
+from ait_llm.dump.folders import make_folder
 from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template
 
 SURVEY_FILE = "survey.jsonl"

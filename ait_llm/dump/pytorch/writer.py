@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core.kernels import native_kernels
+from ait_llm.dump.folders import make_folder
 from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth, write_pth_at
 
 DEFAULT_QUEUE_BYTES = 256 << 20
@@ -30,7 +31,6 @@ _LOOK_SECONDS = 0.01
 _IDLE_LOOKS = 20
 _REST_LOOKS = 3
 _FLUSH_JOBS = 64
-_ATTEMPTS = 16  # to make a folder while others remove its parents
 
 
 @dataclass(slots=True)
@@ -244,29 +244,6 @@ class BackgroundWriter:
         if folder not in self._folders:
             make_folder(Path(folder))
             self._folders.add(folder)
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder and its parents with mode 0750.
-
-    Another process may remove an empty parent at that moment, such as what an earlier run left.
-    """
-    for _ in range(_ATTEMPTS):
-        try:
-            _make_parents(folder)
-        except FileNotFoundError:
-            continue
-        return
-    _make_parents(folder)
-
-
-def _make_parents(folder: Path) -> None:
-    missing = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for path in reversed(missing):
-        path.mkdir(mode=0o750, exist_ok=True)
 
 
 def _link(source: Path, path: Path) -> None:
