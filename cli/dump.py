@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from ait_llm.cli.torch_dump import (
 from ait_llm.cli.torch_text import describe_torch_summary, torch_what_next
 from ait_llm.core import OpId, StepRange
 from ait_llm.dump.atb import START_TIME_FORMAT, plan_atb_dump, run_atb_dump
-from ait_llm.dump.inject.settings import TORCH_TYPES
+from ait_llm.dump.inject.settings import ONNX_TYPE, TORCH_TYPES
 from ait_llm.dump.summary import DumpSummary
 from ait_llm.errors import UsageError
 from ait_llm.probe import ATB_TYPES, ProbeConfig, SaveTime, TensorPart, split_command
@@ -71,10 +72,21 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
 @click.option(
     "--exec",
     "command",
-    required=True,
     metavar="COMMAND",
     help='Command that runs the model, such as "bash run.sh". It is started without a shell: put '
     "redirections and pipes into a script.",
+)
+@click.option(
+    "--model",
+    callback=absolute_path,
+    metavar="FILE",
+    help="In place of --exec, with --type onnx: run this model of ONNX once, on --inputs.",
+)
+@click.option(
+    "--inputs",
+    callback=absolute_path,
+    metavar="FILE",
+    help="With --model: an .npz file with an array for each of its inputs.",
 )
 @click.option(
     "--type",
@@ -87,7 +99,8 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "'stats' writes statistics of each tensor instead of its data. The torch types capture any "
     "PyTorch program: its modules ('torch'), statistics instead of data ('torch-stats'), and every "
     "aten operator ('torch-op'). 'fx' captures every node of the graphs that torch.compile makes, "
-    "run operator by operator, and 'inductor' what its fused kernels store.  [default: tensor]",
+    "run operator by operator, and 'inductor' what its fused kernels store. 'onnx' alone captures "
+    "every node of the graphs that ONNX Runtime runs.  [default: tensor]",
 )
 @click.option("-sd", "--only-save-desc", is_flag=True, help="Write descriptions without data.")
 @click.option(
@@ -110,7 +123,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     callback=_steps,
     metavar="FIRST,LAST,...",
     help="Tokens to capture, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7; 'all' is every token. "
-    "With fx and inductor: executions of each graph.",
+    "With fx, inductor and onnx: executions of each graph.",
 )
 @click.option(
     "-child",
@@ -201,7 +214,9 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
 def dump(
     ctx: click.Context,
     /,
-    command: str,
+    command: str | None,
+    model: Path | None,
+    inputs: Path | None,
     types: tuple[str, ...],
     allow_skip: bool,
     as_json: bool,
@@ -217,7 +232,7 @@ def dump(
     we say goes to stderr; with --json the last line of stdout is the result. The exit code is the
     program's; if the program succeeds but something could not be captured, it is 3.
     """
-    words = split_command(command)
+    words = _words(command, model, inputs, types)
     if uses_torch(ctx, types):
         shared = ("steps", "tensor_part", "only_save_desc", "operation_names", "output", "device")
         wanted = {name: options[name] for name in (*shared, "queue_size", *TORCH_OPTIONS)}
@@ -237,6 +252,30 @@ def dump(
     summary = _dump_atb(words, types, **options)
     report(describe_summary(summary), summary)
     finish(ctx, summary, what_next(summary), as_json, allow_skip)
+
+
+def _words(
+    command: str | None, model: Path | None, inputs: Path | None, types: tuple[str, ...]
+) -> list[str]:
+    """What is run: the command, or a program of ours that runs a model of ONNX.
+
+    Raises:
+        UsageError: neither or both are given, or a file is missing.
+    """
+    if command is not None:
+        if model is not None or inputs is not None:
+            raise UsageError("--model and --inputs stand in the place of --exec; give one of both")
+        return split_command(command)
+    if model is None:
+        raise UsageError("the option --exec is missing; see ait llm dump --help")
+    if types != (ONNX_TYPE,):
+        raise UsageError("--model is for --type onnx; other types need --exec")
+    if inputs is None:
+        raise UsageError("--model needs --inputs FILE.npz, with an array for each of its inputs")
+    for path in (model, inputs):
+        if not path.is_file():
+            raise UsageError(f"{path}: no such file")
+    return [sys.executable, "-m", "ait_llm.dump.onnx.run_model", str(model), str(inputs)]
 
 
 def _dump_atb(

@@ -223,10 +223,9 @@ def _options_of_dump() -> list[click.Parameter]:
     """The options of ``ait llm dump``; the program may be left out for a model."""
     params = []
     for param in dump.params:
-        if param.name not in ("allow_skip", *_NOT_PLANNED):
+        if param.name not in ("allow_skip", "model", "inputs", *_NOT_PLANNED):
             param = copy.copy(param)
             if param.name == "command":
-                param.required = False
                 assert isinstance(param, click.Option)
                 param.help = f"{param.help}  [required, or --model]"
             params.append(param)

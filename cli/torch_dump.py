@@ -14,7 +14,7 @@ from ait_llm.cli.console import say
 from ait_llm.cli.params import ListOption, absolute_path, comma_list, parse_size
 from ait_llm.cli.torch_text import describe_torch_plan
 from ait_llm.core import StepRange
-from ait_llm.dump.inject.settings import COMPILED_TYPES, TORCH_TYPES, TorchSettings
+from ait_llm.dump.inject.settings import GRAPH_TYPES, ONNX_TYPE, TORCH_TYPES, TorchSettings
 from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
 from ait_llm.dump.torch_summary import TorchSummary
 from ait_llm.errors import IncompleteError, UsageError
@@ -179,8 +179,10 @@ def uses_torch(ctx: click.Context, types: Sequence[str]) -> bool:
     Raises:
         UsageError: types of both kinds, or an option that the given kind does not have.
     """
-    torch_types = [name for name in types if name in TORCH_TYPES]
-    others = [name for name in types if name not in TORCH_TYPES]
+    # Beside other types of ATB, onnx is the form of its topology.
+    wanted = (ONNX_TYPE,) if tuple(types) == (ONNX_TYPE,) else TORCH_TYPES
+    torch_types = [name for name in types if name in wanted]
+    others = [name for name in types if name not in wanted]
     if torch_types and others:
         raise UsageError(
             f"--type {' '.join(types)}: {', '.join(torch_types)} captures PyTorch and "
@@ -196,15 +198,15 @@ def uses_torch(ctx: click.Context, types: Sequence[str]) -> bool:
                 f"{param.opts[-1]} is for {kind} types, not for --type {' '.join(types)}"
                 + _INSTEAD.get(param.name, "")
             )
-        saves_weights = param.name == "weights" and "fx" not in types
+        saves_weights = param.name == "weights" and "inductor" in types
         if (
-            any(name in COMPILED_TYPES for name in types)
+            any(name in GRAPH_TYPES for name in torch_types)
             and param.name in _NOT_FX
             and not saves_weights
             and ctx.get_parameter_source(param.name) is not ParameterSource.DEFAULT
         ):
             raise UsageError(
-                f"{param.opts[-1]} is not for --type {' '.join(types)}, which captures compiled "
+                f"{param.opts[-1]} is not for --type {' '.join(types)}, which captures "
                 "graphs; select executions with -er and targets with -opname"
             )
     return bool(torch_types)

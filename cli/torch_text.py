@@ -51,6 +51,9 @@ def _what(settings: TorchSettings) -> Iterator[str]:
         if settings.weights:
             yield "weights"
         return
+    if settings.is_onnx:
+        yield f"{_sides(settings)} of every node of the graphs that ONNX Runtime runs"
+        return
     if settings.is_compiled:
         yield f"{_sides(settings)} of every node of compiled graphs, run operator by operator"
         return
@@ -73,7 +76,7 @@ def _selection(settings: TorchSettings) -> str:
     if settings.is_compiled:
         if settings.type_prefixes:
             return "targets starting with " + " or ".join(settings.type_prefixes)
-        return "all graphs of torch.compile"
+        return "all sessions" if settings.is_onnx else "all graphs of torch.compile"
     wanted = []
     if settings.type_prefixes:
         wanted.append("of classes starting with " + " or ".join(settings.type_prefixes))

@@ -28,6 +28,8 @@ def no_graphs(
     events = {entry.event for entry in reports}
     if "graph" in events:
         return [_nothing_selected(settings)]
+    if settings.is_onnx:
+        return [_no_sessions(exit_code, events)]
     if exit_code:
         return [
             f"the program failed (exit code {exit_code}) before torch.compile made a graph; make "
@@ -64,11 +66,27 @@ def no_graphs(
     ]
 
 
+def _no_sessions(exit_code: int, events: set[str]) -> str:
+    if exit_code:
+        return (
+            f"the program failed (exit code {exit_code}) before a session of ONNX Runtime was "
+            "made; make it run without ait first, then dump again"
+        )
+    if "onnxruntime" in events:
+        return (
+            "the program imports onnxruntime and makes no InferenceSession in Python; what uses "
+            "ONNX Runtime through another interface is not seen"
+        )
+    return (
+        "no process that imports onnxruntime was seen. Possible reasons: the program does not use "
+        "it; its Python is started with -I, -E or -S, which ignore the environment; it drops "
+        "PYTHONPATH on the way (sudo, containers, env -i); or it is not Python"
+    )
+
+
 def _nothing_selected(settings: TorchSettings) -> str:
     reasons = [f"no graph ran as often as -er {settings.steps} asks for"]
     if settings.type_prefixes:
         reasons.append(f"no target starts with {' or '.join(settings.type_prefixes)}")
-    return (
-        "torch.compile made graphs, but none of their nodes were recorded. Possible reasons: "
-        + "; ".join(reasons)
-    )
+    made = "sessions of ONNX Runtime were made" if settings.is_onnx else "torch.compile made graphs"
+    return f"{made}, but none of their nodes were recorded. Possible reasons: " + "; ".join(reasons)

@@ -147,7 +147,6 @@ def test_a_probe_of_the_users_own_is_passed_on(recorder: Recorder) -> None:
     ("words", "message"),
     [
         ("--type layers", "'layers' is not one of"),
-        ("--type onnx", "add 'model' or 'layer'"),
         ("--type onnx tensor", "add 'model' or 'layer'"),
         ("-ids 2;3", "is not numbers joined by '_'"),
         ("-ids ,", "names no operation"),
@@ -259,6 +258,8 @@ def test_the_options_are_a_promise() -> None:
     }
     assert options == {
         ("--exec",),
+        ("--model",),
+        ("--inputs",),
         ("--type",),
         ("-sd", "--only-save-desc"),
         ("-ids", "--save-operation-ids"),
@@ -275,6 +276,10 @@ def test_the_options_are_a_promise() -> None:
         ("--probe-lib",),
         ("--dedupe",),
         ("--queue-size",),
+        ("--request",),
+        ("--step",),
+        ("--start",),
+        ("--budget",),
         ("--min-free",),
         ("--module-name",),
         ("--layers",),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule
 
-from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.inject.channel import report
+from ait_llm.dump.inject.graph_options import fx_options
 from ait_llm.dump.inject.settings import TorchSettings
 
 if TYPE_CHECKING:
@@ -52,24 +52,6 @@ def capture_compiled(settings: TorchSettings) -> None:
 
     torch.compile = compile_and_capture
     atexit.register(lambda: report("end", compile_calls=len(reports), dynamo=_uses_dynamo()))
-
-
-def fx_options(settings: TorchSettings) -> FxOptions:
-    """The settings in the form that the capture itself takes."""
-    return FxOptions(
-        output=settings.output,
-        weights=settings.weights,
-        steps=settings.steps,
-        targets=tuple(
-            pattern
-            for prefix in settings.type_prefixes
-            for pattern in (f"{prefix}*", f"aten.{prefix}*")
-        ),
-        inputs=settings.inputs,
-        outputs=settings.outputs,
-        run=settings.run,
-        survey=settings.survey,
-    )
 
 
 def _reporting(backend: Backend) -> Backend:

@@ -11,17 +11,22 @@ from pathlib import Path
 from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
 
-FX_TYPE, INDUCTOR_TYPE = "fx", "inductor"
+FX_TYPE, INDUCTOR_TYPE, ONNX_TYPE = "fx", "inductor", "onnx"
 COMPILED_TYPES = (FX_TYPE, INDUCTOR_TYPE)
 """Those that capture graphs of torch.compile: run node by node, or as Inductor compiles them."""
+GRAPH_TYPES = (*COMPILED_TYPES, ONNX_TYPE)
+"""Those that capture graphs in place of modules; ``onnx`` those of ONNX Runtime."""
 TORCH_TYPES = ("torch", "torch-stats", "torch-op", *COMPILED_TYPES)
 """What ``--type`` calls the captures of PyTorch programs."""
 
 VARIABLE = "AIT_TORCH_CAPTURE"
 CHANNEL_VARIABLE = "AIT_TORCH_CHANNEL"
+WATCH_VARIABLE = "AIT_CAPTURE_STARTS_WITH"
+"""Module whose import starts the capture; ``torch`` where it is not set."""
 _DOES = {
     FX_TYPE: "runs compiled graphs operator by operator",
     INDUCTOR_TYPE: "records the kernels of compiled graphs",
+    ONNX_TYPE: "captures the sessions of ONNX Runtime",
 }
 _PREFILL = StepRange(((0, 0),))
 SITE_FOLDER = Path(__file__).resolve().parent / "site"
@@ -33,7 +38,7 @@ class TorchSettings:
 
     Attributes:
         output: absolute folder in which ``ait_dump`` is made.
-        types: members of :data:`TORCH_TYPES`.
+        types: members of :data:`TORCH_TYPES`, or :data:`ONNX_TYPE`.
         steps: generation steps to record; of an engine, tokens of each request.
         requests: ids or numbers of the requests of an engine; empty for all.
         passes: passes of an engine to record, by number; None for all.
@@ -88,10 +93,10 @@ class TorchSettings:
 
     def __post_init__(self) -> None:
         for name in self.types:
-            if name not in TORCH_TYPES:
+            if name not in (*TORCH_TYPES, ONNX_TYPE):
                 raise UsageError(f"unknown torch type {name!r}; known: {', '.join(TORCH_TYPES)}")
         if self.is_compiled and len(self.types) > 1:
-            graphs = next(name for name in self.types if name in COMPILED_TYPES)
+            graphs = next(name for name in self.types if name in GRAPH_TYPES)
             others = " ".join(name for name in self.types if name != graphs)
             raise UsageError(
                 f"--type {graphs} {_DOES[graphs]}, and {others} cannot be captured with it; run "
@@ -110,13 +115,18 @@ class TorchSettings:
 
     @property
     def is_compiled(self) -> bool:
-        """True if the graphs of torch.compile are recorded, in place of modules."""
-        return any(name in COMPILED_TYPES for name in self.types)
+        """True if graphs are recorded, in place of modules."""
+        return any(name in GRAPH_TYPES for name in self.types)
 
     @property
     def is_inductor(self) -> bool:
         """True if they are recorded as Inductor compiles them, kernel by kernel."""
         return INDUCTOR_TYPE in self.types
+
+    @property
+    def is_onnx(self) -> bool:
+        """True if they are those of sessions of ONNX Runtime."""
+        return ONNX_TYPE in self.types
 
     @property
     def modules(self) -> bool:
@@ -207,5 +217,6 @@ def injection_environment(
         **environment,
         VARIABLE: settings.to_json(),
         CHANNEL_VARIABLE: str(channel),
+        **({WATCH_VARIABLE: "onnxruntime"} if settings.is_onnx else {}),
         "PYTHONPATH": f"{SITE_FOLDER}:{path}" if path else str(SITE_FOLDER),
     }

@@ -14,6 +14,6 @@ def start() -> None:
     """Start the capture of this process, if there is to be one and it has not begun."""
     if not os.environ.get("AIT_TORCH_CAPTURE") or "ait_llm.dump.inject.root_finder" in sys.modules:
         return
-    from ait_llm.dump.inject.site.ait_torch_capture import capture_when_torch_is_imported
+    from ait_llm.dump.inject.site.ait_torch_capture import capture_when_its_library_is_imported
 
-    capture_when_torch_is_imported()
+    capture_when_its_library_is_imported()

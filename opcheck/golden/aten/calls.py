@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden import onnx_operators
 from ait_llm.opcheck.golden.base import Params, UnverifiableError
 
 # Parameter of golden aten operators: the places of their input tensors, in order.
@@ -47,12 +48,14 @@ def find_operator(type_name: str) -> Any | None:
 
     A dump may come from anybody, and some of torch's operators write files, read them or change
     the process. Only those of ``aten`` are found that make tensors of tensors and plain numbers,
-    and a conversion that compilers write in other words.
+    a conversion that compilers write in other words, and those of ONNX that are our own.
     """
     names = type_name.split(".")
     if len(names) != 3 or not all(names):
         return None
-    if names[0] != "aten" and type_name != _CONVERSION:
+    if names[0] == onnx_operators.NAMESPACE:
+        onnx_operators.define()
+    elif names[0] != "aten" and type_name != _CONVERSION:
         return None
     found: Any = torch.ops
     try:

@@ -75,6 +75,7 @@ _JUMPING = frozenset(
 # They select, copy or order elements, or pick the larger one: every device does so exactly.
 _EXACT = frozenset(
     {
+        *("Expand", "Gather", "GatherND", "Range", "Reshape", "Shape", "Slice"),  # of ONNX
         "_reshape_alias",
         "_to_copy",
         "_unsafe_view",

@@ -31,7 +31,7 @@ def test_without_a_capture_nothing_is_imported() -> None:
 
 def test_a_capture_that_has_begun_is_not_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
-    name = "ait_llm.dump.inject.site.ait_torch_capture.capture_when_torch_is_imported"
+    name = "ait_llm.dump.inject.site.ait_torch_capture.capture_when_its_library_is_imported"
     monkeypatch.setattr(name, lambda: begun.append(1))
     monkeypatch.setenv(VARIABLE, "{}")
     monkeypatch.delitem(sys.modules, "ait_llm.dump.inject.root_finder", raising=False)

@@ -86,25 +86,29 @@ def when_imported(name: str, callback: Callable[[], None]) -> None:
     sys.meta_path.insert(0, _Finder(name, callback))
 
 
-def capture_when_torch_is_imported() -> None:
-    """Start the capture now if torch is there, else when it has been imported."""
-    if "torch" in sys.modules:
-        _start_capture()
+def capture_when_its_library_is_imported() -> None:
+    """Start the capture now if what it watches is there, else when it has been imported."""
+    name = os.environ.get("AIT_CAPTURE_STARTS_WITH") or "torch"
+    if name in sys.modules:
+        _start_capture(name)
     else:
-        when_imported("torch", _start_capture)
+        when_imported(name, lambda: _start_capture(name))
 
 
-def _start_capture() -> None:
+def _start_capture(library: str) -> None:
     try:
         _load_package()
         from ait_llm.dump.inject.channel import report
 
-        report("torch", rank=os.environ.get("RANK"))
+        report(library, rank=os.environ.get("RANK"))
     except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
         _say(error)
         return
     try:
-        from ait_llm.dump.inject.root_finder import start_from_environment
+        if library == "onnxruntime":
+            from ait_llm.dump.inject.onnx_sessions import start_from_environment
+        else:
+            from ait_llm.dump.inject.root_finder import start_from_environment
 
         start_from_environment()
     except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program

@@ -18,10 +18,10 @@ def _start() -> None:
     try:
         # Beside this file, whose folder is on the path now.
         from ait_torch_capture import (  # type: ignore[import-not-found]
-            capture_when_torch_is_imported,
+            capture_when_its_library_is_imported,
         )
 
-        capture_when_torch_is_imported()
+        capture_when_its_library_is_imported()
     except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
         sys.stderr.write(
             f"ait: nothing of this process is captured: {type(error).__name__}: {error}\n"

@@ -1,0 +1,226 @@
+"""One session of ONNX Runtime: a second one beside it shows every value of the same graph.
+
+The program's session stays as it is, and so do its answers. It writes the graph that it runs, after
+its optimisations; that graph, with every value as an output and no further optimisation, is run
+again on what the program gives. Both must give the same results to the last bit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ait_llm.dump.folders import make_folder
+from ait_llm.dump.fx.graph_json import FILE, described, write_graph
+from ait_llm.dump.fx.npy_files import link_file, remove_file, write_array
+from ait_llm.dump.fx.session import FxSession
+from ait_llm.dump.onnx.graph import Placed, describe, lay_out
+from ait_llm.dump.onnx.operators import Array, Named
+
+if TYPE_CHECKING:
+    import onnx
+
+_DIFFERS = (
+    "results of the graph that was captured differ from those of the program's session, which may "
+    "run it on another device or in another order; what was captured is the former"
+)
+
+
+@dataclass
+class _Step:
+    """The values of one run."""
+
+    values: dict[str, Array]
+    files: dict[str, str] = field(default_factory=dict)
+
+
+class SessionCapture:
+    """Captures the runs of one session.
+
+    Args:
+        model: the graph that the session runs; changed in place.
+        folder: where it lies, with the files of its weights. What is made of it goes there.
+        open_session: makes a session of a file, with the program's settings and no optimisation.
+        session: where the files go.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, folder: Path, open_session: Any, session: FxSession
+    ) -> None:
+        import onnx
+
+        self._laid = lay_out(model)
+        self._base = folder
+        path = folder / "every_value.onnx"
+        onnx.save(model, path)
+        self._session = session
+        self._own = open_session(str(path))
+        self._steps = itertools.count()
+        self._storages = itertools.count(1)
+        self._weights: dict[str, Array] = {}
+        self._weight_files: dict[str, str] = {}
+        self._weight_storages: dict[str, int] = {}
+        self._number, self._folder = session.claim_graph()
+        self._is_described = False
+        if self._laid.hidden:
+            session.note(
+                f"graph_{self._number}: values of {self._laid.hidden} nodes within branches and "
+                "loops are not captured; the results of these nodes are"
+            )
+
+    def after_run(self, given: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+        """The program's session has run; run the graph again, and save its values.
+
+        Args:
+            given: inputs by name, arrays or ``OrtValue``.
+            results: what the program got, arrays by name.
+        """
+        step = next(self._steps)
+        self._session.executed(self._folder.name)
+        if step not in self._session.options.steps:
+            return
+        names = list(self._laid.shown.values())
+        ran = self._own.run_with_ort_values(names, _as_ort_values(given))
+        values = dict(zip(self._laid.shown, (each.numpy() for each in ran), strict=True))
+        values |= {name: _as_array(value) for name, value in given.items()}
+        if any(not _is_equal(values.get(name), value) for name, value in results.items()):
+            self._session.note(f"graph_{self._number}, run {step}: {_DIFFERS}")
+        if not self._is_described:
+            self._describe(values)
+        self._save(step, _Step(values))
+
+    def _describe(self, values: Mapping[str, Array]) -> None:
+        """Write ``graph.json``, now that the shapes are known."""
+        known = {**{name: self._weight(name) for name in self._laid.weights}, **values}
+        shapes = {name: value.shape for name, value in known.items()}
+        types = {name: str(value.dtype) for name, value in known.items()} | dict(self._laid.narrow)
+        nodes = describe(self._laid, shapes, types)
+        facts = {"graph": self._number, "pid": os.getpid(), "phase": "inference"}
+        version = str(sys.modules["onnxruntime"].__version__)
+        write_graph(self._folder / FILE, described(nodes, onnxruntime=version, **facts))
+        self._is_described = True
+
+    def _weight(self, name: str) -> Array:
+        import onnx
+
+        if name not in self._weights:
+            found = onnx.numpy_helper.to_array(self._laid.weights[name], str(self._base))
+            if found.dtype.kind == "V" or found.dtype.name not in np.sctypeDict:
+                found = found.astype(np.float32)  # bfloat16 and fp8: NumPy files cannot name them
+            self._weights[name] = np.asarray(found)
+        return self._weights[name]
+
+    def _save(self, step: int, values: _Step) -> None:
+        folder = self._folder / str(step)
+        storages: dict[str, int] = {}
+        for placed in self._laid.nodes:
+            if self._session.options.selects(placed.name, placed.operator.target):
+                self._save_node(placed, step, folder, values, storages)
+
+    def _save_node(
+        self, placed: Placed, step: int, folder: Path, values: _Step, storages: dict[str, int]
+    ) -> None:
+        options, time = self._session.options, self._session.timestamp()
+        pieces: list[tuple[str, Any]] = []
+        if options.inputs:
+            pieces += [(f"INPUT.{place}", value) for place, value in _arguments(placed)]
+        if options.outputs:
+            named = enumerate(placed.outputs)
+            pieces += [(f"OUTPUT.{place}", Named(name)) for place, name in named if name]
+        line: dict[str, Any] = {
+            "op": placed.name,
+            "type": placed.operator.target,
+            "path": f"{folder.relative_to(folder.parents[2])}/{placed.stem}",
+            "step": step,
+            "state": "empty",
+            "tensors": 0,
+            "bytes": 0,
+        }
+        identities: dict[str, list[Any]] = {}
+        for stem, value in pieces:
+            path = f"{folder}/{placed.stem}.{stem}.{time}.npy"
+            try:
+                make_folder(folder)
+                line["bytes"] += self._write(path, value, values)
+                line["tensors"] += 1
+            except OSError as error:
+                line["lost"] = line.get("lost", 0) + 1
+                line.setdefault("reason", error.strerror or str(error))
+                continue
+            if isinstance(value, Named):
+                identities[stem] = self._identity(value.name, values, storages)
+        line["state"] = "failed" if "lost" in line else "saved" if line["tensors"] else "empty"
+        if identities:
+            line["identity"] = identities
+        self._session.record(line)
+
+    def _value(self, name: str, values: _Step) -> Array:
+        found = values.values.get(name)
+        return self._weight(name) if found is None else found
+
+    def _identity(self, name: str, values: _Step, storages: dict[str, int]) -> list[Any]:
+        """A value of a graph is written once, so each has a storage of its own."""
+        known = storages if name in values.values else self._weight_storages
+        if name not in known:
+            known[name] = next(self._storages)
+        array = self._value(name, values)
+        strides = [stride // (array.itemsize or 1) for stride in np.empty_like(array).strides]
+        return [known[name], 0, 0, strides]
+
+    def _write(self, path: str, value: Any, values: _Step) -> int:
+        """Write a file, or give one that has the same value a second name; bytes of new data."""
+        if not isinstance(value, Named):
+            return write_array(path, np.asarray(value), hollow=self._session.options.survey)
+        name = value.name
+        files = values.files if name in values.values else self._weight_files
+        if name in files and link_file(files[name], path):
+            return 0
+        try:
+            written = write_array(
+                path, self._value(name, values), hollow=self._session.options.survey
+            )
+        except OSError:
+            remove_file(path)
+            raise
+        files[name] = path
+        return written
+
+
+def _arguments(placed: Placed) -> list[tuple[str, Any]]:
+    """The values and numbers among the arguments, with their places."""
+    found: list[tuple[str, Any]] = []
+    for place, value in enumerate(placed.operator.args):
+        if isinstance(value, list) and any(isinstance(each, Named) for each in value):
+            found += [(f"{place}.{number}", each) for number, each in enumerate(value)]
+        elif isinstance(value, (Named, int, float, list)):
+            found.append((str(place), value))
+    return found
+
+
+def _as_ort_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    import onnxruntime
+
+    return {
+        name: value
+        if isinstance(value, onnxruntime.OrtValue)
+        else onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(value))
+        for name, value in given.items()
+    }
+
+
+def _as_array(value: Any) -> Array:
+    return np.array(value.numpy() if hasattr(value, "numpy") else value)
+
+
+def _is_equal(first: Array | None, second: Any) -> bool:
+    """True if two arrays are equal to the last bit, or one is no array of numbers."""
+    if first is None or not isinstance(second, np.ndarray) or first.dtype != second.dtype:
+        return True
+    return first.tobytes() == second.tobytes()

@@ -1,0 +1,319 @@
+"""An ONNX graph of which every value is an output, and its nodes as ``graph.json`` has them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ait_llm.dump.onnx.operators import Array, Named, Node, Operator, operator_of
+
+if TYPE_CHECKING:
+    import onnx
+
+_MAX_CONSTANT = 1 << 16  # elements: larger ones are weights, of which only the shape is looked at
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_WIDENED = ".ait_float32"
+# Numbers of ``TensorProto.DataType``.
+_NARROW = {16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2",
+           20: "float8_e5m2fnuz"}  # fmt: skip
+_UNFIT = re.compile(r"[^A-Za-z0-9_.]")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A node of the graph that runs.
+
+    Attributes:
+        name: how it is called in the dump; no other node is called so.
+        operator: what it computes.
+        outputs: names of its results; empty for those that nobody wants.
+        module: path of the module that it was made of, as its exporter says; empty if unknown.
+    """
+
+    name: str
+    operator: Operator
+    outputs: tuple[str, ...]
+    module: str
+
+    @property
+    def stem(self) -> str:
+        """How the names of its files begin."""
+        return f"{self.name}-{self.operator.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A graph, ready to be captured.
+
+    Attributes:
+        nodes: in the order of the graph, which is one in which it can run.
+        weights: initial values and constants by name; large ones may lie in files of their own.
+        inputs: names of what the program gives.
+        shown: outputs of the model by the value that they show: of types without a counterpart in
+            NumPy a copy in float32, which holds each of their numbers.
+        narrow: the type of such values, as torch calls it.
+        hidden: nodes within the branches and bodies of others, whose values are not seen.
+    """
+
+    nodes: tuple[Placed, ...]
+    weights: Mapping[str, onnx.TensorProto]
+    inputs: tuple[str, ...]
+    shown: Mapping[str, str]
+    narrow: Mapping[str, str]
+    hidden: int
+
+
+def lay_out(model: onnx.ModelProto) -> Laid:
+    """The nodes of a model, and make each of their results an output of it.
+
+    Args:
+        model: changed in place. Data of its weights in other files is not read.
+    """
+    import onnx
+
+    graph = model.graph
+    weights = {each.name: each for each in graph.initializer}
+    constants = {name: _array(each) for name, each in weights.items() if _is_small(each)}
+    for each in graph.node:
+        if each.op_type == "Constant" and not each.domain:
+            value = _constant(each)
+            if value is not None:
+                constants[each.output[0]] = value
+    types = _types(model)
+    is_output = {each.name for each in graph.output}
+    shown: dict[str, str] = {}
+    narrow: dict[str, str] = {}
+    names: set[str] = set()
+    placed, hidden = [], 0
+    for each in list(graph.node):
+        hidden += sum(_hidden(attribute) for attribute in each.attribute)
+        if each.op_type == "Constant" and each.output[0] in constants:
+            continue
+        node = _node(each, constants, weights, types)
+        outputs = tuple(name if _is_tensor(types.get(name)) else "" for name in each.output)
+        placed.append(Placed(_name(each, names), operator_of(node), outputs, _module(each)))
+        for name in filter(None, outputs):
+            shown[name] = name
+            if (type_name := _narrow(types.get(name))) is not None:
+                shown[name], narrow[name] = f"{name}{_WIDENED}", type_name
+                graph.node.append(
+                    onnx.helper.make_node("Cast", [name], [shown[name]], to=onnx.TensorProto.FLOAT)
+                )
+            if shown[name] not in is_output:
+                graph.output.append(onnx.ValueInfoProto(name=shown[name]))
+    own = {each.name for each in graph.input} - set(weights)
+    inputs = tuple(each.name for each in graph.input if each.name in own)
+    arrays = {name: onnx.numpy_helper.from_array(value, name) for name, value in constants.items()}
+    return Laid(tuple(placed), {**arrays, **weights}, inputs, shown, narrow, hidden)
+
+
+def describe(
+    laid: Laid, shapes: Mapping[str, Sequence[int]], types: Mapping[str, str]
+) -> list[Any]:
+    """The nodes as ``graph.json`` has them, with what the first run knew of their results.
+
+    Args:
+        laid: the graph.
+        shapes, types: of each value by name, the type as torch calls it.
+    """
+
+    def output(name: str) -> dict[str, Any] | None:
+        if name not in types:
+            return None
+        return {"dtype": types[name], "shape": list(shapes[name]), "device": "cpu"}
+
+    made_by: dict[str, tuple[str, int, bool]] = {}
+    lines: list[Any] = []
+    read = {name for each in laid.nodes for name in _read(each.operator)}
+    for name in (*laid.inputs, *(each for each in laid.weights if each in read)):
+        fit = _UNFIT.sub("_", name)
+        made_by[name] = (fit, 0, False)
+        lines.append({"name": fit, "op": "placeholder", "target": name, "outputs": [output(name)]})
+    for each in laid.nodes:
+        several = len(each.outputs) > 1
+        for place, name in enumerate(each.outputs):
+            if name:
+                made_by[name] = (each.name, place, several)
+    for each in laid.nodes:
+        lines += _lines(each, made_by, output)
+    return lines
+
+
+def _lines(
+    placed: Placed, made_by: Mapping[str, tuple[str, int, bool]], output: Any
+) -> Iterator[dict[str, Any]]:
+    """A node, behind those that select what it reads of nodes with several results."""
+
+    def written(value: Any) -> Any:
+        if isinstance(value, list):
+            return [written(each) for each in value]
+        if not isinstance(value, Named):
+            return value
+        name, place, several = made_by.get(value.name, (value.name, 0, False))
+        return {"node": f"{name}_{place}" if several else name}
+
+    line: dict[str, Any] = {
+        "name": placed.name,
+        "op": "call_function",
+        "target": placed.operator.target,
+        "args": [written(each) for each in placed.operator.args],
+        "outputs": [output(name) for name in placed.outputs],
+    }
+    line["inputs"] = sorted(
+        {made_by[name][0] for name in _read(placed.operator) if name in made_by}
+    )
+    if placed.operator.options:
+        line["kwargs"] = dict(placed.operator.options)
+    if placed.module:
+        line["modules"] = [{"path": placed.module, "type": ""}]
+    yield line
+    if len(placed.outputs) > 1:
+        for place, name in enumerate(placed.outputs):
+            if name:
+                yield {
+                    "name": f"{placed.name}_{place}",
+                    "op": "call_function",
+                    "target": "<built-in function getitem>",
+                    "inputs": [placed.name],
+                    "args": [{"node": placed.name}, place],
+                    "outputs": [output(name)],
+                }
+
+
+def _read(operator: Operator) -> Iterator[str]:
+    for each in operator.args:
+        for value in each if isinstance(each, list) else [each]:
+            if isinstance(value, Named):
+                yield value.name
+
+
+def _node(
+    node: onnx.NodeProto,
+    constants: Mapping[str, Array],
+    weights: Mapping[str, onnx.TensorProto],
+    types: Mapping[str, onnx.TypeProto],
+) -> Node:
+    import onnx
+
+    ranks, floating, known = {}, set(), {}
+    for name in node.input:
+        if name in constants:
+            known[name] = constants[name]
+            ranks[name] = constants[name].ndim
+            if constants[name].dtype.kind not in "iub":
+                floating.add(name)
+        elif name in weights:
+            ranks[name] = len(weights[name].dims)
+            # of what is too large to look at, the shape still says something
+            known[name] = np.broadcast_to(np.float32(0), tuple(weights[name].dims))
+        elif (found := types.get(name)) is not None and found.HasField("tensor_type"):
+            if found.tensor_type.HasField("shape"):
+                ranks[name] = len(found.tensor_type.shape.dim)
+            if found.tensor_type.elem_type in (1, 10, 11, 16):
+                floating.add(name)
+    attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    for name, value in attributes.items():
+        if isinstance(value, bytes):
+            attributes[name] = value.decode("utf-8", "replace")
+    kind = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+    told = {name: _sizes(types.get(name)) for name in node.output}
+    sizes = {name: each for name, each in told.items() if each is not None}
+    values = tuple(node.input), tuple(node.output)
+    return Node(kind, *values, attributes, known, ranks, frozenset(floating), sizes)
+
+
+def _sizes(kind: onnx.TypeProto | None) -> list[int] | None:
+    """Sizes as far as the graph tells them; None if it leaves more than one open."""
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    dims = kind.tensor_type.shape.dim
+    sizes = [each.dim_value if each.HasField("dim_value") else -1 for each in dims]
+    return sizes if sizes.count(-1) < 2 else None
+
+
+def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
+    """Types of values, as far as the specification tells them."""
+    import onnx
+
+    # It is known to fail; what the model says itself remains.
+    with contextlib.suppress(Exception):
+        model = onnx.shape_inference.infer_shapes(model)
+    graph = model.graph
+    return {each.name: each.type for each in (*graph.input, *graph.value_info, *graph.output)}
+
+
+def _is_tensor(kind: onnx.TypeProto | None) -> bool:
+    """False for sequences, maps and optional values; unknown ones mostly are tensors."""
+    return kind is None or kind.WhichOneof("value") in (None, "tensor_type")
+
+
+def _narrow(kind: onnx.TypeProto | None) -> str | None:
+    """The type of a value that NumPy does not have."""
+    return None if kind is None else _NARROW.get(kind.tensor_type.elem_type)
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    import onnx
+
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return False
+    return bool(np.prod(tensor.dims, dtype=np.float64) <= _MAX_CONSTANT)
+
+
+def _array(tensor: onnx.TensorProto) -> Array:
+    import onnx
+
+    return np.asarray(onnx.numpy_helper.to_array(tensor))
+
+
+def _constant(node: onnx.NodeProto) -> Array | None:
+    """The value of a ``Constant``; None where it is text or sparse."""
+    import onnx
+
+    for each in node.attribute:
+        value = onnx.helper.get_attribute_value(each)
+        if each.name == "value":
+            return _array(value)
+        if each.name in ("value_int", "value_ints"):
+            return np.asarray(value, np.int64)
+        if each.name in ("value_float", "value_floats"):
+            return np.asarray(value, np.float32)
+    return None
+
+
+def _hidden(attribute: onnx.AttributeProto) -> int:
+    """Nodes of the graphs in an attribute."""
+    graphs = [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+    return sum(
+        1 + sum(_hidden(each) for each in node.attribute) for graph in graphs for node in graph.node
+    )
+
+
+def _name(node: onnx.NodeProto, taken: set[str]) -> str:
+    """What file names can hold: the name of the node, else that of its result."""
+    text = node.name or next(filter(None, node.output), node.op_type)
+    name = base = _UNFIT.sub("_", text.strip("/").replace("/", "."))[:150] or node.op_type
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    taken.add(name)
+    return name
+
+
+def _module(node: onnx.NodeProto) -> str:
+    """``model.layers.0.mlp`` as the exporters of torch say it: in a note, or in the name."""
+    for each in node.metadata_props:
+        if each.key == _SCOPES:
+            try:
+                scopes = ast.literal_eval(each.value)
+            except (ValueError, SyntaxError):
+                return ""
+            return str(scopes[-2]) if isinstance(scopes, list) and len(scopes) > 1 else ""
+    return node.name.strip("/").rpartition("/")[0].replace("/", ".") if "/" in node.name else ""
