@@ -12,9 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
-# run by others, running others, or with a page of its own
+# run by others, running others, with a page of its own, or in an environment of its own
 PARTS = {
     "aten_samples",
+    "engine_overhead",
     "healthy",
     "matching",
     "opcheck_model",

@@ -20,6 +20,8 @@ from ait_llm.dump.onnx.capture import SessionCapture
 
 _WEIGHTS_ASIDE = 1 << 10  # bytes from which a weight lies beside the graph: files end at 2 GB
 _captures: weakref.WeakKeyDictionary[Any, SessionCapture] = weakref.WeakKeyDictionary()
+_inner: weakref.WeakSet[Any] = weakref.WeakSet()  # sessions of ours
+_said: set[str] = set()
 
 
 def capture_sessions(options: FxOptions) -> None:
@@ -66,7 +68,7 @@ def _made(
     """Make the program's session, have it write its graph, and make ours of that."""
     import onnxruntime
 
-    if type(self).__init__ is not onnxruntime.InferenceSession.__init__ or self in _inner:
+    if self in _inner:
         original(self, path_or_bytes, sess_options, *args, **kwargs)
         return
     folder = Path(tempfile.mkdtemp(prefix="ait_onnx_"))
@@ -91,9 +93,6 @@ def _made(
         report("graph", nodes=1)
     except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
         _failed("a session", error)
-
-
-_inner: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _capture(
@@ -186,7 +185,7 @@ def _run_bound(
         missing = [each.name for each in self.get_inputs() if each.name not in given]
         if missing:
             text = f"input {missing[0]} is bound by its address, where its values cannot be read"
-            report("failed", reason=text, executable=sys.executable)
+            _failed("a run of a session", ValueError(text))
         else:
             _guarded(capture, given, {})
     return result
@@ -201,5 +200,7 @@ def _guarded(capture: SessionCapture, given: Mapping[str, Any], results: Mapping
 
 def _failed(what: str, error: Exception) -> None:
     reason = f"{what} of ONNX Runtime: {type(error).__name__}: {error}"
-    report("failed", reason=reason, executable=sys.executable)
-    sys.stderr.write(f"ait: not captured: {reason}\n")
+    if reason not in _said:  # once, however often a program runs its session
+        _said.add(reason)
+        report("failed", reason=reason, executable=sys.executable)
+        sys.stderr.write(f"ait: not captured: {reason}\n")
