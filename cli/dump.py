@@ -74,19 +74,20 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "command",
     metavar="COMMAND",
     help='Command that runs the model, such as "bash run.sh". It is started without a shell: put '
-    "redirections and pipes into a script.",
+    "redirections and pipes into a script.  [required, or --model]",
 )
 @click.option(
     "--model",
     callback=absolute_path,
     metavar="FILE",
-    help="In place of --exec, with --type onnx: run this model of ONNX once, on --inputs.",
+    help="In place of --exec, with --type onnx: run this model of ONNX once, on --inputs.  "
+    "[default: none]",
 )
 @click.option(
     "--inputs",
     callback=absolute_path,
     metavar="FILE",
-    help="With --model: an .npz file with an array for each of its inputs.",
+    help="With --model: an .npz file with an array for each of its inputs.  [default: none]",
 )
 @click.option(
     "--type",

@@ -224,11 +224,7 @@ def _options_of_dump() -> list[click.Parameter]:
     params = []
     for param in dump.params:
         if param.name not in ("allow_skip", "model", "inputs", *_NOT_PLANNED):
-            param = copy.copy(param)
-            if param.name == "command":
-                assert isinstance(param, click.Option)
-                param.help = f"{param.help}  [required, or --model]"
-            params.append(param)
+            params.append(copy.copy(param))
     return params
 
 

@@ -43,6 +43,12 @@ INJECTED = {
     "show": (["t.npy"], f"{CLI}.show.open_dump"),
     "convert": (["t.npy", "--to", "pt", "-o", "out"], f"{CLI}.convert.convert_files"),
     "repro": (["--dump", "a", "--op", "1", "-o", "out.zip"], f"{CLI}.repro.make_capsule"),
+    "attach": (["1", "status"], f"{CLI}.attach.find_run"),
+    "check": (
+        ["--model", "m", "--exec", "true"],
+        "ait_llm.dump.golden.checkpoint.open_checkpoint",
+    ),
+    "golden": (["--model", "m", "--like", "t", "-o", "g"], "ait_llm.dump.golden.run.plan_golden"),
     "doctor": (["-o", "out"], f"{CLI}.doctor.check_machine"),
 }
 

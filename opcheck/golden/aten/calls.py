@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ait_llm.opcheck.golden import onnx_operators
 from ait_llm.opcheck.golden.base import Params, UnverifiableError
+from ait_llm.opcheck.golden.onnx_operators import NAMESPACE, define
 
 # Parameter of golden aten operators: the places of their input tensors, in order.
 TENSORS = "tensors"
@@ -53,8 +53,8 @@ def find_operator(type_name: str) -> Any | None:
     names = type_name.split(".")
     if len(names) != 3 or not all(names):
         return None
-    if names[0] == onnx_operators.NAMESPACE:
-        onnx_operators.define()
+    if names[0] == NAMESPACE:
+        define()
     elif names[0] != "aten" and type_name != _CONVERSION:
         return None
     found: Any = torch.ops
