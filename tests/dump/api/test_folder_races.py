@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ait_llm.dump.api.folders import remove_earlier
-from ait_llm.dump.pytorch.writer import make_folder
+from ait_llm.dump.folders import make_folder
 
 
 def test_a_step_that_another_rank_has_just_made_stays(tmp_path: Path) -> None:
