@@ -169,11 +169,14 @@ def test_tokens_of_the_acceleration_library_are_read(tmp_path: Path) -> None:
 def test_tokens_of_api_calls_are_read_without_their_padding(tmp_path: Path) -> None:
     debugger = PrecisionDebugger(dump_path=str(tmp_path), task="tensor", level="L1")
     ids = torch.tensor([[0, 0, 23, 5], [11, 23, 5, 42]])
-    with torch.no_grad():
-        debugger.start()
-        model()(input_ids=ids, attention_mask=ids.ne(0).long(), use_cache=False)
-        debugger.stop()
-        debugger.step()
+    try:
+        with torch.no_grad():
+            debugger.start()
+            model()(input_ids=ids, attention_mask=ids.ne(0).long(), use_cache=False)
+            debugger.stop()
+            debugger.step()
+    finally:
+        PrecisionDebugger._reset()  # there is one for a process, also for later tests
     like = read_likeness(tmp_path)
     assert like.rows.requests == ((23, 5), (11, 23, 5, 42))
     assert (like.hidden, like.table) == (32, 96)
