@@ -109,6 +109,9 @@ class Recomputing:
         """What some operations together do to errors; None where one was not recomputed.
 
         An error passes one operation after another: those of other branches do not amplify it.
+
+        Args:
+            operations: in the order in which they end: a module behind its members.
         """
         if any(self.values.works_in_place(op) for op in operations):
             return None  # what was in the cache before is not known
@@ -116,7 +119,7 @@ class Recomputing:
             return None
         largest: dict[int, float] = {}
         permitted = 0.0
-        for op in sorted(operations):
+        for op in operations:
             makers = (self.values.producer(value.number) for value in self.values.inputs(op))
             before = max((largest.get(made, 1.0) for made in makers if made is not None), default=1)
             own = gain_of(self.values.run.operations[op])
