@@ -7,7 +7,6 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,10 @@ from ait_llm.dump.fx.arrays import (
 from ait_llm.dump.fx.graph_file import describe_graph, is_dumped, target_of
 from ait_llm.dump.fx.graph_json import FILE, write_graph
 from ait_llm.dump.fx.model_calls import model_call
-from ait_llm.dump.fx.npy_files import link_file, remove_file, write_array
+from ait_llm.dump.fx.npy_files import NodeFiles, link_file, remove_file, write_array
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
-from ait_llm.dump.pytorch.identity import Identity, ObservedWrites, identity_of, may_write
+from ait_llm.dump.pytorch.identity import ObservedWrites, identity_of, may_write
 from ait_llm.dump.pytorch.layouts import is_plain
 
 # Tensors from this size on are written once and linked; a smaller file costs no more than a link.
@@ -113,18 +112,6 @@ class _Plan:
         return f"{self.name}-{self.target}"
 
 
-@dataclass(slots=True)
-class _NodeFiles:
-    """What became of the values of one node."""
-
-    tensors: int = 0
-    bytes: int = 0
-    lost: int = 0
-    reason: str = ""
-    missed: list[dict[str, str]] = field(default_factory=list)
-    identities: dict[str, Identity] = field(default_factory=dict)
-
-
 class _StepCapture:
     """The files of one execution of a graph."""
 
@@ -143,7 +130,7 @@ class _StepCapture:
         self, plan: _Plan, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run a node, and save what it gets and returns if it is wanted."""
-        files = _NodeFiles()
+        files = NodeFiles()
         time = self._session.timestamp() if plan.selected else ""
         if plan.selected and self._options.inputs:
             self._save(files, f"{plan.stem}.INPUT", argument_pieces(args), time)
@@ -160,7 +147,7 @@ class _StepCapture:
             self._record(plan, files)
         return result
 
-    def _save(self, files: _NodeFiles, stem: str, pieces: Iterator[Piece], time: str) -> None:
+    def _save(self, files: NodeFiles, stem: str, pieces: Iterator[Piece], time: str) -> None:
         for piece in pieces:
             path = f"{self._folder}/{stem}.{piece.place}.{time}.npy"
             name = f"{stem.rpartition('.')[2]}.{piece.place}"
@@ -171,13 +158,12 @@ class _StepCapture:
             try:
                 reason = self._write(path, piece.value, files)
             except (OSError, RuntimeError, MemoryError) as error:
-                files.lost += 1
-                files.reason = files.reason or getattr(error, "strerror", None) or str(error)
+                files.failed(error)
                 continue
             if reason:
                 files.missed.append({"name": name, "reason": reason})
 
-    def _write(self, path: str, value: Any, files: _NodeFiles) -> str:
+    def _write(self, path: str, value: Any, files: NodeFiles) -> str:
         """Write one file.
 
         Returns:
@@ -203,25 +189,11 @@ class _StepCapture:
             self._files[id(value)] = (weakref.ref(value), path)
         return ""
 
-    def _record(self, plan: _Plan, files: _NodeFiles) -> None:
+    def _record(self, plan: _Plan, files: NodeFiles) -> None:
         place = self._folder.relative_to(self._folder.parents[2])
-        line: dict[str, Any] = {
-            "op": plan.name,
-            "type": plan.target,
-            "path": f"{place}/{plan.stem}",
-            "step": self._step,
-            "state": "failed" if files.lost else "saved" if files.tensors else "empty",
-            "tensors": files.tensors,
-            "bytes": files.bytes,
-        }
+        line = files.line(plan.name, plan.target, f"{place}/{plan.stem}", self._step)
         if self._call is not None:
             line["model_call"] = self._call
-        if files.lost:
-            line |= {"lost": files.lost, "reason": files.reason}
-        if files.missed:
-            line["not_captured"] = files.missed
-        if files.identities:
-            line["identity"] = files.identities
         self._session.record(line)
 
 

@@ -1,13 +1,65 @@
-"""Files of arrays in a dump of nodes; free of torch."""
+"""Files of arrays in a dump of nodes, and what the ledger says of them; free of torch."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(slots=True)
+class NodeFiles:
+    """What became of the values of one node.
+
+    Attributes:
+        tensors: files that were made.
+        bytes: of data that was written.
+        lost: files that could not be made.
+        reason: why the first of them could not.
+        missed: names and reasons of values of which there is no array.
+        identities: which value each tensor is, by its name.
+    """
+
+    tensors: int = 0
+    bytes: int = 0
+    lost: int = 0
+    reason: str = ""
+    missed: list[dict[str, str]] = field(default_factory=list)
+    identities: dict[str, Any] = field(default_factory=dict)
+
+    def failed(self, error: BaseException) -> None:
+        """Count a file that could not be made."""
+        self.lost += 1
+        self.reason = self.reason or getattr(error, "strerror", None) or str(error)
+
+    def line(self, name: str, target: str, path: str, step: int) -> dict[str, Any]:
+        """The line of the ledger.
+
+        Args:
+            name, target: of the node.
+            path: how the names of its files begin, below the folder of all nodes.
+            step: which execution of its graph.
+        """
+        line: dict[str, Any] = {
+            "op": name,
+            "type": target,
+            "path": path,
+            "step": step,
+            "state": "failed" if self.lost else "saved" if self.tensors else "empty",
+            "tensors": self.tensors,
+            "bytes": self.bytes,
+        }
+        if self.lost:
+            line |= {"lost": self.lost, "reason": self.reason}
+        if self.missed:
+            line["not_captured"] = self.missed
+        if self.identities:
+            line["identity"] = self.identities
+        return line
 
 
 def write_array(path: str, array: Array, *, hollow: bool = False) -> int:
