@@ -43,6 +43,7 @@ class TorchProcess:
         unwritten: compiled graphs that could not be written, with the reason.
         follow: lines that say how it took the tokens of a golden run.
         budget: what was said when the budget was spent; empty if it was not.
+        remarks: what else the capture has to say of what it holds.
     """
 
     path: Path
@@ -70,6 +71,7 @@ class TorchProcess:
     unwritten: list[str] = field(default_factory=list)
     follow: list[Mapping[str, Any]] = field(default_factory=list)
     budget: str = ""
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def sealed(self) -> bool:
@@ -162,6 +164,8 @@ def _add_note(record: TorchProcess, line: Mapping[str, Any]) -> None:
     record.outside += number(line, "outside")
     if number(line, "budget"):
         record.budget = str(line.get("text"))
+    if number(line, "remark"):
+        record.remarks.append(str(line.get("text")))
     modules = line.get("modules")
     if number(line, "unseen") and isinstance(modules, list) and modules:
         record.unseen += number(line, "unseen")

@@ -148,6 +148,9 @@ def torch_notes(processes: Iterable[TorchProcess]) -> list[str]:
             sentences.append(f"{name} {took.done}")
         if process.budget:
             sentences.append(f"{name}: {process.budget}")
+        sentences += [f"{name}: {text}" for text in process.remarks[:_NAMED]]
+        if len(process.remarks) > _NAMED:
+            sentences.append(f"{name}: its ledger has {len(process.remarks) - _NAMED} more remarks")
         if process.not_captured:
             sentences.append(
                 f"{name}: {process.not_captured} values are no tensors that can be saved and are "

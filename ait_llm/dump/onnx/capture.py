@@ -7,7 +7,9 @@ again on what the program gives. Both must give the same results to the last bit
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -19,10 +21,11 @@ import numpy as np
 
 from ait_llm.dump.folders import make_folder
 from ait_llm.dump.fx.graph_json import FILE, described, write_graph
-from ait_llm.dump.fx.npy_files import link_file, remove_file, write_array
+from ait_llm.dump.fx.npy_files import NodeFiles, link_file, remove_file, write_array
 from ait_llm.dump.fx.session import FxSession
-from ait_llm.dump.onnx.graph import Placed, describe, lay_out
-from ait_llm.dump.onnx.operators import Array, Named
+from ait_llm.dump.onnx.describing import describe
+from ait_llm.dump.onnx.graph import Placed, lay_out
+from ait_llm.dump.onnx.node import Array, Named
 
 if TYPE_CHECKING:
     import onnx
@@ -72,15 +75,21 @@ class SessionCapture:
         if self._laid.hidden:
             session.note(
                 f"graph_{self._number}: values of {self._laid.hidden} nodes within branches and "
-                "loops are not captured; the results of these nodes are"
+                "loops are not captured; the results of these nodes are",
+                remark=1,
             )
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes are captured in each run."""
+        return len(self._laid.nodes)
 
     def after_run(self, given: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """The program's session has run; run the graph again, and save its values.
 
         Args:
             given: inputs by name, arrays or ``OrtValue``.
-            results: what the program got, arrays by name.
+            results: what the program got, arrays or ``OrtValue`` by name.
         """
         step = next(self._steps)
         self._session.executed(self._folder.name)
@@ -90,11 +99,23 @@ class SessionCapture:
         ran = self._own.run_with_ort_values(names, _as_ort_values(given))
         values = dict(zip(self._laid.shown, (each.numpy() for each in ran), strict=True))
         values |= {name: _as_array(value) for name, value in given.items()}
-        if any(not _is_equal(values.get(name), value) for name, value in results.items()):
-            self._session.note(f"graph_{self._number}, run {step}: {_DIFFERS}")
+        if not all(self._is_equal(name, values, value) for name, value in results.items()):
+            self._session.note(f"graph_{self._number}, run {step}: {_DIFFERS}", remark=1)
         if not self._is_described:
             self._describe(values)
         self._save(step, _Step(values))
+
+    def _is_equal(self, name: str, values: Mapping[str, Array], result: Any) -> bool:
+        """True if a result of the program is what was captured, to the last bit.
+
+        What is no tensor, or of a type that NumPy does not have, is not looked at.
+        """
+        captured = values.get(name)
+        if captured is None or name in self._laid.narrow or not _is_tensor(result):
+            return True
+        array = np.asarray(result.numpy() if hasattr(result, "numpy") else result)
+        same = (array.dtype, array.shape) == (captured.dtype, captured.shape)
+        return same and array.tobytes() == captured.tobytes()
 
     def _describe(self, values: Mapping[str, Array]) -> None:
         """Write ``graph.json``, now that the shapes are known."""
@@ -120,6 +141,8 @@ class SessionCapture:
     def _save(self, step: int, values: _Step) -> None:
         folder = self._folder / str(step)
         storages: dict[str, int] = {}
+        with contextlib.suppress(OSError):  # each file says that it could not be made
+            make_folder(folder)
         for placed in self._laid.nodes:
             if self._session.options.selects(placed.name, placed.operator.target):
                 self._save_node(placed, step, folder, values, storages)
@@ -134,32 +157,20 @@ class SessionCapture:
         if options.outputs:
             named = enumerate(placed.outputs)
             pieces += [(f"OUTPUT.{place}", Named(name)) for place, name in named if name]
-        line: dict[str, Any] = {
-            "op": placed.name,
-            "type": placed.operator.target,
-            "path": f"{folder.relative_to(folder.parents[2])}/{placed.stem}",
-            "step": step,
-            "state": "empty",
-            "tensors": 0,
-            "bytes": 0,
-        }
-        identities: dict[str, list[Any]] = {}
+        files = NodeFiles()
         for stem, value in pieces:
-            path = f"{folder}/{placed.stem}.{stem}.{time}.npy"
             try:
-                make_folder(folder)
-                line["bytes"] += self._write(path, value, values)
-                line["tensors"] += 1
+                files.bytes += self._write(
+                    f"{folder}/{placed.stem}.{stem}.{time}.npy", value, values
+                )
+                files.tensors += 1
             except OSError as error:
-                line["lost"] = line.get("lost", 0) + 1
-                line.setdefault("reason", error.strerror or str(error))
+                files.failed(error)
                 continue
             if isinstance(value, Named):
-                identities[stem] = self._identity(value.name, values, storages)
-        line["state"] = "failed" if "lost" in line else "saved" if line["tensors"] else "empty"
-        if identities:
-            line["identity"] = identities
-        self._session.record(line)
+                files.identities[stem] = self._identity(value.name, values, storages)
+        place = f"{folder.relative_to(folder.parents[2])}/{placed.stem}"
+        self._session.record(files.line(placed.name, placed.operator.target, place, step))
 
     def _value(self, name: str, values: _Step) -> Array:
         found = values.values.get(name)
@@ -170,8 +181,8 @@ class SessionCapture:
         known = storages if name in values.values else self._weight_storages
         if name not in known:
             known[name] = next(self._storages)
-        array = self._value(name, values)
-        strides = [stride // (array.itemsize or 1) for stride in np.empty_like(array).strides]
+        shape = self._value(name, values).shape
+        strides = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
         return [known[name], 0, 0, strides]
 
     def _write(self, path: str, value: Any, values: _Step) -> int:
@@ -219,8 +230,6 @@ def _as_array(value: Any) -> Array:
     return np.array(value.numpy() if hasattr(value, "numpy") else value)
 
 
-def _is_equal(first: Array | None, second: Any) -> bool:
-    """True if two arrays are equal to the last bit, or one is no array of numbers."""
-    if first is None or not isinstance(second, np.ndarray) or first.dtype != second.dtype:
-        return True
-    return first.tobytes() == second.tobytes()
+def _is_tensor(value: Any) -> bool:
+    """False for sequences and maps."""
+    return isinstance(value, np.ndarray) or (hasattr(value, "is_tensor") and value.is_tensor())

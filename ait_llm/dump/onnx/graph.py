@@ -1,17 +1,18 @@
-"""An ONNX graph of which every value is an output, and its nodes as ``graph.json`` has them."""
+"""An ONNX graph of which every value is an output."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ait_llm.dump.onnx.operators import Array, Named, Node, Operator, operator_of
+from ait_llm.dump.onnx.node import Array, Node, Operator
+from ait_llm.dump.onnx.operators import operator_of
 
 if TYPE_CHECKING:
     import onnx
@@ -22,7 +23,7 @@ _WIDENED = ".ait_float32"
 # Numbers of ``TensorProto.DataType``.
 _NARROW = {16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2",
            20: "float8_e5m2fnuz"}  # fmt: skip
-_UNFIT = re.compile(r"[^A-Za-z0-9_.]")
+_UNFIT = re.compile(r"[^A-Za-z0-9_.]")  # for the name of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,9 @@ def lay_out(model: onnx.ModelProto) -> Laid:
     is_output = {each.name for each in graph.output}
     shown: dict[str, str] = {}
     narrow: dict[str, str] = {}
+    narrow |= {
+        name: _NARROW[each.data_type] for name, each in weights.items() if each.data_type in _NARROW
+    }
     names: set[str] = set()
     placed, hidden = [], 0
     for each in list(graph.node):
@@ -111,86 +115,6 @@ def lay_out(model: onnx.ModelProto) -> Laid:
     inputs = tuple(each.name for each in graph.input if each.name in own)
     arrays = {name: onnx.numpy_helper.from_array(value, name) for name, value in constants.items()}
     return Laid(tuple(placed), {**arrays, **weights}, inputs, shown, narrow, hidden)
-
-
-def describe(
-    laid: Laid, shapes: Mapping[str, Sequence[int]], types: Mapping[str, str]
-) -> list[Any]:
-    """The nodes as ``graph.json`` has them, with what the first run knew of their results.
-
-    Args:
-        laid: the graph.
-        shapes, types: of each value by name, the type as torch calls it.
-    """
-
-    def output(name: str) -> dict[str, Any] | None:
-        if name not in types:
-            return None
-        return {"dtype": types[name], "shape": list(shapes[name]), "device": "cpu"}
-
-    made_by: dict[str, tuple[str, int, bool]] = {}
-    lines: list[Any] = []
-    read = {name for each in laid.nodes for name in _read(each.operator)}
-    for name in (*laid.inputs, *(each for each in laid.weights if each in read)):
-        fit = _UNFIT.sub("_", name)
-        made_by[name] = (fit, 0, False)
-        lines.append({"name": fit, "op": "placeholder", "target": name, "outputs": [output(name)]})
-    for each in laid.nodes:
-        several = len(each.outputs) > 1
-        for place, name in enumerate(each.outputs):
-            if name:
-                made_by[name] = (each.name, place, several)
-    for each in laid.nodes:
-        lines += _lines(each, made_by, output)
-    return lines
-
-
-def _lines(
-    placed: Placed, made_by: Mapping[str, tuple[str, int, bool]], output: Any
-) -> Iterator[dict[str, Any]]:
-    """A node, behind those that select what it reads of nodes with several results."""
-
-    def written(value: Any) -> Any:
-        if isinstance(value, list):
-            return [written(each) for each in value]
-        if not isinstance(value, Named):
-            return value
-        name, place, several = made_by.get(value.name, (value.name, 0, False))
-        return {"node": f"{name}_{place}" if several else name}
-
-    line: dict[str, Any] = {
-        "name": placed.name,
-        "op": "call_function",
-        "target": placed.operator.target,
-        "args": [written(each) for each in placed.operator.args],
-        "outputs": [output(name) for name in placed.outputs],
-    }
-    line["inputs"] = sorted(
-        {made_by[name][0] for name in _read(placed.operator) if name in made_by}
-    )
-    if placed.operator.options:
-        line["kwargs"] = dict(placed.operator.options)
-    if placed.module:
-        line["modules"] = [{"path": placed.module, "type": ""}]
-    yield line
-    if len(placed.outputs) > 1:
-        for place, name in enumerate(placed.outputs):
-            if name:
-                yield {
-                    "name": f"{placed.name}_{place}",
-                    "op": "call_function",
-                    "target": "<built-in function getitem>",
-                    "inputs": [placed.name],
-                    "args": [{"node": placed.name}, place],
-                    "outputs": [output(name)],
-                }
-
-
-def _read(operator: Operator) -> Iterator[str]:
-    for each in operator.args:
-        for value in each if isinstance(each, list) else [each]:
-            if isinstance(value, Named):
-                yield value.name
 
 
 def _node(
@@ -295,10 +219,15 @@ def _hidden(attribute: onnx.AttributeProto) -> int:
     )
 
 
+def fit_for_file(name: str) -> str:
+    """A name without what file names of nodes cannot hold."""
+    return _UNFIT.sub("_", name)
+
+
 def _name(node: onnx.NodeProto, taken: set[str]) -> str:
     """What file names can hold: the name of the node, else that of its result."""
     text = node.name or next(filter(None, node.output), node.op_type)
-    name = base = _UNFIT.sub("_", text.strip("/").replace("/", "."))[:150] or node.op_type
+    name = base = fit_for_file(text.strip("/").replace("/", "."))[:150] or node.op_type
     number = 1
     while name in taken:
         number += 1

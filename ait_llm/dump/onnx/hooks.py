@@ -22,6 +22,7 @@ _WEIGHTS_ASIDE = 1 << 10  # bytes from which a weight lies beside the graph: fil
 _captures: weakref.WeakKeyDictionary[Any, SessionCapture] = weakref.WeakKeyDictionary()
 _inner: weakref.WeakSet[Any] = weakref.WeakSet()  # sessions of ours
 _said: set[str] = set()
+_INPUTS, _OUTPUTS = "_ait_inputs", "_ait_outputs"  # what a binding knows of itself
 
 
 def capture_sessions(options: FxOptions) -> None:
@@ -43,6 +44,10 @@ def capture_sessions(options: FxOptions) -> None:
     _wrap(kind, "run_with_iobinding", _run_bound)
     for name in ("bind_cpu_input", "bind_ortvalue_input", "bind_input"):
         _wrap(onnxruntime.IOBinding, name, _bound)
+    for name in ("bind_output", "bind_ortvalue_output"):
+        _wrap(onnxruntime.IOBinding, name, _bound_output)
+    for name, known in (("clear_binding_inputs", _INPUTS), ("clear_binding_outputs", _OUTPUTS)):
+        _wrap(onnxruntime.IOBinding, name, functools.partial(_cleared, known))
 
 
 def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
@@ -80,17 +85,18 @@ def _made(
         with _writing(settings, written):
             original(self, path_or_bytes, settings, *args, **kwargs)
     except Exception as error:  # noqa: BLE001 - perhaps the program's own, then it comes again
-        reason = str(error).splitlines()[0]
+        reason = str(error).partition("\n")[0]
         original(self, path_or_bytes, sess_options, *args, **kwargs)
     try:
         if not written.is_file():
             _as_given(path_or_bytes, folder, written)
             session.note(
                 "the graph is captured as the program gave it, before optimisation: ONNX Runtime "
-                f"did not write what it runs ({reason})"
+                f"did not write what it runs ({reason})",
+                remark=1,
             )
-        _captures[self] = _capture(session, written, settings, args, kwargs)
-        report("graph", nodes=1)
+        capture = _captures[self] = _capture(session, written, settings, args, kwargs)
+        report("graph", nodes=capture.nodes)
     except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
         _failed("a session", error)
 
@@ -167,7 +173,7 @@ def _run(
 
 def _bound(original: Callable[..., Any], self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Remember what a program binds to an input; only values that have an object of their own."""
-    known = self.__dict__.setdefault("_ait_inputs", {})
+    known = self.__dict__.setdefault(_INPUTS, {})
     known.pop(name, None)
     value = args[0] if args else next(iter(kwargs.values()), None)
     if not isinstance(value, str):  # bind_input names a device, and memory that we cannot hold
@@ -175,11 +181,24 @@ def _bound(original: Callable[..., Any], self: Any, name: str, *args: Any, **kwa
     return original(self, name, *args, **kwargs)
 
 
+def _bound_output(
+    original: Callable[..., Any], self: Any, name: str, *args: Any, **kwargs: Any
+) -> Any:
+    """Remember the order of what a program wants to have."""
+    self.__dict__.setdefault(_OUTPUTS, {})[name] = None
+    return original(self, name, *args, **kwargs)
+
+
+def _cleared(known: str, original: Callable[..., Any], self: Any) -> Any:
+    self.__dict__.pop(known, None)
+    return original(self)
+
+
 def _run_bound(
     original: Callable[..., Any], self: Any, iobinding: Any, *args: Any, **kwargs: Any
 ) -> Any:
     capture = _captures.get(self)
-    given = dict(getattr(iobinding, "_ait_inputs", {}))
+    given = dict(getattr(iobinding, _INPUTS, {}))
     result = original(self, iobinding, *args, **kwargs)
     if capture is not None:
         missing = [each.name for each in self.get_inputs() if each.name not in given]
@@ -187,7 +206,8 @@ def _run_bound(
             text = f"input {missing[0]} is bound by its address, where its values cannot be read"
             _failed("a run of a session", ValueError(text))
         else:
-            _guarded(capture, given, {})
+            names = getattr(iobinding, _OUTPUTS, {})
+            _guarded(capture, given, dict(zip(names, iobinding.get_outputs(), strict=False)))
     return result
 
 
