@@ -237,10 +237,11 @@ def test_a_wrong_sign_in_a_graph_of_right_operators_fails(
     assert not origin["certain"]
 
 
-def test_values_that_are_bound_are_captured_too(
-    captured: Mapping[str, Path], tmp_path: Path
+@pytest.mark.parametrize("way", ["bound", "async"])
+def test_runs_with_bound_values_and_beside_the_program_are_captured_too(
+    captured: Mapping[str, Path], tmp_path: Path, way: str
 ) -> None:
-    done = dump(tmp_path / "out", "--exec", program(MODEL, "ENABLE_ALL", "bound"), "-er", "all")
+    done = dump(tmp_path / "out", "--exec", program(MODEL, "ENABLE_ALL", way), "-er", "all")
     assert done.returncode == 0, done.stderr
     code, summary = compared(captured["ENABLE_ALL"], tmp_path / "out", tmp_path)
     assert (code, summary["counts"]["FAIL"]) == (0, 0)

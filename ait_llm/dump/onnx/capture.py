@@ -12,6 +12,7 @@ import itertools
 import math
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +73,7 @@ class SessionCapture:
         self._weight_storages: dict[str, int] = {}
         self._number, self._folder = session.claim_graph()
         self._is_described = False
+        self._lock = threading.Lock()  # threads of a program may run one session at once
         if self._laid.hidden:
             session.note(
                 f"graph_{self._number}: values of {self._laid.hidden} nodes within branches and "
@@ -91,6 +93,10 @@ class SessionCapture:
             given: inputs by name, arrays or ``OrtValue``.
             results: what the program got, arrays or ``OrtValue`` by name.
         """
+        with self._lock:
+            self._run_again(given, results)
+
+    def _run_again(self, given: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         step = next(self._steps)
         self._session.executed(self._folder.name)
         if step not in self._session.options.steps:

@@ -42,6 +42,7 @@ def capture_sessions(options: FxOptions) -> None:
     _wrap(kind, "run", _run)
     _wrap(kind, "run_with_ort_values", _run)
     _wrap(kind, "run_with_iobinding", _run_bound)
+    _wrap(kind, "run_async", _run_async)
     for name in ("bind_cpu_input", "bind_ortvalue_input", "bind_input"):
         _wrap(onnxruntime.IOBinding, name, _bound)
     for name in ("bind_output", "bind_ortvalue_output"):
@@ -169,6 +170,29 @@ def _run(
         names = output_names or [each.name for each in self.get_outputs()]
         _guarded(capture, inputs, dict(zip(names, results, strict=False)))
     return results
+
+
+def _run_async(
+    original: Callable[..., Any],
+    self: Any,
+    output_names: Sequence[str] | None,
+    inputs: Mapping[str, Any],
+    callback: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    capture = _captures.get(self)
+    if capture is None:
+        return original(self, output_names, inputs, callback, *args, **kwargs)
+    names = output_names or [each.name for each in self.get_outputs()]
+    given = dict(inputs)
+
+    def done(results: Sequence[Any], user_data: Any, error: str) -> None:
+        if not error:
+            _guarded(capture, given, dict(zip(names, results, strict=False)))
+        callback(results, user_data, error)
+
+    return original(self, output_names, inputs, done, *args, **kwargs)
 
 
 def _bound(original: Callable[..., Any], self: Any, name: str, *args: Any, **kwargs: Any) -> Any:

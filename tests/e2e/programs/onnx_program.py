@@ -1,5 +1,6 @@
 """A program of ONNX Runtime: ``onnx_program.py MODEL [LEVEL [WAY]]`` prints what it computes."""
 
+import queue
 import sys
 
 import numpy as np
@@ -21,6 +22,12 @@ for prompt in PROMPTS:
         binding.bind_output(output)
         session.run_with_iobinding(binding)
         (logits,) = binding.copy_outputs_to_cpu()
+    elif sys.argv[3:] == ["async"]:
+        made: queue.Queue = queue.Queue()
+        session.run_async(
+            None, {"input_ids": ids}, lambda found, into, error: into.put(found), made
+        )
+        (logits,) = made.get(timeout=60)
     else:
         (logits,) = session.run(None, {"input_ids": ids})
     print(logits.astype(np.float64).sum().hex())
