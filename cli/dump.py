@@ -13,6 +13,7 @@ import click
 from ait_llm.cli.completed import CompletedWords, operator_names
 from ait_llm.cli.console import say
 from ait_llm.cli.dump_text import describe_plan, describe_summary, what_next
+from ait_llm.cli.msprobe_dump import describe_msprobe_summary, dump_msprobe, msprobe_what_next
 from ait_llm.cli.params import (
     ListOption,
     ManyOption,
@@ -102,6 +103,14 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "aten operator ('torch-op'). 'fx' captures every node of the graphs that torch.compile makes, "
     "run operator by operator, and 'inductor' what its fused kernels store. 'onnx' alone captures "
     "every node of the graphs that ONNX Runtime runs.  [default: tensor]",
+)
+@click.option(
+    "--msprobe-config",
+    callback=absolute_path,
+    metavar="FILE",
+    help="In place of --type: within the program, msprobe.pytorch is ours, and this config.json "
+    "of msprobe says what is captured. For engines that capture through msprobe, such as "
+    "vllm-ascend and SGLang.  [default: none]",
 )
 @click.option("-sd", "--only-save-desc", is_flag=True, help="Write descriptions without data.")
 @click.option(
@@ -219,6 +228,7 @@ def dump(
     model: Path | None,
     inputs: Path | None,
     types: tuple[str, ...],
+    msprobe_config: Path | None,
     allow_skip: bool,
     as_json: bool,
     **options: Any,  # those of one kind of capture
@@ -228,12 +238,18 @@ def dump(
     \b
     ait llm dump --exec "bash run.sh" --type tensor layer -er 0,1 -o out
     ait llm dump --exec "python generate.py" --type torch -er 0,1 -o out
+    ait llm dump --exec "bash serve.sh" --msprobe-config config.json
 
     The program runs as without us: its output, its environment and its signals are its own. What
     we say goes to stderr; with --json the last line of stdout is the result. The exit code is the
     program's; if the program succeeds but something could not be captured, it is 3.
     """
     words = _words(command, model, inputs, types)
+    if msprobe_config is not None:
+        summary_of_apis = dump_msprobe(ctx, words, msprobe_config, options["output"])
+        report(describe_msprobe_summary(summary_of_apis), summary_of_apis)
+        finish(ctx, summary_of_apis, msprobe_what_next(summary_of_apis), as_json, allow_skip)
+        return
     if uses_torch(ctx, types):
         shared = ("steps", "tensor_part", "only_save_desc", "operation_names", "output", "device")
         wanted = {name: options[name] for name in (*shared, "queue_size", *TORCH_OPTIONS)}

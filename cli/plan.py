@@ -223,7 +223,7 @@ def _options_of_dump() -> list[click.Parameter]:
     """The options of ``ait llm dump``; the program may be left out for a model."""
     params = []
     for param in dump.params:
-        if param.name not in ("allow_skip", "model", "inputs", *_NOT_PLANNED):
+        if param.name not in ("allow_skip", "model", "inputs", "msprobe_config", *_NOT_PLANNED):
             params.append(copy.copy(param))
     return params
 

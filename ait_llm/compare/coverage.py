@@ -28,6 +28,8 @@ _NUMBER = re.compile(r"\d+")
 _LAYER = re.compile(r"^(.*?\.\d+)(?:\.|$)")
 # Calls of functions, `Functional.linear.3`, are numbered through the whole program.
 _CALL = re.compile(r"^([A-Z]\w*\.\w+)\.\d+(?:\.(?:forward|backward))?$")
+# Calls of modules, `Module.model.norm.RMSNorm.forward.0`, have the number of the call behind them.
+_MODULE_CALL = re.compile(r"^Module\.(.*)\.\w+\.(?:forward|backward)\.\d+$")
 _COMPARED = (Verdict.PASS, Verdict.FAIL)
 _SHOWN = 3
 _WHOLE = "root"  # how captures call the whole model
@@ -108,10 +110,12 @@ def _part(record: TensorRecord) -> str:
     call = _CALL.match(record.op)
     if call is not None:
         return call[1]
-    layer = _LAYER.match(record.op)
+    module = _MODULE_CALL.match(record.op)
+    path = record.op if module is None else f"Module.{module[1]}"
+    layer = _LAYER.match(path)
     if layer is not None:
         return layer[1]
-    return "" if "." not in record.op else record.op
+    return "" if "." not in path else path
 
 
 def _is_by_nature(item: Comparison, siblings: Siblings, *, graphs: bool) -> bool:

@@ -44,6 +44,7 @@ class TorchProcess:
         follow: lines that say how it took the tokens of a golden run.
         budget: what was said when the budget was spent; empty if it was not.
         remarks: what else the capture has to say of what it holds.
+        replayed: what was said of steps whose calls hooks do not see; the first few.
     """
 
     path: Path
@@ -72,6 +73,7 @@ class TorchProcess:
     follow: list[Mapping[str, Any]] = field(default_factory=list)
     budget: str = ""
     remarks: list[str] = field(default_factory=list)
+    replayed: list[str] = field(default_factory=list)
 
     @property
     def sealed(self) -> bool:
@@ -108,11 +110,15 @@ class TorchProcess:
         }
 
 
-def read_torch_ledger(path: Path, run: str) -> TorchProcess | None:
+def read_torch_ledger(path: Path, run: str | None) -> TorchProcess | None:
     """Add up the ledger at ``path``.
 
+    Args:
+        path: of the ledger.
+        run: name of the run that it must be of; None for a capture of API calls, which has none.
+
     Returns:
-        None if the ledger is not that of a PyTorch capture of this run.
+        None if the ledger is not that of such a capture.
 
     Raises:
         OSError: the file cannot be read.
@@ -145,11 +151,12 @@ def read_torch_ledger(path: Path, run: str) -> TorchProcess | None:
     return record
 
 
-def _open(path: Path, header: Mapping[str, Any], run: str) -> TorchProcess | None:
+def _open(path: Path, header: Mapping[str, Any], run: str | None) -> TorchProcess | None:
     options = header.get("options")
-    if header.get("producer") not in ("torch", "fx") or not isinstance(options, dict):
+    producers = ("api",) if run is None else ("torch", "fx")
+    if header.get("producer") not in producers or not isinstance(options, dict):
         return None
-    if options.get("run", "") != run:
+    if run is not None and options.get("run", "") != run:
         return None
     return TorchProcess(
         path,
@@ -166,6 +173,8 @@ def _add_note(record: TorchProcess, line: Mapping[str, Any]) -> None:
         record.budget = str(line.get("text"))
     if number(line, "remark"):
         record.remarks.append(str(line.get("text")))
+    if number(line, "replayed") and len(record.replayed) < _EXAMPLES:
+        record.replayed.append(str(line.get("text")))
     modules = line.get("modules")
     if number(line, "unseen") and isinstance(modules, list) and modules:
         record.unseen += number(line, "unseen")

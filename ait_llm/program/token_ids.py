@@ -168,6 +168,8 @@ def _looked_up(operation: Operation) -> tuple[Tensor | None, Tensor] | None:
     if _GATHERS.match(operation.type):
         return (inputs[0], inputs[1]) if len(inputs) > 1 and _is_table(inputs[0]) else None
     if "Embedding" in operation.type and "Rotary" not in operation.type:
+        if len(inputs) == 2 and _is_table(inputs[1]):  # a capture of API calls has parameters too
+            return inputs[1], inputs[0]
         return (None, inputs[0]) if len(inputs) == 1 else None
     return None
 

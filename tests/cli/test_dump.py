@@ -260,6 +260,7 @@ def test_the_options_are_a_promise() -> None:
         ("--exec",),
         ("--model",),
         ("--inputs",),
+        ("--msprobe-config",),
         ("--type",),
         ("-sd", "--only-save-desc"),
         ("-ids", "--save-operation-ids"),

@@ -191,3 +191,13 @@ def test_programs_that_write_one_thing_in_two_ways_are_comparable(tmp_path: Path
     assert found.not_comparable > 0
     assert found.exit_code() == 0
     assert found.exit_code(strict=True) == 3
+
+
+def test_the_number_of_a_modules_call_is_no_layer() -> None:
+    name = "Module.model.{}.forward.0"
+    found = report([pair(name.format("layers.0.Block")), alone(name.format("rotary_emb.Rotary"))])
+    assert list(uncompared_parts(found.comparisons)) == []
+    found = report([pair(name.format("layers.0.Block")), alone(name.format("layers.1.Block"), 1)])
+    assert [each.text for each in uncompared_parts(found.comparisons)] == [
+        "nothing was compared of Module.model.layers.1"
+    ]

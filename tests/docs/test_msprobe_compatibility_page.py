@@ -14,7 +14,7 @@ def test_every_test_that_it_names_exists() -> None:
     names = set(re.findall(r"`(test_\w+)`", _PAGE))
     there = {
         node.name
-        for folder in ("compare/api", "cli", "docs", "e2e")
+        for folder in ("compare/api", "cli", "docs", "dump/inject", "e2e")
         for path in (_TESTS / folder).glob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.FunctionDef)

@@ -52,10 +52,14 @@ class Account:
         ledger: of the process.
         folder: ``{dump_path}/step{N}/{rank}``.
         written_later: data are written behind the program's back.
+        holds: lines wait for :meth:`release`, for a step that may turn out to be none.
     """
 
-    def __init__(self, ledger: Ledger, folder: Path, *, written_later: bool) -> None:
+    def __init__(
+        self, ledger: Ledger, folder: Path, *, written_later: bool, holds: bool = False
+    ) -> None:
         self._ledger = ledger
+        self._held: list[dict[str, Any]] | None = [] if holds else None
         self._written_later = written_later
         self._path = _within(folder)
         self._step = int(folder.parent.name.removeprefix("step"))
@@ -87,7 +91,16 @@ class Account:
             line["lost"] = outcome.lost
             line["errno"] = outcome.errno
             line["reason"] = outcome.reason
-        self._ledger.operations([line])
+        if self._held is None:
+            self._ledger.operations([line])
+        else:
+            self._held.append(line)
+
+    def release(self) -> None:
+        """Write the lines that wait."""
+        if self._held is not None:
+            self._ledger.operations(self._held)
+            self._held = []
 
     def not_written(self, name: str, reason: str) -> None:
         """Note that a file of the folder could not be written."""

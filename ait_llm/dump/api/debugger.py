@@ -75,7 +75,8 @@ class PrecisionDebugger:
                         step=step,
                     )
                 atexit.register(made._session.close)
-                cls._instance = made
+                PrecisionDebugger._instance = made  # also where the class has been derived from
+                return made
             return cls._instance
 
     @classmethod
@@ -92,19 +93,19 @@ class PrecisionDebugger:
             model: a module or several; required for the levels L0 and mix.
             token_range: first and last forward pass of the model to record, counted from here.
             rank_id: of this process, for the name of its folder.
-            scheduled_tokens: not supported; cut tensors with the setting ``slice``.
+            scheduled_tokens: of an engine's step, how many rows of its packed tensors belong to
+                each request, in their order. With the setting ``request_id`` only steps and rows of
+                this request are recorded.
 
         Raises:
             UsageError: there is no debugger yet, no model where one is needed, or the folder
                 cannot be written.
         """
         session = cls._current()
-        if scheduled_tokens is not None:
-            raise UsageError("scheduled_tokens is not supported; use the setting slice")
         if session.is_finished:
             _log.info("all steps that were asked for are captured")
             return
-        session.start(model, rank_id, token_range)
+        session.start(model, rank_id, token_range, scheduled_tokens)
 
     @classmethod
     def stop(cls) -> None:
@@ -172,7 +173,7 @@ class PrecisionDebugger:
     def _reset(cls) -> None:
         """End the capture and forget the object, so that a process can make another one."""
         with _lock:
-            instance, cls._instance = cls._instance, None
+            instance, PrecisionDebugger._instance = cls._instance, None
             if instance is not None:
                 atexit.unregister(instance._session.close)
                 instance._session.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -40,12 +42,15 @@ class RecordFolder:
         folder: ``{dump_path}/step{N}/{rank}``.
         settings: of the capture.
         ledger: of the process.
+        holds: the ledger hears of the records when the folder is closed, unless it is discarded.
 
     Raises:
         OSError: the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, settings: ApiSettings, ledger: Ledger) -> None:
+    def __init__(
+        self, folder: Path, settings: ApiSettings, ledger: Ledger, *, holds: bool = False
+    ) -> None:
         self.folder = folder
         self.settings = settings
         self.selection = Selection(settings)
@@ -57,7 +62,7 @@ class RecordFolder:
         self._order = itertools.count()
         self._lock = threading.RLock()
         self._complaints = Complaints(folder)
-        self._account = Account(ledger, folder, written_later=settings.asynchronous)
+        self._account = Account(ledger, folder, written_later=settings.asynchronous, holds=holds)
         self._writer: BackgroundWriter | None = None
         make_folder(folder)
         writer = self._background() if settings.asynchronous else None
@@ -202,6 +207,18 @@ class RecordFolder:
         """Finish all files; what comes later is not recorded."""
         if not self.active:
             return
+        self._finish_files()
+        self._account.release()
+
+    def discard(self) -> None:
+        """Remove all files: what was recorded is nothing of the program's."""
+        if self.active:
+            self._finish_files()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another rank has its folder there
+            self.folder.parent.rmdir()
+
+    def _finish_files(self) -> None:
         self.flush()
         with self._lock:
             self.active = False

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ from ait_llm.dump.api.names import Receiver
 from ait_llm.dump.api.overflow import OverflowRecording
 from ait_llm.dump.api.phases import PhaseWatch
 from ait_llm.dump.api.recording import Recording
+from ait_llm.dump.api.scheduled import rows_of
 from ait_llm.dump.api.settings import ApiSettings
 from ait_llm.dump.api.tokens import TokenWatch, token_window
 from ait_llm.dump.api.variables import save_variable
+from ait_llm.dump.inject.channel import report
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.errors import UsageError
 from ait_llm.formats.api_list import ApiList, combined_apis
@@ -38,10 +40,12 @@ class ApiSession:
 
     Args:
         settings: of the capture.
+        holds: a step is written down when it ends, as it may turn out to be none.
     """
 
-    def __init__(self, settings: ApiSettings) -> None:
+    def __init__(self, settings: ApiSettings, *, holds: bool = False) -> None:
         self.settings = settings
+        self._holds = holds
         self.step_number = 0
         self.reread: Callable[[], ApiSettings] | None = None
         """Reads the settings anew, for a capture that is switched on and off by its file."""
@@ -89,13 +93,15 @@ class ApiSession:
         models: Models = None,
         rank_id: int | None = None,
         token_range: Sequence[int] | None = None,
+        scheduled: Mapping[str, int] | None = None,
     ) -> bool:
-        """Open a window; False if this step or rank is not recorded.
+        """Open a window; False if this step, rank or request is not recorded.
 
         Args:
             models: the model or models.
             rank_id: of this process.
             token_range: first and last forward pass to record, counted from here.
+            scheduled: rows of each request in the packed tensors of an engine's step, in order.
 
         Raises:
             UsageError: a model is needed and missing, or the folder cannot be written.
@@ -111,7 +117,13 @@ class ApiSession:
             tokens = token_window(token_range, chosen)
             if self.is_open or self.settings.level == "debug" or not self.wants_this():
                 return False
+            rows = rows_of(self.settings.request_id, scheduled)
+            if rows is None:
+                return False
             recording = self._opened()
+            recording.entries.look_at((*self.settings.slices, *rows))
+            if scheduled:
+                self.note("the rows of this step", step=self.step_number, rows=dict(scheduled))
             if tokens is not None:
                 self._tokens = TokenWatch(recording, tokens)
                 self._tokens.install(chosen)
@@ -144,12 +156,22 @@ class ApiSession:
                 self.recording.flush()
                 self._seal("stop")
 
-    def step(self) -> None:
-        """End the step; an open window goes on in the next one."""
+    def note(self, text: str, **facts: Any) -> None:
+        """Write a remark into the ledger, if there is one yet."""
+        if self._ledger is not None and os.getpid() == self._process:
+            self._ledger.note(text, **facts)
+
+    def step(self, *, dump: bool = True) -> None:
+        """End the step; an open window goes on in the next one.
+
+        Args:
+            dump: False if it was none: its records are removed and its number is given again. For
+                a session that holds its steps.
+        """
         with self._lock:
-            self._finish()
+            self._finish(discard=not dump)
             self._seal("step")
-            self.step_number += 1
+            self.step_number += dump
             self._reread()
             if self.is_open:
                 if self.wants_this():
@@ -240,6 +262,7 @@ class ApiSession:
                 if self._ledger is None:
                     self._ledger = open_ledger(root, name, self.settings)
                     self._lost = 0
+                    report("ledger", path=str(self._ledger.path))
                 self.recording = self._made(folder, self._ledger)
             except OSError as error:
                 raise UsageError(
@@ -270,7 +293,7 @@ class ApiSession:
 
     def _made(self, folder: Path, ledger: Ledger) -> Recording:
         if self.settings.task != "overflow_check":
-            return Recording(folder, self.settings, ledger)
+            return Recording(folder, self.settings, ledger, holds=self._holds)
         recording = OverflowRecording(folder, self.settings, ledger)
         recording.on_overflow = self._overflowed
         return recording
@@ -294,9 +317,12 @@ class ApiSession:
                     self._ledger.path,
                 )
 
-    def _finish(self) -> None:
+    def _finish(self, *, discard: bool = False) -> None:
         recording, self.recording = self.recording, None
         if recording is None or os.getpid() != self._process:
+            return
+        if discard:
+            recording.discard()
             return
         recording.close()
         name = folders.rank_name(self._rank_id)

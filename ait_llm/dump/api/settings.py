@@ -67,6 +67,8 @@ class ApiSettings:
     wrap_ops: Path | None = None
     enabled: bool | None = None
     exact: bool = False
+    request_id: str = ""
+    custom_apis: tuple[str, ...] = ()
 
     @property
     def data(self) -> bool:
@@ -111,6 +113,24 @@ def read_settings(
         return settings_of(config, Path(config_path))
     except UsageError as error:
         raise UsageError(f"{config_path}: {error}") from error
+
+
+def read_graph_settings(config_path: Path, *, dump_path: str | Path | None = None) -> ApiSettings:
+    """Settings of a capture of replayed graphs, whose level is L0 where the file has none.
+
+    Raises:
+        UsageError: a key has a value that means nothing; the text names the key.
+    """
+    level = None if _read_config(config_path).get("level") else "L0"
+    settings = read_settings(config_path, dump_path=dump_path, level=level)
+    if settings.task not in ("statistics", "tensor"):
+        raise UsageError(
+            f"{config_path}: task: {settings.task!r} is not for AclGraphDumper, which records "
+            "statistics or tensor; start the engine in eager mode (enforce_eager) for it"
+        )
+    if settings.level == "debug":
+        raise UsageError(f"{config_path}: level: AclGraphDumper records L0, L1 or mix, not debug")
+    return settings
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -192,6 +212,8 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
         wrap_ops=_wrap_ops(config.get("wrap_ops"), config_path),
         enabled=enabled,
         exact=config.get("precision") == "high",
+        request_id=_request_id(config.get("request_id")),
+        custom_apis=_strings("custom_api", section.get("custom_api") or []),
     )
 
 
@@ -275,6 +297,12 @@ def _overflow_nums(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or (value < 1 and value != -1):
         raise UsageError("overflow_nums: a number from 1, or -1 for no end")
     return value
+
+
+def _request_id(value: object) -> str:
+    if value is not None and not isinstance(value, str):
+        raise UsageError("request_id: the id of one request of an engine, a text")
+    return value or ""
 
 
 def _slice(value: object) -> Slice:

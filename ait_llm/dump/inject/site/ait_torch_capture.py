@@ -97,7 +97,7 @@ def capture_when_its_library_is_imported() -> None:
 
 def _start_capture(library: str) -> None:
     try:
-        _load_package()
+        load_package()
         from ait_llm.dump.inject.channel import report
 
         report(library, rank=os.environ.get("RANK"))
@@ -115,7 +115,7 @@ def _start_capture(library: str) -> None:
         report("failed", reason=_say(error), executable=sys.executable)
 
 
-def _load_package() -> None:
+def load_package() -> None:
     """Make ``ait_llm`` importable even where it is not installed: by its place, not by the path."""
     if "ait_llm" in sys.modules:
         return

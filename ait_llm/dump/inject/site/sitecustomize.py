@@ -1,8 +1,9 @@
 """Python imports this module at start-up when its folder is first on PYTHONPATH.
 
-It arranges that the capture starts once the program has imported torch, then hands over to the
-``sitecustomize`` that the program would have had without us. It must never break the program: it
-imports nothing heavy, and without the capture's settings in the environment it does nothing.
+It arranges that the capture starts once the program has imported torch, or that ours stands in the
+place of ``msprobe.pytorch``. Then it hands over to the ``sitecustomize`` that the program would
+have had without us. It must never break the program: it imports nothing heavy, and without the
+capture's settings in the environment it does nothing.
 """
 
 # pathlib would cost every interpreter of the program some milliseconds.
@@ -13,9 +14,14 @@ import sys
 
 
 def _start() -> None:
-    if not os.environ.get("AIT_TORCH_CAPTURE"):
+    if not os.environ.get("AIT_TORCH_CAPTURE") and not os.environ.get("AIT_MSPROBE_CONFIG"):
         return
     try:
+        if os.environ.get("AIT_MSPROBE_CONFIG"):
+            from ait_msprobe import stand_in  # type: ignore[import-not-found]
+
+            stand_in()
+            return
         # Beside this file, whose folder is on the path now.
         from ait_torch_capture import (  # type: ignore[import-not-found]
             capture_when_its_library_is_imported,
