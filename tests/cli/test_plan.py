@@ -180,5 +180,11 @@ def test_a_program_is_planned_within_a_budget(tmp_path: Path) -> None:
 
 def test_every_option_of_the_dump_is_taken() -> None:
     own = {param.name for param in plan.params}
-    others = {"allow_skip", "inputs", "start", "most_bytes"}  # of a capture that runs
+    others = {
+        "allow_skip",
+        "inputs",
+        "msprobe_config",
+        "start",
+        "most_bytes",
+    }  # of a capture that runs
     assert {param.name for param in dump.params if isinstance(param, click.Option)} <= own | others
