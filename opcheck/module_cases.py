@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = re.compile(r"\d+")
 _INPUT = "input_"
+_IN_GROUPS = "qweight"  # of GPTQ and AutoAWQ
 _BYTE = 8  # bits
 _MOST_ELEMENTS = 1 << 29  # of all weights of a module; they take 8 bytes each while it is judged
 
@@ -82,10 +83,12 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
 def _weights(operation: Operation) -> tuple[dict[str, Tensor], frozenset[str]]:
     """The parameters of a module by their own names, and which were stored in fewer bits.
 
-    What a quantised weight consists of gives way to the weight as real numbers.
+    What a quantised weight consists of gives way to the weight as real numbers; integers in groups
+    stay, for what their zeros mean is known to the code that multiplies with them.
     """
     own = dict(operation.parameters)
     real = dequantised(own) if any(_is_stored(one) for one in own.values()) else {}
+    real = {name: one for name, one in real.items() if not one.parts[0].endswith(_IN_GROUPS)}
     for name, found in real.items():
         for part in found.parts:
             own.pop(part, None)

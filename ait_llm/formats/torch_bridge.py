@@ -13,7 +13,7 @@ import numpy as np
 from ait_llm.core import FORMAT_ND, DType
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import MissingDependencyError
-from ait_llm.formats.elements import Array
+from ait_llm.formats.elements import Array, decode
 from ait_llm.formats.opening import open_descriptor
 from ait_llm.formats.payload import Payload
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Integers of the same width carry the bits of types that torch cannot take from NumPy.
 _CARRIERS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+_TWO_IN_A_BYTE = "float4_e2m1fn_x2"
 _DIRECT = frozenset(
     np.dtype(numpy_type).name
     for numpy_type in (
@@ -95,11 +96,16 @@ def read_tensor(payload: Payload) -> Tensor | None:
 def from_torch(tensor: Tensor) -> tuple[Array, DType]:
     """The values of a dense tensor on any device, and their logical type; no gradient is kept.
 
+    Of ``float4_e2m1fn_x2``, two of which lie in each byte, the axis without gaps in memory becomes
+    twice as long.
+
     Raises:
         ValueError: an element type or a layout (quantized, sparse) without a NumPy counterpart.
     """
     torch = import_optional("torch", "a torch tensor")
     name = str(tensor.dtype).removeprefix("torch.")
+    if name == _TWO_IN_A_BYTE and tensor.layout == torch.strided and tensor.dim():
+        return _floats_of_4_bits(tensor), DType.FLOAT4_E2M1
     dtype = next((member for member in DType if member.torch_name == name), None)
     if dtype is None or tensor.layout != torch.strided:
         raise ValueError(f"a tensor of {name} in layout {tensor.layout} has no NumPy counterpart")
@@ -113,3 +119,13 @@ def from_torch(tensor: Tensor) -> tuple[Array, DType]:
     carrier = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.itemsize]
     bits = plain.reshape(-1).view(carrier).numpy()
     return bits.view(np.dtype(dtype.numpy_type)).reshape(tuple(plain.shape)), dtype
+
+
+def _floats_of_4_bits(tensor: Tensor) -> Array:
+    """The values of bytes that hold two, the first in the low half."""
+    torch = import_optional("torch", "a torch tensor")
+    dims = range(tensor.dim())
+    axis = next((d for d in reversed(dims) if tensor.stride(d) == 1 and tensor.shape[d] > 1), -1)
+    raw = tensor.detach().cpu().view(torch.uint8).transpose(axis, -1).contiguous().numpy()
+    values = decode(raw.reshape(-1), DType.FLOAT4_E2M1, 2 * raw.size)
+    return np.swapaxes(values.reshape(*raw.shape[:-1], -1), axis, -1)

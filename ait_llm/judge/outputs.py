@@ -96,7 +96,11 @@ def judge_outputs(
         except (AitError, *REFUSALS):
             continue
         if all(item.checked.verdict is not Verdict.FAIL for item in second):
-            changed = {key: value for key, value in other.items() if known.get(key) != value}
+            changed = ", ".join(
+                key if value is True else f"{key} {value}"
+                for key, value in other.items()
+                if known.get(key) != value
+            )
             return [
                 _noted(item, f"computed with {changed}, which the dump does not tell")
                 for item in second

@@ -16,6 +16,9 @@ _PARTS_OF_LAYOUT = {
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
 
+# Newer than the oldest torch that is supported, where nothing has the type that stands for it.
+_PAIRS: torch.dtype = getattr(torch, "float4_e2m1fn_x2", torch.quint2x4)
+
 
 @dataclass(frozen=True, slots=True)
 class DensePart:
@@ -36,7 +39,8 @@ def dense_parts(tensor: Tensor) -> tuple[list[DensePart], str]:
     A dense tensor is its own only part, with no note. Sparse tensors have their indices and
     values, quantised ones their integers and, with a scale for each channel, scales and zero
     points. Distributed tensors have the shard of this process. Other wrappers name their parts
-    themselves (``__tensor_flatten__``), nested tensors among them.
+    themselves (``__tensor_flatten__``), nested tensors among them. Floats of four bits that lie in
+    pairs along another axis than the last one are laid out along that, which a file can say.
 
     Raises:
         TypeError: a wrapper that does not name its parts.
@@ -45,6 +49,8 @@ def dense_parts(tensor: Tensor) -> tuple[list[DensePart], str]:
     tensor = tensor.detach()
     if is_fake(tensor) or is_plain(tensor):
         return [DensePart("", tensor)], ""
+    if not _is_in_rows(tensor):
+        return _pairs_along_rows(tensor)
     kind = type(tensor)
     local = getattr(tensor, "to_local", None)
     if callable(local):
@@ -83,7 +89,25 @@ def is_plain(tensor: Tensor) -> bool:
         and tensor.layout is torch.strided
         and not tensor.is_quantized
         and not tensor.is_nested
+        and _is_in_rows(tensor)
     )
+
+
+def _is_in_rows(tensor: Tensor) -> bool:
+    """True unless pairs of small floats lie along another axis than the last one."""
+    return tensor.dtype is not _PAIRS or tensor.dim() == 0 or tensor.stride(-1) == 1
+
+
+def _pairs_along_rows(tensor: Tensor) -> tuple[list[DensePart], str]:
+    """The same floats of four bits, in pairs along the last axis."""
+    raw = tensor.view(torch.uint8)
+    axis = next((dim for dim in range(raw.dim()) if raw.stride(dim) == 1), -1)
+    if axis < 0 or raw.shape[-1] % 2:
+        return [DensePart("_bytes", raw)], f"{tensor.dtype}, two elements in each byte"
+    turned = raw.transpose(axis, -1)
+    single = torch.stack((turned & 15, turned >> 4), -1).flatten(-2).transpose(axis, -1)
+    pairs = (single[..., ::2] | single[..., 1::2] << 4).contiguous()
+    return [DensePart("", pairs.view(_PAIRS))], ""
 
 
 def _quantised(tensor: Tensor) -> tuple[list[DensePart], str]:

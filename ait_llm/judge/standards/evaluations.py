@@ -183,7 +183,8 @@ def _absolute(tensor: Tensor | None) -> Tensor | None:
         # Torch is slow here, and NumPy's large arrays lie in large pages.
         bits = np.asarray(tensor.contiguous().view(torch.int16).numpy() & np.int16(~_SIGN))
         return torch.from_numpy(bits).view(tensor.dtype)
-    return tensor.abs()
+    # Exponents alone are never negative, and torch has no absolute values of them.
+    return tensor if tensor.dtype is getattr(torch, "float8_e8m0fnu", None) else tensor.abs()
 
 
 def moved_input(tensor: Tensor | None, move: float, sample: int = 0) -> Tensor | None:

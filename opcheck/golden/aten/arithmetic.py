@@ -24,6 +24,7 @@ _SUMS = frozenset(
     {
         "_grouped_mm",
         "_scaled_mm",
+        "_scaled_mm_v2",
         "_weight_int8pack_mm",
         "addmm",
         "addmv",

@@ -13,17 +13,19 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ait_llm.opcheck.golden.aten.block_scales import in_rows, scales_in_tiles
 from ait_llm.opcheck.golden.base import UnverifiableError
 
 # What four bits stand for: a kernel takes this off the stored number before it scales it.
 MIDDLE = 8
+_BLOCKS = (16, 32)  # elements of NVFP4 and of MX formats that share a scale
 _GROUP = 32  # any that the kernel takes: with scales of one it changes nothing
 
 
 def scaled_product(given: Mapping[str, Any]) -> Tensor:
     """``(self scale_a) . (mat2 scale_b) + bias`` of fp8.
 
-    Scales are of tensors, rows, columns or blocks.
+    Scales are of tensors, rows, columns or blocks, which may lie in tiles.
 
     Raises:
         UnverifiableError: it scales its result, too, or keeps scales in the order of a device.
@@ -31,7 +33,10 @@ def scaled_product(given: Mapping[str, Any]) -> Tensor:
     if given["scale_result"] is not None:
         raise UnverifiableError("it scales its result, too")
     left = given["self"] * _expanded(given["scale_a"], given["self"])
-    found: Tensor = left @ (given["mat2"] * _expanded(given["scale_b"], given["mat2"]))
+    right = given["mat2"]
+    tiles = _in_tiles(given["scale_b"], right.t())
+    right = right * (_expanded(given["scale_b"], right) if tiles is None else tiles.t())
+    found: Tensor = left @ right
     return found if given["bias"] is None else found + given["bias"]
 
 
@@ -44,6 +49,8 @@ def _expanded(scale: Tensor, matrix: Tensor) -> Tensor:
     if scale.numel() == 1:
         return scale.reshape(())
     if scale.dim() != matrix.dim():
+        if (tiles := _in_tiles(scale, matrix)) is not None:
+            return tiles
         raise UnverifiableError("its scales are not in rows and columns")
     for dim, (count, size) in enumerate(zip(scale.shape, matrix.shape, strict=True)):
         if count in (1, size):
@@ -52,6 +59,21 @@ def _expanded(scale: Tensor, matrix: Tensor) -> Tensor:
             raise UnverifiableError("its scales are of blocks that do not divide the matrix")
         scale = scale.repeat_interleave(size // count, dim)
     return scale
+
+
+def _in_tiles(scale: Tensor, rows: Tensor) -> Tensor | None:
+    """The scale of each element, where there are as many as tiles of blocks have; else None."""
+    if scale.dim() != 1 or rows.dim() != 2:
+        return None
+    count, columns = rows.shape
+    sizes = [
+        size
+        for size in _BLOCKS
+        if columns % size == 0 and scale.numel() == scales_in_tiles(count, columns // size)
+    ]
+    if len(sizes) != 1:
+        return None
+    return in_rows(scale, count, columns // sizes[0]).repeat_interleave(sizes[0], 1)
 
 
 def int8_weight_product(given: Mapping[str, Any]) -> Tensor:

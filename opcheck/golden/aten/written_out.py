@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ait_llm.opcheck.golden.aten.block_scales import product_of_scaled, result_of_scaled
 from ait_llm.opcheck.golden.aten.calls import Call
 from ait_llm.opcheck.golden.aten.kinds import base_name, is_attention
 from ait_llm.opcheck.golden.aten.quantised_products import (
@@ -37,6 +38,13 @@ def arguments(func: Any, call: Call) -> dict[str, Any]:
     given = {one.name: one.default_value for one in func._schema.arguments}
     names = [one.name for one in func._schema.arguments]
     return given | dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
+
+
+def own_result(type_name: str, func: Any, call: Call) -> list[Tensor] | None:
+    """Results without values where torch cannot infer them from what a capture holds; else None."""
+    if base_name(type_name) not in _SCALED:
+        return None
+    return result_of_scaled(arguments(func, call))
 
 
 def settled(func: Any, call: Call) -> Call:
@@ -128,10 +136,12 @@ def _recurrent_layer(given: Mapping[str, Any]) -> tuple[Tensor, ...]:
     return found, hidden, cell
 
 
+_SCALED = frozenset({"_scaled_mm", "_scaled_mm_v2"})
 _LSTM = 2  # at::native's rnn modes
 _DEFINITIONS: Mapping[str, Definition] = {
     "_grouped_mm": _grouped_product,
     "_scaled_mm": scaled_product,
+    "_scaled_mm_v2": product_of_scaled,
     "_weight_int4pack_mm_for_cpu": int4_weight_product,
     "_weight_int8pack_mm": int8_weight_product,
     "mkldnn_rnn_layer": _recurrent_layer,

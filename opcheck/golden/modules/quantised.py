@@ -1,13 +1,14 @@
 """Products with weights that are stored in fewer bits than they are multiplied in.
 
-A weight arrives as the real numbers that it stands for. What a capture does not tell is whether
-inputs are quantised, too, and how; where it is not known that they are not, nothing is computed.
+A weight arrives as the real numbers that it stands for, or as what is stored of it. What a capture
+does not tell is whether inputs are quantised, too, and how; where it is not known that they are
+not, nothing is computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -35,33 +36,39 @@ def weight_only(given: Given) -> bool:
     )
 
 
+Weight = Callable[[Mapping[str, Tensor]], Tensor]
+"""Makes a weight of what is stored of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Product:
     """``x @ weight.T + bias`` with a weight that is made of what is stored of it.
 
     Attributes:
         given: what is known of the module.
-        weight: makes it, in the type of ``x``.
+        weight: makes it.
+        others: make what else it may be, by words for how what is stored is read then.
     """
 
     given: Given
-    weight: Callable[[Mapping[str, Tensor]], Tensor]
+    weight: Weight
+    others: Mapping[str, Weight] = field(default_factory=dict)
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> Tensor:
         x = only(tensors, self.given)
-        return functional.linear(x, self.weight(tensors), tensors.get("bias"))
+        return functional.linear(x, self.weight(tensors).to(x.dtype), tensors.get("bias"))
 
 
 def product(given: Given) -> Product:
     """The product with a weight that is given as real numbers."""
-    return Product(given, lambda t: t["weight"].to(only(t, given).dtype))
+    return Product(given, lambda t: t["weight"])
 
 
 def rounded_first(golden: GoldenOp, compute: Product, names: Sequence[str]) -> GoldenOp:
     """The same where the weight may be rounded to the type of ``x`` before it is multiplied.
 
     Weights of few bits have few values, so that all that are equal are rounded alike: what is left
-    of it in a sum is no chance.
+    of it in a sum is no chance. Other weights that what is stored may mean are alternatives, too.
 
     Args:
         golden: computes with the weight as it is.
@@ -70,22 +77,32 @@ def rounded_first(golden: GoldenOp, compute: Product, names: Sequence[str]) -> G
     """
 
     def alternatives(params: Params) -> tuple[Params, ...]:
-        return (*golden.alternatives(params), {**params, _ROUNDED: True})
+        ways = [{_ROUNDED: True}]
+        for words in compute.others:
+            ways += [{words: True}, {words: True, _ROUNDED: True}]
+        return (*golden.alternatives(params), *({**params, **way} for way in ways))
 
     def run(inputs: Sequence[Tensor | None], params: Params, how: Arithmetic) -> Result:
-        if not params.get(_ROUNDED):
+        other = next((weight for words, weight in compute.others.items() if words in params), None)
+        if other is None and _ROUNDED not in params:
             return golden.compute(inputs, params, how)
-        tensors = {name: one for name, one in zip(names, inputs, strict=True) if one is not None}
-        stored = {**tensors, _READY: compute.weight(tensors)}
-        given = golden_function(golden.name, partial(_multiplied, compute.given, list(stored)))
-        return given.compute(list(stored.values()), params, how)
+        chosen = replace(compute, weight=other or compute.weight, others={})
+        tensors = _named(names, inputs)
+        if _ROUNDED in params:
+            tensors[_READY] = chosen.weight(tensors)
+            chosen = replace(chosen, weight=lambda stored: stored[_READY])
+        again = golden_function(golden.name, partial(_called, chosen, list(tensors)))
+        return again.compute(list(tensors.values()), params, how)
 
     return replace(golden, compute=run, alternatives=alternatives)
 
 
-def _multiplied(given: Given, names: Sequence[str], inputs: Sequence[Tensor | None]) -> Tensor:
-    tensors = {name: one for name, one in zip(names, inputs, strict=True) if one is not None}
-    return functional.linear(only(tensors, given), tensors[_READY], tensors.get("bias"))
+def _named(names: Sequence[str], inputs: Sequence[Tensor | None]) -> dict[str, Tensor]:
+    return {name: one for name, one in zip(names, inputs, strict=True) if one is not None}
+
+
+def _called(compute: Product, names: Sequence[str], inputs: Sequence[Tensor | None]) -> Tensor:
+    return compute(_named(names, inputs))
 
 
 @module("QLinear", weights=True)
