@@ -27,6 +27,8 @@ _MAX_DEPTH = 3
 _BY_CLASS = frozenset(
     {"quant_method", "quant_config", "quantizer", "scheme", "impl", "attn_backend"}
 )
+# Of those, what computes in the module's place: its own attributes are told as ``impl.scale``.
+_TOLD_INSIDE = frozenset({"impl"})
 # Of a quantised weight, what says that its inputs are quantised, too.
 _OF_INPUTS = frozenset({"act_quant_kwargs", "act_pre_scale", "activation_quantization"})
 # Changes between calls, and is no part of what the author of a model wrote.
@@ -76,6 +78,10 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
     for name, value in _own_members(module, _BY_CLASS):
         if name not in _NOT_ITS_OWN and name != "config":
             yield name, value
+    for name in sorted(_TOLD_INSIDE & vars(module).keys()):
+        inside = vars(module)[name]
+        if _plain(inside) is _UNKNOWN:
+            yield from ((f"{name}.{key}", value) for key, value in _members(inside))
 
 
 def _own_members(owner: object, by_class: Container[str]) -> Iterator[tuple[str, Any]]:

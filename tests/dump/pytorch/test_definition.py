@@ -88,6 +88,32 @@ def test_objects_that_quantise_are_told_by_their_class() -> None:
     assert definition(module) == {"quant_method": "object"}
 
 
+class Kernel:
+    """What computes in a module's place, as engines have it."""
+
+    def __init__(self) -> None:
+        self.scale = 0.125
+        self.sliding_window = (31, 0)
+        self.alibi_slopes = None
+        self.sinks = torch.ones(4)
+        self._secret = 3
+
+
+class Paged(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.impl = Kernel()
+
+
+def test_what_computes_in_the_place_of_a_module_tells_its_own_attributes() -> None:
+    assert definition(Paged()) == {
+        "impl": "Kernel",
+        "impl.scale": 0.125,
+        "impl.sliding_window": [31, 0],
+        "impl.alibi_slopes": None,
+    }
+
+
 def test_a_method_that_is_made_of_a_function_in_part_is_told_by_its_name() -> None:
     """As torchao does with ``extra_repr`` of the modules that it quantises."""
     module = nn.Identity()
