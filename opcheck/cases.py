@@ -83,9 +83,9 @@ def library_operator(type_name: str) -> GoldenOp | None:
     return golden_ops.get(type_name) if type_name in golden_ops else None
 
 
-def golden_of(operation: Operation) -> GoldenOp | None:
-    """The golden operator of an operation, None if there is none."""
-    case = case_of(operation)
+def golden_of(operation: Operation, *, whole: bool = False) -> GoldenOp | None:
+    """The golden operator of an operation, None if there is none; see :func:`case_of`."""
+    case = case_of(operation, whole=whole)
     return case.golden if isinstance(case, Case) else None
 
 
@@ -96,13 +96,13 @@ def inputs_of(operation: Operation) -> list[torch.Tensor | None]:
         FormatError: values were not saved, or a file is damaged.
         UnverifiableError: a parameter of the model was not saved.
     """
-    case = case_of(operation)
+    case = case_of(operation, whole=True)
     return case.read() if isinstance(case, Case) else values_by_index(operation.inputs)
 
 
 def params_of(operation: Operation) -> Mapping[str, Any]:
     """An operation's parameters as its golden operator takes them."""
-    case = case_of(operation)
+    case = case_of(operation, whole=True)
     return case.params if isinstance(case, Case) else operation.params
 
 
@@ -112,13 +112,13 @@ def outputs_of(operation: Operation) -> dict[int, torch.Tensor]:
     Raises:
         FormatError: values were not saved, or a file is damaged.
     """
-    case = case_of(operation)
+    case = case_of(operation, whole=True)
     return results_of(case) if isinstance(case, Case) else {}
 
 
 def saved_outputs(operation: Operation) -> Mapping[int, Tensor]:
     """The records of an operation's outputs by the index that its golden operator gives them."""
-    case = case_of(operation)
+    case = case_of(operation, whole=True)
     return case.outputs() if isinstance(case, Case) else {}
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from ait_llm.opcheck.golden.modules import Compute, Given
+    from ait_llm.opcheck.golden.modules.table import Rows
 
 _NUMBERS = re.compile(r"\d+")
 _INPUT = "input_"
@@ -40,6 +41,7 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         needs_results,
         why_lost,
     )
+    from ait_llm.opcheck.golden.modules.paged import PagedAttention, of_known_rows
     from ait_llm.opcheck.golden.modules.quantised import Product, rounded_first
 
     inputs = [tensor for tensor in operation.inputs if tensor.stem.startswith(_INPUT)]
@@ -60,7 +62,10 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
     if compute is None:
         return NoCase(lost=why_lost(given))
     results = outputs if needs_results(operation.type) else []
-    names = [*given.inputs, *weights, *(tensor.stem for tensor in results)]
+    if isinstance(compute, PagedAttention) and not operation.attended:
+        return NoCase("read a cache of which the capture does not tell enough")
+    cached = _cached(operation)
+    names = [*given.inputs, *weights, *(tensor.stem for tensor in results), *cached]
     golden = golden_function(
         operation.type,
         partial(_called, compute, names),
@@ -70,7 +75,9 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
     )
     if isinstance(compute, Product):
         golden = rounded_first(golden, compute, names)
-    tensors = [*inputs, *weights.values(), *results]
+    if isinstance(compute, PagedAttention):
+        golden = of_known_rows(golden, compute)
+    tensors = [*inputs, *weights.values(), *results, *cached.values()]
     return Case(
         golden,
         dict(operation.definition),
@@ -95,6 +102,33 @@ def _weights(operation: Operation) -> tuple[dict[str, Tensor], frozenset[str]]:
         own[name] = found.tensor
     names = frozenset(name.rpartition(".")[2] for name in real)
     return {name.rpartition(".")[2]: one for name, one in own.items()}, names
+
+
+def _cached(operation: Operation) -> dict[str, Tensor]:
+    """Arguments of the earlier calls whose keys and values are read: ``0.1`` is 1 of the first."""
+    return {
+        f"{place}.{tensor.stem.removeprefix(_INPUT)}": tensor
+        for place, earlier in enumerate(_earlier(operation))
+        for tensor in earlier.inputs
+    }
+
+
+def _earlier(operation: Operation) -> list[Operation]:
+    """The earlier calls that are read, each once."""
+    every = [rows.operation for one in operation.attended for rows in one.before]
+    return list({id(each): each for each in every}.values())
+
+
+def _attended(operation: Operation) -> tuple[Rows, ...]:
+    places = {id(each): place for place, each in enumerate(_earlier(operation))}
+    return tuple(
+        (
+            one.row,
+            one.count,
+            tuple((places[id(rows.operation)], rows.row, rows.count) for rows in one.before),
+        )
+        for one in operation.attended
+    )
 
 
 def _is_stored(weight: Tensor) -> bool:
@@ -128,6 +162,7 @@ def _given(
         tuple(tensor.shape for tensor in outputs),
         quantised,
         operation.members,
+        _attended(operation),
     )
 
 

@@ -24,7 +24,9 @@ from ait_llm.opcheck.case import Case
 from ait_llm.opcheck.cases import case_of
 from ait_llm.opcheck.custom_cases import with_written
 from ait_llm.program.compiled import CompiledProcess
+from ait_llm.program.contexts import with_contexts
 from ait_llm.program.ge.graph import Unfused
+from ait_llm.program.passes import schedules_of
 from ait_llm.topology.atb_json import read_topology
 from ait_llm.topology.graph import Node
 
@@ -198,7 +200,7 @@ class Selection:
     def _operations(self) -> Iterator[Operation]:
         """All of them; those of a graph engine with what they are of the graph before fusion."""
         if not self.dump.traits.fused:
-            yield from self.dump.operations()
+            yield from self._with_contexts()
             return
         unfused = Unfused.of(self.dump)
         self._doubts += unfused.problems
@@ -207,6 +209,17 @@ class Selection:
             for run in compiled.passes:
                 yield from run.operations
             self._doubts += compiled.problems
+
+    def _with_contexts(self) -> Iterator[Operation]:
+        """All of them; those that read caches of an engine with what they read."""
+        processes = self.dump.processes
+        schedules = [schedules_of(process) for process in processes]
+        if not any(schedules):
+            yield from self.dump.operations()
+            return
+        for process, known in zip(processes, schedules, strict=True):
+            own = self.dump.operations(device=process.device, pid=process.pid)
+            yield from with_contexts([*own], known)
 
     @cached_property
     def _rows(self) -> Mapping[tuple[int | None, str], IoRow] | None:

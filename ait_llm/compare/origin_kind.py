@@ -16,7 +16,7 @@ def diagnosis_of(operation: Operation) -> Diagnosis:
     Args:
         operation: an operator that was recomputed from its own inputs, with its outputs.
     """
-    golden = golden_of(operation)
+    golden = golden_of(operation, whole=True)
     if golden is None:
         return Diagnosis(Kind.UNKNOWN, f"there is no golden {operation.type}")
     try:

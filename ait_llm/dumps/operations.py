@@ -131,6 +131,38 @@ class GraphRun:
 
 
 @dataclass(frozen=True, slots=True)
+class CachedRows:
+    """Consecutive rows of an earlier call of the same module, whose keys and values are read.
+
+    Attributes:
+        operation: that call.
+        row: the first of them.
+        count: how many.
+    """
+
+    operation: Operation
+    row: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """Rows of a call of paged attention that are consecutive tokens of one request.
+
+    Each attends to what precedes them and to its own rows up to itself.
+
+    Attributes:
+        row: the first of them.
+        count: how many.
+        before: rows of earlier calls that are all tokens before them, in order.
+    """
+
+    row: int
+    count: int
+    before: tuple[CachedRows, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One execution of one operation.
 
@@ -168,6 +200,8 @@ class Operation:
         forward: the call whose backward pass it is, where that was looked for.
         peers: the same collective on all ranks of its group, in their order, where that was looked
             for and all are there.
+        attended: of paged attention what its rows attend to, where that was looked for; of rows
+            that are in none of them it is not known.
         stands_for: ``file`` or ``weight`` where a tensor file stands in the place of an operation.
     """
 
@@ -201,6 +235,7 @@ class Operation:
     facts: Facts = field(default=NO_FACTS, repr=False, compare=False)
     forward: Operation | None = field(default=None, repr=False, compare=False)
     peers: tuple[Operation, ...] = field(default=(), repr=False, compare=False)
+    attended: tuple[Attended, ...] = field(default=(), repr=False, compare=False)
     stands_for: Literal["operation", "file", "weight"] = "operation"
     _plain_inputs: int | None = field(default=None, init=False, repr=False, compare=False)
 

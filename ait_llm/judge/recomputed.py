@@ -78,7 +78,7 @@ def _judged(operation: Operation, in_place: bool) -> Answer:
     from ait_llm.judge.standards import standards
     from ait_llm.opcheck.golden.products import shared_products
 
-    case = case_of(operation)
+    case = case_of(operation, whole=True)
     if isinstance(case, NoCase):
         return Unknown(case.lost or f"there is no golden {operation.type}")
     if case.missing:

@@ -14,12 +14,13 @@ from ait_llm.dumps.dequantised import dequantised
 from ait_llm.dumps.model import Dump, Operation, Process, TopologyFile
 from ait_llm.errors import FormatError
 from ait_llm.program.adapted import adapted
+from ait_llm.program.contexts import with_contexts
 from ait_llm.program.executions import Execution, executions_of
 from ait_llm.program.grouping import group
 from ait_llm.program.numbering import number
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.ordering import in_order_of_values
-from ait_llm.program.schedule import engine_schedules
+from ait_llm.program.schedule import EngineSchedules, engine_schedules
 from ait_llm.topology import Graph, read_topology
 
 # Settings of the probe that leave operations out, by id and by type.
@@ -60,12 +61,19 @@ def passes_of(dump: Dump, process: Process) -> list[Pass]:
     return _by_step(dump, process, operations)
 
 
+def schedules_of(process: Process) -> EngineSchedules | None:
+    """What an engine computed in a process; None where none said so."""
+    lines = () if process.ledger is None else process.ledger.engine
+    return engine_schedules(lines) if lines else None
+
+
 def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Pass]:
     """Passes of a dump whose steps are forward passes already."""
     groups: dict[int, list[Operation]] = {}
     first: dict[int, int] = {}
-    lines = () if process.ledger is None else process.ledger.engine
-    schedules = engine_schedules(lines).passes if lines else {}
+    known = schedules_of(process)
+    operations = with_contexts(operations, known)
+    schedules = known.passes if known is not None else {}
     steps = _with_steps(operations) if not schedules else ((op.step, op) for op in operations)
     for order, (step, operation) in enumerate(steps):
         groups.setdefault(step, []).append(operation)

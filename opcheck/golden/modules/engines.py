@@ -6,11 +6,12 @@ Engines may also put a weight into a form of a kernel's own; what is left of it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ait_llm.opcheck.golden.modules.table import Compute, Given, module, only
 
@@ -112,11 +113,13 @@ def norm_and_sum(given: Given, eps: float, *, centred: bool) -> Compute | None:
 def rotary_positions(given: Given) -> Compute | None:
     """Query and key with each head rotated by its position; a key may be absent.
 
-    ``cos_sin_cache`` is ``[positions, rotary_dim]``: cosines, then sines.
+    ``cos_sin_cache`` is ``[positions, rotary_dim]``: cosines, then sines. Where it was not saved,
+    it is what vLLM makes of the base.
     """
     size, width = given.number("head_size"), given.number("rotary_dim")
     halves = given.definition.get("is_neox_style")
     cache = given.weights.get("cos_sin_cache", ())
+    made = _table(given) if not given.weights else None
     places = [name for name in ("0", "positions") if name in given.inputs]
     rest = [name for name in given.inputs if name not in places]
     if (
@@ -125,8 +128,8 @@ def rotary_positions(given: Given) -> Compute | None:
         or width is None
         or type(halves) is not bool
         or len(places) != 1
-        or not given.has(["cos_sin_cache"])
-        or cache[-1:] != (width,)
+        or (made is None and not given.has(["cos_sin_cache"]))
+        or (made is None and cache[-1:] != (width,))
         or sorted(rest) not in (["1"], ["1", "2"], ["query"], ["key", "query"], ["1", "key"])
         or len(given.outputs) != len(rest)
     ):
@@ -147,11 +150,38 @@ def rotary_positions(given: Given) -> Compute | None:
 
     def compute(tensors: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         positions = tensors[places[0]].flatten()
-        table = tensors["cos_sin_cache"].index_select(0, positions).to(tensors[rest[0]].dtype)
+        table = tensors["cos_sin_cache"] if made is None else made()
+        table = table.index_select(0, positions).to(tensors[rest[0]].dtype)
         cos, sin = table.unsqueeze(1).chunk(2, -1)
         return tuple(rotate(tensors[name], cos, sin) for name in rest)
 
     return compute
+
+
+def _table(given: Given) -> Callable[[], Tensor] | None:
+    """How vLLM makes the table of the plain class; None for others.
+
+    In float32, rounded to the type of the module, as ``RotaryEmbeddingBase`` does.
+    """
+    base, width, count = map(given.number, ("base", "rotary_dim", "max_position_embeddings"))
+    dtype = getattr(torch, str(given.definition.get("dtype")), None)
+    if (
+        given.type != "RotaryEmbedding"
+        or base is None
+        or width is None
+        or count is None
+        or not isinstance(dtype, torch.dtype)
+        or given.definition.get("use_flashinfer") is not False
+    ):
+        return None
+
+    def make() -> Tensor:
+        with _disable_current_modes():
+            places = torch.arange(0, width, 2, dtype=torch.float)
+            angles = torch.outer(torch.arange(count).float(), 1.0 / base ** (places / width))
+            return torch.cat((angles.cos(), angles.sin()), -1).to(dtype)
+
+    return make
 
 
 @module("LogitsProcessor")

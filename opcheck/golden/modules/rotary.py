@@ -41,7 +41,7 @@ def rotary_tables(given: Given) -> Compute | None:
 
     The angles come once or, where the table is twice as wide as there are frequencies, twice.
     """
-    if "cos_sin_cache" in given.weights:
+    if "cos_sin_cache" in given.weights or "is_neox_style" in given.definition:
         return rotary_positions(given)
     layer = given.definition.get("2", given.definition.get("layer_type"))
     prefix = f"{layer}_" if isinstance(layer, str) else ""

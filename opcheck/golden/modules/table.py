@@ -10,6 +10,8 @@ from torch import Tensor
 
 Compute = Callable[[Mapping[str, Tensor]], Any]
 """What a module computes, of its tensor arguments (``0``, ``position_ids``) and its parameters."""
+Rows = tuple[int, int, tuple[tuple[int, int, int], ...]]
+"""First row and number of rows of one request, and which earlier call, row and number precede."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Given:
         outputs: shapes of what it returned.
         dequantised: names of weights that are stored in fewer bits, and given as real numbers.
         members: classes of the modules that it consists of, by their names.
+        attended: of paged attention, what its rows attend to.
     """
 
     type: str
@@ -33,6 +36,7 @@ class Given:
     outputs: tuple[tuple[int, ...], ...]
     dequantised: frozenset[str] = frozenset()
     members: Mapping[str, str] = field(default_factory=dict)
+    attended: tuple[Rows, ...] = ()
 
     def number(self, name: str) -> float | None:
         """A number of the definition; None where it has none of that name."""
