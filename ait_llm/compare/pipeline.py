@@ -35,7 +35,12 @@ from ait_llm.errors import AitError, UsageError
 from ait_llm.faults import told, trace_of
 from ait_llm.judge import Tolerance, parse_tolerance
 from ait_llm.judge.definition_pairs import DefinitionsOfPass
-from ait_llm.match.checkpoint import own_checkpoint, read_sides, with_checkpoints
+from ait_llm.match.checkpoint import (
+    own_checkpoint,
+    read_sides,
+    with_checkpoints,
+    with_parameters,
+)
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
@@ -209,6 +214,8 @@ def compare(
     findings = Findings()
     if len(places) == total:  # who interrupts a comparison does not want to wait for more
         runs = [pair.mine for pair in pairing.pairs]
+        if (checkpoint := match_options.weights_from.get("mine")) is not None:
+            runs = [with_parameters(run, checkpoint) for run in runs]
         with without_full_collections():
             findings = _origins(comparisons, runs, matches, deep, problems, definitions)
     completed = apply_findings(comparisons, findings)

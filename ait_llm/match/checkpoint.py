@@ -19,8 +19,9 @@ import numpy as np
 from ait_llm.core import TensorDesc
 from ait_llm.dumps import Dump
 from ait_llm.dumps.dequantised import dequantised
+from ait_llm.dumps.model import Operation
 from ait_llm.dumps.tensors import Described, Source, Tensor
-from ait_llm.errors import FormatError, UsageError
+from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.formats.elements import Array
 from ait_llm.match.file_runs import run_of_weights
 from ait_llm.match.model import SideName
@@ -38,6 +39,8 @@ _JOINED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 _TIED = {"lm_head": "embed_tokens"}
+# Modules whose callers give them the table of another one.
+_BY_TABLE = {"LogitsProcessor": "lm_head"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +88,13 @@ def with_checkpoint(run: Pass, path: Path, side: SideName) -> Pass:
         UsageError: no module goes by the name of a weight.
         FormatError: there are no weights at the path, or a file is damaged.
     """
-    stored = _stored(path, _stamp(path))
-    modules = [each.name for each in run.operations if each.name.startswith(_ROOT)]
-    front = _fronts(modules, stored)
     found = dict(run.weights)
     known = 0
-    for module in modules:
-        if not module.startswith(_ROOT + front[0]):
-            continue
-        name = front[1] + module[len(_ROOT + front[0]) :]
-        for kind in _KINDS:
-            tensor = _of_module(name, kind, stored)
-            if tensor is None:
-                continue
-            known += 1
-            at = f"{module}.{kind}"
-            if at not in found or found[at].shape != tensor.shape:
-                found[at] = replace(tensor, role="in", stem=at, identity=None)
+    for module, kind, tensor in _of_modules(run, path):
+        known += 1
+        at = f"{module}.{kind}"
+        if at not in found or found[at].shape != tensor.shape:
+            found[at] = tensor
     if not known:
         whose = "the golden dump" if side == "golden" else "my dump"
         raise UsageError(
@@ -109,6 +102,63 @@ def with_checkpoint(run: Pass, path: Path, side: SideName) -> Pass:
             "checkpoint that it was run with, and capture modules (--type torch)"
         )
     return replace(run, weights=found)
+
+
+def with_parameters(run: Pass, path: Path) -> Pass:
+    """A pass whose modules have the weights of a checkpoint as their own, where they have none.
+
+    Only such as are of the type of what the module makes: others were converted when they were
+    loaded. A module that gets its table from its caller, as vLLM's ``LogitsProcessor`` does, has
+    that of ``lm_head``.
+
+    Args:
+        run: a pass of modules.
+        path: as :func:`with_checkpoint` takes it.
+
+    Raises:
+        FormatError: as there.
+    """
+    own: dict[str, dict[str, Tensor]] = {}
+    for module, kind, tensor in _of_modules(run, path):
+        own.setdefault(module, {})[f"{module}.{kind}"] = tensor
+    for each in run.operations:
+        if each.type in _BY_TABLE:
+            table = _of_module(_BY_TABLE[each.type], "weight", _stored(path, _stamp(path)))
+            at = f"{each.name}.weight"
+            own[each.name] = {} if table is None else {at: _named_as(table, at)}
+    operations = [_given(each, own.get(each.name, {})) for each in run.operations]
+    return replace(run, operations=operations)
+
+
+def _given(operation: Operation, weights: Mapping[str, Tensor]) -> Operation:
+    if operation.is_graph or any(0 not in each.shape for each in operation.parameters.values()):
+        return operation
+    try:
+        types = {tensor.dtype for tensor in operation.outputs}
+        if not weights or any(each.dtype not in types for each in weights.values()):
+            return operation
+    except AitError:  # a damaged file tells nothing
+        return operation
+    return replace(operation, parameters=weights)
+
+
+def _of_modules(run: Pass, path: Path) -> Iterator[tuple[str, str, Tensor]]:
+    """Modules of a pass, ``weight`` or ``bias``, and what a checkpoint has of it."""
+    stored = _stored(path, _stamp(path))
+    modules = [each.name for each in run.operations if each.name.startswith(_ROOT)]
+    front = _fronts(modules, stored)
+    for module in modules:
+        if not module.startswith(_ROOT + front[0]):
+            continue
+        name = front[1] + module[len(_ROOT + front[0]) :]
+        for kind in _KINDS:
+            tensor = _of_module(name, kind, stored)
+            if tensor is not None:
+                yield module, kind, _named_as(tensor, f"{module}.{kind}")
+
+
+def _named_as(tensor: Tensor, name: str) -> Tensor:
+    return replace(tensor, role="in", stem=name, identity=None)
 
 
 def _of_module(name: str, kind: str, stored: Mapping[str, Tensor]) -> Tensor | None:

@@ -47,6 +47,10 @@ class Cache:
         return both
 
 
+class UnquantizedLinearMethod:
+    pass
+
+
 class VocabParallelEmbedding(nn.Embedding):
     pass
 
@@ -71,7 +75,7 @@ class RMSNorm(nn.Module):
     def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight.clone(), requires_grad=False)
-        self.variance_epsilon = eps
+        self.variance_epsilon, self.hidden_size = eps, len(weight)
 
     def _norm(self, x: Tensor) -> Tensor:
         wide = x.float()
@@ -96,6 +100,8 @@ class RotaryEmbedding(nn.Module):
     def __init__(self, head_size: int, base: float, most: int) -> None:
         super().__init__()
         self.head_size, self.base, self.is_neox_style = head_size, base, True
+        self.rotary_dim, self.max_position_embeddings = head_size, most
+        self.dtype, self.use_flashinfer = torch.float32, False
         inverse = 1.0 / base ** (torch.arange(0, head_size, 2).float() / head_size)
         angles = torch.outer(torch.arange(most).float(), inverse)
         table = torch.cat([angles.cos(), angles.sin()], dim=-1)
@@ -114,11 +120,27 @@ class RotaryEmbedding(nn.Module):
         return query, key
 
 
+class AttentionImpl:
+    """What a backend knows."""
+
+    def __init__(self, heads: int, kv_heads: int, size: int, scale: float) -> None:
+        self.num_heads, self.num_kv_heads, self.head_size = heads, kv_heads, size
+        self.scale = scale
+        self.alibi_slopes, self.sinks = None, None
+        self.sliding_window, self.logits_soft_cap = -1, 0
+
+
 class Attention(nn.Module):
-    def __init__(self, heads: int, kv_heads: int, size: int, layer: int, cache: Cache) -> None:
+    def __init__(
+        self, heads: int, kv_heads: int, size: int, scale: float, layer: int, cache: Cache
+    ) -> None:
         super().__init__()
         self.num_heads, self.num_kv_heads, self.head_size = heads, kv_heads, size
-        self.scale = size**-0.5
+        self.head_size_v = size
+        self.kv_cache_dtype, self.attn_type = "auto", "decoder"
+        self.kv_sharing_target_layer_name, self.query_quant = None, None
+        self.has_sink, self.use_mm_prefix, self.use_alibi_sqrt = False, False, False
+        self.impl = AttentionImpl(heads, kv_heads, size, scale)
         self._layer = layer
         self.__dict__["_cache"] = cache
 
@@ -135,7 +157,7 @@ class Attention(nn.Module):
             found = F.scaled_dot_product_attention(
                 *(each.transpose(0, 1)[None] for each in (q, k, v)),
                 attn_mask=mask,
-                scale=self.scale,
+                scale=self.impl.scale,
                 enable_gqa=True,
             )
             result[rows] = found[0].transpose(0, 1).reshape(count, -1)
@@ -152,7 +174,8 @@ class LlamaAttention(nn.Module):
         self.o_proj = _linear(RowParallelLinear, golden.o_proj.weight)
         self.rotary_emb = rotary
         heads = config.num_attention_heads, config.num_key_value_heads
-        self.attn = Attention(*heads, size, layer, cache)
+        self.scaling = size**-0.5
+        self.attn = Attention(*heads, size, self.scaling, layer, cache)
 
     def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:
         q, k, v = self.qkv_proj(hidden_states).split(self.sizes, dim=-1)
@@ -221,6 +244,7 @@ class LogitsProcessor(nn.Module):
 class LlamaForCausalLM(nn.Module):
     def __init__(self, golden: Any) -> None:
         super().__init__()
+        self.config = golden.config
         self.__dict__["cache"] = cache = Cache()
         self.model = LlamaModel(golden.model, golden.config, cache)
         self.lm_head = ParallelLMHead.from_pretrained(golden.lm_head.weight)
@@ -241,5 +265,8 @@ class LlamaForCausalLM(nn.Module):
 
 def _linear(kind: type[nn.Linear], weight: Tensor) -> nn.Linear:
     made = kind(weight.shape[1], weight.shape[0], bias=False)
+    made.output_size, made.input_size = weight.shape
+    made.quant_method, made.has_bias = UnquantizedLinearMethod(), False
+    made.tp_size, made.tp_rank = 1, 0
     made.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
     return made
