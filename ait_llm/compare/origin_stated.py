@@ -135,10 +135,10 @@ class StatedDifferences:
                 operation = self._values.run.operations[op]
                 # activations say by their class what they compute
                 says = operation.definition or sort_of(operation) == "activation"
-                if says and not is_operator(operation):
-                    found = self.definition([op])
-                    if found is not None and found.decides:
-                        yield op
+                if not says or is_operator(operation):
+                    continue
+                if any(each.decides for each in self._own(op)):
+                    yield op
 
     def _holder(self, name: str, op: int) -> int:
         """The module whose weight it is, if it was captured and contains the operation."""
@@ -184,16 +184,19 @@ class StatedDifferences:
         return None
 
     def _of(self, op: int) -> Sequence[DefinitionDifference]:
+        """What may explain a failure of an operation."""
+        found = self._own(op)
+        if found or self._definitions is None:
+            return found
+        sort = sort_of(self._values.run.operations[op])
+        return self._definitions.within(op) or [*_about(sort, self._definitions.of_configuration)]
+
+    def _own(self, op: int) -> Sequence[DefinitionDifference]:
+        """What is stated otherwise by modules that answer each other."""
         if self._definitions is None:
             return ()
         own = [each for each in self._definitions.of(op) if not _is_of_config(each)]
-        return own or [*self._configured(sort_of(self._values.run.operations[op]))]
-
-    def _configured(self, sort: str) -> Iterator[DefinitionDifference]:
-        """Entries of the model's configuration about operations of a sort."""
-        for each in self._of_config if sort else ():
-            if any(word in each.name for word in dict(_ABOUT).get(sort, ())):
-                yield each
+        return own or [*_about(sort_of(self._values.run.operations[op]), self._of_config)]
 
     @cached_property
     def _of_config(self) -> list[DefinitionDifference]:
@@ -203,6 +206,15 @@ class StatedDifferences:
     def elsewhere(self) -> list[DefinitionDifference]:
         """All differences between modules of the pass."""
         return [] if self._definitions is None else list(self._definitions.of_modules())
+
+
+def _about(
+    sort: str, differences: Iterable[DefinitionDifference]
+) -> Iterator[DefinitionDifference]:
+    """Entries of the model's configuration about operations of a sort."""
+    for each in differences if sort else ():
+        if any(word in each.name for word in dict(_ABOUT).get(sort, ())):
+            yield each
 
 
 def _are_other_frequencies(item: Comparison) -> bool:

@@ -90,9 +90,26 @@ _MEANINGS: Mapping[str, tuple[tuple[str, Reading, tuple[str, ...]], ...]] = {
         (
             "scale",
             _real,
-            ("scaling", "softmax_scale", "sm_scale", "attn_scale", "qkScale", "scale"),
+            (
+                "scaling",
+                "softmax_scale",
+                "sm_scale",
+                "attn_scale",
+                "qkScale",
+                "scale",
+                "impl.scale",
+            ),
         ),
-        ("softcap", _positive, ("attn_logit_softcapping", "attn_logit_softcap", "logits_soft_cap")),
+        (
+            "softcap",
+            _positive,
+            (
+                "attn_logit_softcapping",
+                "attn_logit_softcap",
+                "logits_soft_cap",
+                "impl.logits_soft_cap",
+            ),
+        ),
         ("heads", _count, ("total_num_heads", "num_attention_heads", "num_heads", "n_heads")),
         ("key-value heads", _count, ("total_num_kv_heads", "num_key_value_heads", "num_kv_heads")),
         ("base", _positive, ("rope_theta",)),

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 from ait_llm.core.definition import DefinitionDifference
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.definition_meanings import sort_of
-from ait_llm.judge.definitions import differences
+from ait_llm.judge.definitions import (
+    differences,
+    of_base,
+    of_configuration,
+    states_configuration,
+)
 from ait_llm.match.model import Match
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import kind_of
@@ -85,6 +91,47 @@ class DefinitionsOfPass:
             known = () if golden is None else tuple(self._differences(golden, mine))
             self._known[op] = known
         return known
+
+    def within(self, op: int) -> tuple[DefinitionDifference, ...]:
+        """What a module that golden has none of states otherwise than golden does.
+
+        Engines compute attention in a module within that of the model, which gives it its scale,
+        and rotate queries and keys in a module that has the base of golden's configuration.
+        """
+        mine = self._mine.operations[op]
+        if op in self.counterparts:
+            return ()
+        around, _, _ = mine.name.rpartition(".")
+        golden = self._of_attention.get(around) if sort_of(mine) == "attention" else None
+        if golden is not None:
+            return tuple(each for each in self._differences(golden, mine) if each.decides)
+        configured, _ = self._configured
+        return () if configured is None else tuple(of_base(configured, mine))
+
+    @cached_property
+    def _of_attention(self) -> Mapping[str, Operation]:
+        """Golden's attention modules by the names of mine that answer them."""
+        mine = self._mine.operations
+        return {
+            mine[op].name: golden
+            for op, golden in self.counterparts.items()
+            if sort_of(mine[op]) == sort_of(golden) == "attention"
+        }
+
+    @cached_property
+    def _configured(self) -> tuple[Operation | None, Operation | None]:
+        """The modules of golden and mine that state the configurations of the models."""
+        golden, mine = (
+            next(filter(states_configuration, each), None)
+            for each in (self.golden.operations, self._mine.operations)
+        )
+        return golden, mine
+
+    @cached_property
+    def of_configuration(self) -> tuple[DefinitionDifference, ...]:
+        """What the configurations of both models state otherwise, whatever library runs them."""
+        golden, mine = self._configured
+        return () if golden is None or mine is None else tuple(of_configuration(golden, mine))
 
     def of_modules(self) -> Iterator[DefinitionDifference]:
         """All differences between modules, in execution order."""

@@ -91,6 +91,7 @@ def differences(
     return [_difference(golden, mine, *each, is_alike=is_alike) for each in found.values()]
 
 
+_MODEL_TYPE = "config.model_type"
 _Found = dict[str, tuple[str, str, Any, Any, bool]]
 
 
@@ -146,10 +147,59 @@ def _attributes_of(flat: Mapping[str, Any]) -> set[str]:
     return {name for name in flat if is_telling(name) and not name.startswith("config.")}
 
 
+def of_configuration(golden: Operation, mine: Operation) -> list[DefinitionDifference]:
+    """Bases of rotary positions that the configuration of one model states differently.
+
+    Programs of different libraries read the same file; what else they make of it is their own.
+
+    Args:
+        golden, mine: modules that state the configuration.
+    """
+    first, second = _bases(golden), _bases(mine)
+    kinds = golden.definition.get(_MODEL_TYPE), mine.definition.get(_MODEL_TYPE)
+    if golden.type != mine.type and (None in kinds or kinds[0] != kinds[1]):
+        return []
+    return [
+        _difference(golden, mine, name, name, first[name], second[name], True, is_alike=False)
+        for name in first.keys() & second.keys()
+        if not _is_same(first[name], second[name])
+    ]
+
+
+def of_base(golden: Operation, mine: Operation) -> list[DefinitionDifference]:
+    """The base of a module that rotates, if it is none that golden's configuration states.
+
+    Args:
+        golden: a module that states the configuration.
+        mine: any module.
+    """
+    base, bases = mine.definition.get("base"), _bases(golden)
+    if mine.type != "RotaryEmbedding" or not isinstance(base, (int, float)) or not bases:
+        return []
+    if any(_is_same(each, base) for each in bases.values()):
+        return []
+    name, value = next(iter(bases.items()))
+    return [_difference(golden, mine, name, "base", value, base, True, is_alike=False)]
+
+
+def _bases(operation: Operation) -> dict[str, Any]:
+    """Bases of rotary positions in a configuration, by name."""
+    return {
+        name: value
+        for name, value in _flat(operation).items()
+        if name.startswith("config.") and name.rpartition(".")[2] == "rope_theta"
+    }
+
+
+def states_configuration(operation: Operation) -> bool:
+    """True for a module that states the configuration of its model, as far as it is read here."""
+    return bool(_bases(operation))
+
+
 def is_telling(name: str) -> bool:
     """True for an attribute that may decide values."""
     last = name.rpartition(".")[2]
-    if last.isdigit() or last in _SILENT:
+    if last.isdigit() or last in _SILENT or name.startswith("impl."):
         return False
     return not any(word in last for word in _SILENT_WORDS)
 
