@@ -1,10 +1,10 @@
 """Captures vLLM as it runs, makes the golden run, compares, and tells what was right.
 
-    live.py CHECKPOINTS FOLDER [--families F,...] [--only NAME,...] [--write PAGE]
+    live.py CHECKPOINTS FOLDER [--families F,...] [--only NAME,...] [--again] [--write PAGE]
 
 For each family: healthy offline, as a server with four requests at once, and on two ranks; then
-eight faults. Results are kept in FOLDER, one file for each, so that a run that was broken off goes
-on; ``--write`` writes the table.
+eight faults. Captures and results are kept in FOLDER, so that a run that was broken off goes on;
+``--again`` compares what is there once more, ``--write`` writes the table.
 """
 
 from __future__ import annotations
@@ -83,11 +83,16 @@ def examine(family: str, name: str, checkpoint: Path, folder: Path) -> dict[str,
     found: dict[str, Any] = {"family": family, "case": name, "dump": code}
     words = ["ait", "llm", "golden", "--model", str(checkpoint), "--like", str(folder / "mine")]
     found["golden"] = run([*words, "-o", str(folder / "golden")], folder / "golden.log")
+    found |= compared(name, checkpoint, folder)
+    return found | {"seconds": round(time.monotonic() - begun)}
+
+
+def compared(name: str, checkpoint: Path, folder: Path) -> dict[str, Any]:
+    """What the comparison of a capture with its golden run says."""
     words = ["ait", "llm", "compare", "-gp", str(folder / "golden"), "-mp", str(folder / "mine")]
     words += ["--weights-from", f"mine={checkpoint}", "-o", str(folder / "report"), "--json"]
-    found["compare"] = run(words, folder / "compare.log")
-    found |= summary(folder / "compare.log", bug)
-    return found | {"seconds": round(time.monotonic() - begun)}
+    code = run(words, folder / "compare.log")
+    return {"compare": code, **summary(folder / "compare.log", BUGS.get(name))}
 
 
 def summary(log: Path, bug: Bug | None) -> dict[str, Any]:
@@ -104,8 +109,10 @@ def summary(log: Path, bug: Bug | None) -> dict[str, Any]:
         named = [*origins[:1], *first.get("candidates", [])]
         found["right"] = bool(origins) and bool(re.search(bug.origin, origins[0]))
         found["among"] = any(re.search(bug.origin, op) for op in named)
-        found["certain"] = bool(first.get("certain"))
+        found["certain"] = bool(origins) and first.get("certain", True)  # told where it is not
         found["innocent"] = sorted({op for op in origins if not re.search(bug.origin, op)})
+        sure = {each["op"] for each in result["origins"] if each.get("certain", True)}
+        found["accused"] = sorted(sure & set(found["innocent"]))
     return found
 
 
@@ -120,6 +127,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--only", default="")
+    parser.add_argument("--again", action="store_true")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     only = set(filter(None, options.only.split(",")))
@@ -127,9 +135,15 @@ def main() -> None:
         for name in cases(family):
             place = options.folder / family / name
             kept = place.with_suffix(".json")
-            if (only and name not in only) or kept.exists():
+            if only and name not in only:
                 continue
-            found = examine(family, name, (options.checkpoints / family).resolve(), place)
+            checkpoint = (options.checkpoints / family).resolve()
+            if not kept.exists():
+                found = examine(family, name, checkpoint, place)
+            elif options.again:
+                found = json.loads(kept.read_text()) | compared(name, checkpoint, place)
+            else:
+                continue
             kept.write_text(json.dumps(found))
             print(json.dumps(found), flush=True)
     results = []

@@ -39,7 +39,7 @@ def page(results: list[dict[str, Any]], missing: list[str]) -> str:
         lines.append(f"| {' | '.join(map(str, cells))} |")
     right = sum(each["right"] for each in faulty)
     among = sum(each["among"] for each in faulty)
-    wrong = sum(each["certain"] and not each["right"] for each in faulty)
+    wrong = sum(bool(each["accused"]) for each in faulty)
     passed = sum(each["compare"] == 0 and each["verdict"] == "PASS" for each in healthy)
     lines += [
         "",
