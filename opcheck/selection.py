@@ -18,7 +18,7 @@ from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.formats.opening import open_regular
 from ait_llm.opcheck.api.cases import with_forward
-from ait_llm.opcheck.api.collectives import PREFIX, with_peers
+from ait_llm.opcheck.api.collective_calls import PREFIX, with_peers
 from ait_llm.opcheck.aten_cases import is_aten
 from ait_llm.opcheck.case import Case
 from ait_llm.opcheck.cases import case_of

@@ -13,7 +13,8 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.opcheck.api.arguments import arguments_of
 from ait_llm.opcheck.api.backward import backward_golden
-from ait_llm.opcheck.api.collectives import PREFIX, collective_case
+from ait_llm.opcheck.api.collective_calls import PREFIX
+from ait_llm.opcheck.api.collectives import collective_case
 from ait_llm.opcheck.api.functions import Functions, drops, is_in_place
 from ait_llm.opcheck.api.unchecked import UncheckableError
 from ait_llm.opcheck.case import Case, NoCase

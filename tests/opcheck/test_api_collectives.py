@@ -42,16 +42,20 @@ class Run:
         record: str,
         given: Callable[[int], Sequence[Any]],
         got: Callable[[int], Any],
+        place: int = 0,
         **kwargs: Any,
     ) -> None:
-        """A call: arguments and first result of each rank."""
+        """A call: arguments of each rank, and which of them it received into."""
         for rank in range(RANKS):
             inputs = [
                 self._kept(rank, f"{record}.input.{place}", value)
                 for place, value in enumerate(given(rank))
             ]
-            output = self._kept(rank, f"{record}.output.0", got(rank))
-            self._records[rank][record] = api_dumps.call(inputs, [output], **kwargs)
+            found = [*given(rank)[:place], got(rank)]
+            outputs = [
+                self._kept(rank, f"{record}.output.{at}", value) for at, value in enumerate(found)
+            ]
+            self._records[rank][record] = api_dumps.call(inputs, outputs, **kwargs)
 
     def report(self, ranks: int = RANKS) -> OpcheckReport:
         for rank in range(ranks):
@@ -141,6 +145,18 @@ MOVED: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda given, rank: [None, [given[rank] * (at + 1) for at in range(RANKS)]],
         lambda given, rank: total([each * (rank + 1) for each in given]),
     ),
+    "scatter": (
+        lambda given, rank: [None, list(given) if rank == 2 else None, 2],
+        lambda given, rank: given[rank],
+    ),
+    "all_to_all": (
+        lambda given, rank: [None, [given[rank] * (at + 1) for at in range(RANKS)]],
+        lambda given, rank: [each * (rank + 1) for each in given],
+    ),
+    "all_to_all_single": (
+        lambda given, rank: [None, torch.cat([given[rank] * (at + 1) for at in range(RANKS)])],
+        lambda given, rank: torch.cat([each * (rank + 1) for each in given]),
+    ),
 }
 
 
@@ -163,6 +179,44 @@ def test_what_is_moved_between_ranks_is_judged(function: str, tmp_path: Path) ->
     assert {item.verdict for item in found.items} == {Verdict.PASS, Verdict.FAIL}
     assert len(failed) == 1
     assert "rank3" in failed[0]
+
+
+@pytest.mark.parametrize(("function", "place"), [("reduce", 0), ("gather", 1)])
+def test_what_one_rank_gets_is_judged_on_that_rank_alone(
+    function: str, place: int, tmp_path: Path
+) -> None:
+    values = brought()
+    right: Any = total(values) if function == "reduce" else list(values)
+    for name, factor in (("right", 1), ("wrong", 1.5)):
+        run = Run(tmp_path / name)
+
+        def result(rank: int, factor: float = factor) -> Any:
+            if rank != 1:
+                return None if place else values[rank] * 7  # whatever is left there
+            return [each * factor for each in right] if place else right * factor
+
+        def given(rank: int) -> list[Any]:
+            return [values[rank], 1] if function == "reduce" else [values[rank], None, 1]
+
+        run.add(f"Distributed.{function}.0.forward", given, result, place, group=GROUP)
+        found = run.report()
+        wanted = Verdict.PASS if factor == 1 else Verdict.FAIL
+        assert {item.verdict for item in found.items} == {wanted}
+        assert all("rank1" in item.path for item in found.items)
+
+
+def test_parts_of_unequal_sizes_are_exchanged(tmp_path: Path) -> None:
+    values = brought((10, 4))
+    sizes = [[1, 2, 3, 4], [4, 3, 2, 1], [2, 2, 3, 3], [5, 1, 1, 3]]
+    parts = [value.split(size) for value, size in zip(values, sizes, strict=True)]
+    run = Run(tmp_path)
+    run.add(
+        "Distributed.all_to_all_single.0.forward",
+        lambda rank: [None, values[rank], [size[rank] for size in sizes], sizes[rank]],
+        lambda rank: torch.cat([part[rank] for part in parts]),
+        group=GROUP,
+    )
+    assert [item.verdict for item in run.report().items] == [Verdict.PASS] * RANKS
 
 
 def test_calls_of_several_groups_meet_their_own(tmp_path: Path) -> None:
