@@ -20,10 +20,11 @@ from torch import nn
 
 from ait_llm.core import StepRange
 from ait_llm.dump.pytorch.following import Follower
+from ait_llm.dump.pytorch.hooks import model_device
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.selection import as_selection
-from ait_llm.dump.pytorch.session import CaptureSession, model_device, sessions
+from ait_llm.dump.pytorch.session import CaptureSession, sessions
 from ait_llm.dump.pytorch.writer import DEFAULT_QUEUE_BYTES
 from ait_llm.errors import UsageError
 

@@ -41,14 +41,16 @@ from ait_llm.dump.inject.observer import observe_outputs, report_output
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, VARIABLE, TorchSettings
 from ait_llm.dump.inject.site.ait_torch_capture import when_imported
 from ait_llm.dump.inject.switch import Switch
-from ait_llm.dump.inject.vllm import VllmRunners
+from ait_llm.dump.inject.vllm import VllmRunners, compile_anew
 from ait_llm.dump.pytorch.engine_run import EngineRun
 from ait_llm.dump.pytorch.engine_selection import RequestSelection
 from ait_llm.dump.pytorch.following import UTILS, Follower, follow
+from ait_llm.dump.pytorch.hooks import model_device
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.selection import ModuleSelection
-from ait_llm.dump.pytorch.session import CaptureSession, device_text, model_device, sessions
+from ait_llm.dump.pytorch.session import CaptureSession, device_text, sessions
+from ait_llm.dump.taps.replays import watch_graphs
 
 
 class _Depth(threading.local):
@@ -92,6 +94,9 @@ class RootFinder:
             "ignore", message=r"Using `torch\.compile\(module\)` when there are"
         )
         watch_compiled_modules(self)
+        if self._settings.capture:
+            watch_graphs()
+            compile_anew()
         self._engines.install()
         if self._settings.start:
             self._hook()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -205,6 +206,16 @@ class VllmRunners:
                 reason = f"{type(error).__name__}: {error}"
                 report("engine", problem=reason)
                 sys.stderr.write(f"ait: what vLLM schedules cannot be read: {reason}\n")
+
+
+def compile_anew() -> None:
+    """Have vLLM compile its model in each process, and keep nothing of it.
+
+    What an earlier run has left in its cache was compiled without a capture; what this one compiles
+    must not be there for a later one.
+    """
+    os.environ["VLLM_DISABLE_COMPILE_CACHE"] = "1"
+    os.environ["VLLM_USE_AOT_COMPILE"] = "0"  # whatever it is compiled to is made for the cache
 
 
 def _is_dummy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

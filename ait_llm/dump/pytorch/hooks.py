@@ -6,31 +6,57 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch._C import _get_tracing_state
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 
 class Hook:
     """A forward hook that only looks.
 
-    It is silent while a compiler or tracer runs the model. A copy of the model, or the model sent
-    to another process, gets a function without effect instead: the capture is about the one object
-    that was registered.
+    It is silent while a compiler or tracer runs the model, but for what it is to leave in the graph
+    of ``torch.compile``. A copy of the model, or the model sent to another process, gets a function
+    without effect instead: the capture is about the one object that was registered.
 
     Args:
         function: called with what torch gives to the hook.
+        traced: called instead while Dynamo traces the model; see :mod:`ait_llm.dump.taps.tracing`.
     """
 
-    def __init__(self, function: Callable[..., None]) -> None:
+    def __init__(
+        self, function: Callable[..., None], traced: Callable[..., None] | None = None
+    ) -> None:
         self._function = function
+        self._traced = traced
 
     def __call__(self, *args: Any) -> None:
-        if not is_compiling() and _get_tracing_state() is None:
+        if is_compiling():
+            if self._traced is not None and is_dynamo_compiling():
+                self._traced(*args)
+        elif _get_tracing_state() is None:
             self._function(*args)
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
         return _no_hook, ()
+
+
+def _not_by_itself(function: Callable[..., Any]) -> None:
+    """Have Dynamo trace a function as a part of what calls it only, never by itself.
+
+    torch runs the hooks of the outermost module around the compiled code; each would be compiled.
+    """
+    try:
+        from torch._C._dynamo import eval_frame
+
+        skip = eval_frame._FrameAction.SKIP
+        strategy = eval_frame._FrameExecStrategy(skip, skip)  # what it calls neither
+        eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    except (ImportError, AttributeError):  # before torch 2.6 they are compiled, and silent
+        return
+
+
+_not_by_itself(Hook.__call__)
 
 
 def _no_hook() -> Callable[..., None]:
@@ -103,6 +129,14 @@ def class_name(module: nn.Module) -> str:
     # fully_shard replaces the class by one of its own: FSDPLinear for Linear.
     inner = kind.__name__.removeprefix("FSDP")
     return inner if any(base.__name__ == inner for base in kind.__mro__) else kind.__name__
+
+
+def model_device(model: nn.Module) -> torch.device:
+    """The device of the first parameter or buffer; the CPU for a model without any."""
+    for tensors in (model.parameters(), model.buffers()):
+        for tensor in tensors:
+            return tensor.device
+    return torch.device("cpu")
 
 
 _WRAPPED = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})

@@ -20,6 +20,7 @@ from ait_llm.dump.pytorch.hooks import (
     CountedGenerate,
     Hook,
     class_name,
+    model_device,
     module_paths,
     wrapped_module,
 )
@@ -30,6 +31,7 @@ from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.recorder import Recorder, Unit
 from ait_llm.dump.pytorch.spans import call_span
 from ait_llm.dump.pytorch.steps import StepCounter
+from ait_llm.dump.pytorch.tapped_calls import TappedCalls
 
 
 class Session(Protocol):
@@ -124,7 +126,24 @@ class ModelCapture:
         self._aliases: dict[str, list[str]] = {}
         self._parameters = _parameter_names(model)
         self._generate: CountedGenerate | None = None
+        self._is_paused = False
+        self._taps = TappedCalls(self, model_device(model))
         self._install()
+
+    @property
+    def is_on(self) -> bool:
+        """True while calls are recorded."""
+        return bool(self._handles) and not self._is_paused
+
+    @property
+    def options(self) -> CaptureOptions:
+        """What is recorded."""
+        return self._options
+
+    @property
+    def hidden(self) -> set[str]:
+        """Modules that run in compiled graphs which nothing could be put into."""
+        return self._taps.hidden
 
     @property
     def selected(self) -> dict[str, nn.Module]:
@@ -153,28 +172,35 @@ class ModelCapture:
     def remove(self) -> None:
         """Take every hook off the model; it is then as it was before."""
         self.removed = True
-        self.pause("the capture ended during the call")
+        self._take_off()
+        self._abandon("the capture ended during the call")
 
-    def pause(self, reason: str = "the capture was switched off during the call") -> None:
-        """Take the hooks off until :meth:`resume`, between two forward calls of the model.
+    def pause(self) -> None:
+        """Record nothing until :meth:`resume`, between two forward calls of the model.
 
-        Args:
-            reason: why a call that is running is not recorded to its end.
+        The hooks are taken off, but for those of a model that torch.compile has compiled with them:
+        it would compile it again without them.
         """
+        self._is_paused = True
+        if not self._taps.are_compiled:
+            self._take_off()
+        self._abandon("the capture was switched off during the call")
+
+    def resume(self) -> None:
+        """Record again."""
+        self._is_paused = False
+        if not self.removed and not self._handles:
+            self._aliases.clear()
+            self._selected.clear()
+            self._install()
+
+    def _take_off(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
         if self._generate is not None and self.model.__dict__.get("generate") is self._generate:
             del self.model.__dict__["generate"]
         self._generate = None
-        self._abandon(reason)
-
-    def resume(self) -> None:
-        """Put them on again."""
-        if not self.removed and not self._handles:
-            self._aliases.clear()
-            self._selected.clear()
-            self._install()
 
     def unseen(self) -> list[str]:
         """Selected modules that were not called as Python modules in a captured step."""
@@ -188,7 +214,7 @@ class ModelCapture:
 
     def enter_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Account for a forward call of the model itself."""
-        if not self._handles:
+        if not self.is_on:
             return
         state = self._state
         frame = _module_frame()
@@ -220,21 +246,36 @@ class ModelCapture:
             args, kwargs: what it is called with.
             early: the module's own hook may report the same call once more.
         """
-        if not self._handles:
-            return
+        unit = self._open_unit(path, module, early=early)
+        if unit is not None and self._options.inputs and self._options.modules:
+            values = [(f"input_{index}", value) for index, value in enumerate(args)]
+            values += [(f"input_{name}", value) for name, value in kwargs.items()]
+            self._record(unit, values)
+
+    def enter_tapped(self, path: str, values: Iterable[tuple[str, object]]) -> None:
+        """Begin the record of a call within a graph, with the inputs that it reported."""
+        unit = self._open_unit(path, self._selected[path], early=False)
+        if unit is not None and self._options.inputs and self._options.modules:
+            self._record(unit, values, tapped=True)
+
+    def leave_tapped(self, path: str, values: Iterable[tuple[str, object]]) -> None:
+        """Finish it with its outputs."""
+        self._leave(path, values, tapped=True)
+
+    def _open_unit(self, path: str, module: nn.Module, *, early: bool) -> Unit | None:
+        """The record of a call that begins; None for one that is not recorded."""
+        if not self.is_on:
+            return None
         state = self._state
         step = state.roots[-1].step if state.roots else self._step_of_call(path)
         if not step.selected or self._is_entered(path):
-            return
+            return None
         self._called.add(path)
         if self._options.operators:
             self._enter_mode(step)
         unit = self._unit(path, self._type_name(path, module), step, self._layers.get(path))
         state.open.append(_OpenUnit(unit, step, sys.exc_info()[1], early))
-        if self._options.inputs and self._options.modules:
-            values = [(f"input_{index}", value) for index, value in enumerate(args)]
-            values += [(f"input_{name}", value) for name, value in kwargs.items()]
-            self._record(unit, values)
+        return unit
 
     def enter_member(self, path: str) -> None:
         """Note that a module is running of which nothing is recorded, within one that is."""
@@ -265,6 +306,9 @@ class ModelCapture:
 
     def leave(self, path: str, output: Any) -> None:
         """Finish the record of one module call with its outputs, or with its exception."""
+        self._leave(path, (("output", output),), tapped=False)
+
+    def _leave(self, path: str, values: Iterable[tuple[str, Any]], *, tapped: bool) -> None:
         opened = self._pop(path)
         if opened is None:
             return
@@ -273,7 +317,7 @@ class ModelCapture:
             self._finish(opened, f"the module raised {type(error).__name__}")
         else:
             if self._options.outputs and self._options.modules:
-                self._record(opened.unit, (("output", output),))
+                self._record(opened.unit, values, tapped=tapped)
             self._finish(opened)
         if self._options.operators:
             self._leave_mode()
@@ -348,13 +392,16 @@ class ModelCapture:
             path, type_name, step.number, generation=step.generation, call=call, layer=layer
         )
 
-    def _record(self, unit: Unit, values: Iterable[tuple[str, Any]]) -> None:
+    def _record(
+        self, unit: Unit, values: Iterable[tuple[str, Any]], *, tapped: bool = False
+    ) -> None:
         """Record values without the operator mode seeing the copies that this makes."""
         self._state.recording = True
         try:
             recorder = self._session.recorder
+            record = recorder.tapped if tapped else recorder.values
             for name, value in values:
-                recorder.values(unit, value, name)
+                record(unit, value, name)
         finally:
             self._state.recording = False
 
@@ -417,7 +464,10 @@ class ModelCapture:
         members: dict[int, tuple[str, nn.Module]] = {}
         self._handles.append(
             self.model.register_forward_pre_hook(
-                Hook(lambda module, args, kwargs=None: self.enter_root(args, kwargs or {})),
+                Hook(
+                    lambda module, args, kwargs=None: self.enter_root(args, kwargs or {}),
+                    self._taps.before_model(self.root, self._parameters),
+                ),
                 with_kwargs=True,
             )
         )
@@ -439,7 +489,9 @@ class ModelCapture:
                 self._hook_member(path, module)
         self._handles.append(
             self.model.register_forward_hook(
-                Hook(lambda *args: self.leave_root()), with_kwargs=True, always_call=True
+                Hook(lambda *args: self.leave_root(), self._taps.after_model(self.root)),
+                with_kwargs=True,
+                always_call=True,
             )
         )
         self._wrap_generate()
@@ -454,9 +506,15 @@ class ModelCapture:
         def after(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
             self.leave(path, rest[-1])
 
-        self._handles.append(module.register_forward_pre_hook(Hook(before), with_kwargs=True))
+        taps = (self._taps.before(path), self._taps.after(path))
+        traced_before, traced_after = taps if self._options.modules else (None, None)
         self._handles.append(
-            module.register_forward_hook(Hook(after), with_kwargs=True, always_call=True)
+            module.register_forward_pre_hook(Hook(before, traced_before), with_kwargs=True)
+        )
+        self._handles.append(
+            module.register_forward_hook(
+                Hook(after, traced_after), with_kwargs=True, always_call=True
+            )
         )
 
     def _hook_member(self, path: str, module: nn.Module) -> None:

@@ -24,6 +24,8 @@ from ait_llm.dump.pytorch.snapshot import BufferPool, Found, SavedOnce, snapshot
 from ait_llm.dump.pytorch.statistics import (
     Cells,
     KnownStatistics,
+    NotKept,
+    Reduced,
     StatisticsTable,
     csv_cell,
     share_model_threads,
@@ -208,6 +210,26 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - foreign containers; the program must go on
             unit.miss(name, f"{type(value).__qualname__}: {_first_line(error)}")
 
+    def tapped(self, unit: Unit, value: object, name: str) -> None:
+        """Record what a compiled graph reported: its memory is used again behind torch's back.
+
+        So who a tensor is cannot be told by where it lies, and nothing of it is known from before.
+
+        Args:
+            unit: the call.
+            value: a tensor, what stands for one, or a constant.
+            name: file stem.
+        """
+        name = unit.unique(name)
+        if isinstance(value, Tensor):
+            self._try_tensor(unit, name, value, is_new=True)
+        elif isinstance(value, Reduced):
+            self._row(unit, name, value)
+        elif isinstance(value, NotKept):
+            unit.miss(name, value.reason, tensor=True)
+        else:
+            unit.values[name] = value
+
     def finish(self, unit: Unit, failure: str = "") -> None:
         """Write the ledger line of a call once its files are written.
 
@@ -263,15 +285,15 @@ class Recorder:
                     f"{self.ledger.path} lists all that is missing\n"
                 )
 
-    def _try_tensor(self, unit: Unit, name: str, tensor: Tensor) -> None:
+    def _try_tensor(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool = False) -> None:
         try:
-            self._tensor(unit, name, tensor)
+            self._tensor(unit, name, tensor, is_new=is_new)
         except Exception as error:  # noqa: BLE001 - exotic tensors; the program must go on
             kind = f"{type(tensor).__qualname__} of {tensor.dtype}"
             unit.miss(name, f"{kind}: {_first_line(error)}", tensor=True)
 
-    def _tensor(self, unit: Unit, name: str, tensor: Tensor) -> None:
-        if self._only_statistics and (cells := self._known.find(tensor)) is not None:
+    def _tensor(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool) -> None:
+        if self._only_statistics and not is_new and (cells := self._known.find(tensor)) is not None:
             self._row(unit, name, cells)
             self._identify(unit, name, tensor, cells)
             return
@@ -290,7 +312,7 @@ class Recorder:
                 unit.weights[name] |= {"storage": known[0], "version": known[1]}
             return
         if is_plain(tensor):
-            self._dense(unit, name, tensor, tensor)
+            self._dense(unit, name, tensor, None if is_new else tensor)
             return
         parts, note = dense_parts(tensor)
         if note:
@@ -313,7 +335,9 @@ class Recorder:
             if original is not None:  # no element is looked at: as if each were what it was
                 self._identify(unit, name, original, unchanged=True)
             return
-        cells = self._statistics(unit, name, tensor) if self._table is not None else None
+        cells = None
+        if self._table is not None:
+            cells = self._statistics(unit, name, tensor, is_new=original is None)
         earlier = Found()
         if original is not None:
             if self.options.data:
@@ -376,9 +400,11 @@ class Recorder:
         if identity is not None:
             unit.identities[name] = identity
 
-    def _statistics(self, unit: Unit, name: str, tensor: Tensor) -> str | Callable[[], str]:
+    def _statistics(
+        self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool
+    ) -> str | Callable[[], str]:
         # Weights are not known, so that one which is an input is named as what it is.
-        known = self._known if unit.type_name != WEIGHTS else None
+        known = self._known if unit.type_name != WEIGHTS and not is_new else None
         cells = (
             tensor_statistics(tensor, known)
             if self.options.statistics

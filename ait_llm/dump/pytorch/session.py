@@ -213,13 +213,13 @@ class CaptureSession:
         self.recorder.finish(unit)
 
     def _report_unseen(self, capture: ModelCapture) -> None:
-        compiled = [
-            path
-            for path, module in capture.selected.items()
-            if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None)
-        ]
+        compiled = [path for path, module in capture.selected.items() if _is_compiled(module)]
         unseen = capture.unseen()
-        hidden = [path for path in unseen if any(_below(path, outer) for outer in compiled)]
+        hidden = [
+            path
+            for path in unseen
+            if path in capture.hidden or any(_below(path, outer) for outer in compiled)
+        ]
         reached = any(first <= capture.steps.step for first, _ in self.options.steps.intervals)
         if hidden and reached:
             text = (
@@ -287,6 +287,15 @@ def _tied(model: nn.Module) -> dict[str, str]:
     return {name: names[id(tensor)] for name, tensor in every if names[id(tensor)] != name}
 
 
+def _is_compiled(module: nn.Module) -> bool:
+    """True for a module that is compiled, with its members: by torch, or as vLLM does it."""
+    return (
+        hasattr(module, "_orig_mod")
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or getattr(module, "_compiled_callable", None) is not None
+    )
+
+
 def _below(path: str, outer: str) -> bool:
     return path == outer or path.startswith(outer + ".")
 
@@ -296,14 +305,6 @@ def device_text(device: torch.device) -> str:
     if device.type == "cpu":
         return "cpu"
     return f"{device.type}{device.index or 0}"
-
-
-def model_device(model: nn.Module) -> torch.device:
-    """The device of the first parameter or buffer; the CPU for a model without any."""
-    for tensors in (model.parameters(), model.buffers()):
-        for tensor in tensors:
-            return tensor.device
-    return torch.device("cpu")
 
 
 def _at_most(entries: Mapping[str, Any], limit: int) -> dict[str, Any]:

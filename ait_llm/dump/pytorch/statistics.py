@@ -11,6 +11,7 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -257,6 +258,45 @@ def tensor_statistics(
     with torch.no_grad():
         reduced = _reduce(tensor)
     return lambda: head + _cells(reduced.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """Stands for a tensor of which statistics alone are there, on its device.
+
+    Attributes:
+        dtype, shape: of the tensor.
+        numbers: [6] maximum, minimum, mean, norm, NaN count, Inf count.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    numbers: Tensor
+
+    def __call__(self) -> str:
+        """The cells of :func:`tensor_statistics`; waits for the device."""
+        return _head(self.dtype, self.shape) + _cells(self.numbers.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """Stands for a tensor of which nothing is there.
+
+    Attributes:
+        reason: why.
+    """
+
+    reason: str
+
+
+def reduced(tensor: Tensor) -> Reduced | None:
+    """Reduce a tensor without waiting for its device; None for what has no such statistics."""
+    dtype = tensor.dtype
+    if not tensor.numel() or (byte_values(dtype) is None and dtype not in _ELEMENTS):
+        return None
+    with torch.no_grad():
+        numbers = _reduce(tensor.abs() if dtype.is_complex else tensor)
+    return Reduced(dtype, tuple(tensor.shape), numbers)
 
 
 def host_numbers(tensor: Tensor, known: KnownStatistics | None = None) -> Numbers | None:

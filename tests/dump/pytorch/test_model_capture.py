@@ -335,18 +335,6 @@ def test_modules_called_without_the_model_are_told(
     assert "register the hook on the module that is called" in capsys.readouterr().err
 
 
-def test_compiled_models_keep_their_results_and_say_what_is_hidden(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = Decoder(1)
-    expected = model(ids())
-    compiled = torch.compile(model, backend="eager")
-    with register_hook(compiled, DumpConfig(str(tmp_path))):
-        assert torch.equal(compiled(ids()), expected)
-    assert "DYNAMO_DISABLE=1" in capsys.readouterr().err
-    torch._dynamo.reset()
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_tracing_does_not_see_the_capture(tmp_path: Path) -> None:
     model = Decoder(1).eval()
