@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from ait_llm.compare.origin_collected import Collected
 from ait_llm.compare.origin_findings import Findings
 from ait_llm.compare.origin_growth import sudden_growth
-from ait_llm.compare.origin_looks import worth_a_look
+from ait_llm.compare.origin_looks import Looks, worth_a_look
 from ait_llm.compare.origin_run import operation_key, record_key
 from ait_llm.compare.origin_search import Search
 from ait_llm.compare.origin_values import RunValues
@@ -77,8 +77,8 @@ def find_origins(
                 comparisons[index].verdict is Verdict.FAIL and not collected.is_excused(index)
                 for index in indices
             )
-        looks = [] if deep else worth_a_look(run, comparisons, indices)
-        if deep or failed or grown or looks or search.states_otherwise():
+        looks = Looks() if deep else worth_a_look(run, comparisons, indices)
+        if deep or failed or grown or looks.at or search.states_otherwise():
             try:
                 found = search.find(grown, looks)
                 collected.add(search, found, failed=failed)

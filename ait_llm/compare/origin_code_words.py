@@ -71,12 +71,12 @@ def by_left_out(values: RunValues, found: LeftOut, failed: int) -> str:
 
 def by_other_sum(values: RunValues, found: WrongSum) -> str:
     """Golden's code adds two values to the last bit, and mine does not."""
-    one, other = (title_of(values, each) for each in found.terms)
+    *terms, last = (title_of(values, each) for each in found.terms)
     module, total = name_of(values, found.module), title_of(values, found.value)
     place = ", ".join(map(str, found.stray.place))
     return (
         f"the code of `{module}`: golden's {total} is "
-        f"the sum of {one} and {other} to the last bit, and mine is not: [{place}] is "
+        f"the sum of {', '.join(terms)} and {last} to the last bit, and mine is not: [{place}] is "
         f"{found.stray.value:.6g} and should be {found.stray.right:.6g}"
     )
 

@@ -9,7 +9,8 @@ more error than they get, and no more than a share of what the comparison has re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ait_llm.compare.origin_growth import rounding_of
@@ -54,6 +55,19 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Looks:
+    """What is worth a look, and what needs none.
+
+    Attributes:
+        at: operations to be run again, the most striking first.
+        alike: operations that made golden's very bits of golden's very bits, counted by type.
+    """
+
+    at: Sequence[Look] = ()
+    alike: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """An operation to be run again.
 
@@ -66,10 +80,8 @@ class Look:
     cost: float
 
 
-def worth_a_look(
-    run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]
-) -> list[Look]:
-    """Operations to be run again, the most striking first.
+def worth_a_look(run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]) -> Looks:
+    """Operations to be run again.
 
     Args:
         run: my run.
@@ -77,7 +89,7 @@ def worth_a_look(
         indices: those of the run.
     """
     if run.traits.library:
-        return []  # its operators cannot be run here, and recomputing them costs too much
+        return Looks()  # its operators cannot be run here, and recomputing them costs too much
     places = {operation_key(operation): op for op, operation in enumerate(run.operations)}
     seen, compared = _seen(run, comparisons, indices)
     differing = {key: each for key, each in seen.items() if each.left}
@@ -88,7 +100,13 @@ def worth_a_look(
         for key, each in differing.items()
         if each.growth <= _STRIKING and not is_moving(run.operations[places[key]])
     ]
-    return list(_affordable([*striking, *others], compared // _SHARE + _LEAST_BYTES))
+    alike = Counter(
+        run.operations[places[key]].type
+        for key, each in seen.items()
+        if each.reads and each.made and not each.given and not each.left
+    )
+    affordable = _affordable([*striking, *others], compared // _SHARE + _LEAST_BYTES)
+    return Looks(list(affordable), alike)
 
 
 def _seen(

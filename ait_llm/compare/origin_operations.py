@@ -10,7 +10,7 @@ from itertools import islice
 
 from ait_llm.compare.origin_finding import Finding, Telling
 from ait_llm.compare.origin_growth import compared_after, growth
-from ait_llm.compare.origin_looks import Look
+from ait_llm.compare.origin_looks import Look, Looks
 from ait_llm.compare.origin_recomputing import BUDGET, SKIPPED, Recomputing, guilty_of
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_values import Upstream
@@ -183,20 +183,22 @@ class Operations:
                 return self._tell.tolerated(found, index)
         return None
 
-    def among_looks(self, looks: Iterable[Look]) -> Finding | None:
+    def among_looks(self, looks: Looks) -> Finding | None:
         """Operations run again although all comparisons passed.
 
-        Those that make what the operator itself makes here are right, and cost little.
+        Those that make what the operator itself makes here are right, and cost little. They, and
+        those that make golden's bits, show in which arithmetic operators of their type compute.
         """
-        reproduced: Counter[str] = Counter()
+        reproduced = Counter(looks.alike)
         left: dict[int, Look] = {}
-        for look in looks:
+        for look in looks.at:
             op = self.values.place_of(look.index)
             if op is None or op in left or not self.values.is_leaf(op):
                 continue
-            if self._recomputing.plain(op) is None:
+            known = self._recomputing.plain(op)
+            if known is None or (isinstance(known, Introduced) and known.is_suspect):
                 left[op] = look
-            else:
+            elif isinstance(known, Introduced):
                 reproduced[self._type(op)] += 1
         others = Counter(map(self._type, left))
         spent = 0.0

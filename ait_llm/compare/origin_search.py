@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ait_llm.compare.origin_explaining import Explaining
 from ait_llm.compare.origin_finding import Finding, Telling
-from ait_llm.compare.origin_looks import Look
+from ait_llm.compare.origin_looks import Looks
 from ait_llm.compare.origin_operations import LOOKS, Operations
 from ait_llm.compare.origin_own_code import OwnCode
 from ait_llm.compare.origin_recomputing import Recomputing
@@ -19,6 +19,8 @@ from ait_llm.judge.evidence import Introduced, Unknown, introduced_error
 from ait_llm.match.model import Match
 
 _MOST_FAILURES = 512  # of one run that what came in may explain
+
+_NO_LOOKS = Looks()
 
 
 class Search:
@@ -71,7 +73,7 @@ class Search:
         """True if my run states what golden's does not, whatever its values are."""
         return self._statements.states_otherwise()
 
-    def find(self, grown: Iterable[int] = (), looks: Iterable[Look] = ()) -> Finding | None:
+    def find(self, grown: Iterable[int] = (), looks: Looks = _NO_LOOKS) -> Finding | None:
         """The origin; None where nothing went wrong.
 
         Args:
@@ -87,7 +89,7 @@ class Search:
                 return self._code.with_mask(found, failed, self._matches)
         return None
 
-    def _within_tolerance(self, grown: Sequence[int], looks: Iterable[Look]) -> Finding | None:
+    def _within_tolerance(self, grown: Sequence[int], looks: Looks) -> Finding | None:
         """What is wrong although nothing fails."""
         found = (
             self.operations.among_all() if self._deep else self.operations.among_grown(grown)

@@ -15,7 +15,16 @@ from ait_llm.dumps.tensors import Tensor
 from ait_llm.errors import AitError
 from ait_llm.judge.sums import Stray, fits, is_sum, stray
 
-_MOST_TERMS = 16  # values of one module that may be terms, the nearest ones
+# Values of one module that may be terms, the nearest ones; of sums of three, as parallel attention
+# and a residual are, fewer.
+_MOST_TERMS, _MOST_OF_THREE = 16, 6
+
+
+def _orders(terms: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Two or three of some values, in each order that makes another sum."""
+    yield from combinations(terms[-_MOST_TERMS:][::-1], 2)
+    for one, other, last in combinations(terms[-_MOST_OF_THREE:], 3):
+        yield from ((one, other, last), (one, last, other), (other, last, one))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +34,13 @@ class WrongSum:
     Attributes:
         module: index of my module whose code adds.
         value: number of the value of mine.
-        terms: numbers of what it should be the sum of.
+        terms: numbers of what it should be the sum of, in the order of golden's code.
         stray: the worst element.
     """
 
     module: int
     value: int
-    terms: tuple[int, int]
+    terms: tuple[int, ...]
     stray: Stray
 
 
@@ -74,13 +83,12 @@ class Sums:
             if fits(term := self._tensor(self._golden, self._pairs[each]))
             and term.shape == made.shape
         ]
-        for one, other in combinations(terms[-_MOST_TERMS:][::-1], 2):
-            theirs = [self._tensor(self._golden, self._pairs[each]) for each in (one, other)]
-            if not is_sum(theirs[0], theirs[1], made):
+        for chosen in _orders(terms):
+            if not is_sum([self._tensor(self._golden, self._pairs[each]) for each in chosen], made):
                 continue
-            mine = [self._tensor(self._values, each) for each in (one, other, value)]
-            found = stray(*mine) if all(map(fits, mine)) else None
-            return None if found is None else WrongSum(module, value, (one, other), found)
+            *mine, own = (self._tensor(self._values, each) for each in (*chosen, value))
+            found = stray(mine, own) if all(map(fits, (*mine, own))) else None
+            return None if found is None else WrongSum(module, value, chosen, found)
         return None
 
     def _module(self, value: int) -> int | None:

@@ -1,11 +1,12 @@
-"""Sums of two values that a capture holds, such as a residual that code between modules adds.
+"""Sums of values that a capture holds, such as a residual that code between modules adds.
 
-Nothing recomputes the code of a module. But where golden's value is the sum of two others to the
-last bit, mine has to be the sum of those that answer them, as far as rounding permits.
+Nothing recomputes the code of a module. But where golden's value is the sum of two or three others
+to the last bit, mine has to be the sum of those that answer them, as far as rounding permits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -44,46 +45,56 @@ def fits(tensor: Tensor) -> bool:
     return _LEAST <= int(np.prod(tensor.shape, dtype=np.float64)) <= _MOST
 
 
-def is_sum(one: Tensor, other: Tensor, total: Tensor) -> bool:
-    """True if a value is the rounded sum of two others in every bit, and neither is idle."""
-    if not (one.shape == other.shape == total.shape and one.dtype == other.dtype == total.dtype):
+def is_sum(terms: Sequence[Tensor], total: Tensor) -> bool:
+    """True if a value is the sum of others in every bit, rounded each time, and none is idle.
+
+    Args:
+        terms: in the order in which they are added.
+        total: the value.
+    """
+    if any((each.shape, each.dtype) != (total.shape, total.dtype) for each in terms):
         return False
-    a, b, made = one.nd(), other.nd(), total.nd()
+    arrays, made = [each.nd() for each in terms], total.nd()
+    right = arrays[0]
+    changes = []
     with np.errstate(all="ignore"):
         wide = made.dtype if made.dtype.itemsize > 2 else np.float32
-        right = (a.astype(wide) + b.astype(wide)).astype(made.dtype)
-    if not np.array_equal(right, made):
-        return False
-    changes = [np.count_nonzero(right != term) for term in (a, b)]
-    return bool(min(changes) >= _LEAST_SHARE * made.size)
+        for term in arrays[1:]:
+            before = right
+            right = (before.astype(wide) + term.astype(wide)).astype(made.dtype)
+            changes += [np.count_nonzero(right != each) for each in (before, term)]
+    return np.array_equal(right, made) and bool(min(changes) >= _LEAST_SHARE * made.size)
 
 
-def stray(one: Tensor, other: Tensor, total: Tensor) -> Stray | None:
-    """Where a value of 16 bits is not the sum of two others by more than rounding permits.
+def stray(terms: Sequence[Tensor], total: Tensor) -> Stray | None:
+    """Where a value of 16 bits is not the sum of others by more than rounding permits.
 
-    Each of the three may have been rounded once to its type: the terms, too, where the code adds
-    before it rounds what was captured. In float32 the order of the sums that make a term leaves
-    more than that, so that nothing is told.
+    Each may have been rounded once to its type: the terms, too, where the code adds before it
+    rounds what was captured, and each sum on the way. In float32 the order of the sums that make a
+    term leaves more than that, so that nothing is told.
 
     Returns:
         The worst element; None where all are within, or where nothing can be told.
     """
-    if not one.shape == other.shape == total.shape or total.dtype.bits != 16:
+    if any(each.shape != total.shape for each in terms) or total.dtype.bits != 16:
         return None
-    units = [_unit(each) for each in (one, other, total)]
-    a, b, made = (each.nd().astype(np.float64) for each in (one, other, total))
-    if not all(bool(np.isfinite(each).all()) for each in (a, b, made)):
+    units = [_unit(each) for each in (*terms, total)]
+    *given, made = (each.nd().astype(np.float64) for each in (*terms, total))
+    if not all(bool(np.isfinite(each).all()) for each in (*given, made)):
         return None
-    right = a + b
-    permitted = units[0] * np.abs(a) + units[1] * np.abs(b) + max(units) * np.abs(right)
-    largest = max(float(np.sqrt(np.mean(np.square(each)))) for each in (a, b, made))
+    right = np.add.reduce(given)
+    permitted = max(units) * np.abs(right)
+    for unit, term in zip(units, given, strict=False):
+        # on the way of more than two, in whatever order, no sum is larger than all together
+        permitted += (unit + (len(given) - 2) * max(units)) * np.abs(term)
+    largest = max(float(np.sqrt(np.mean(np.square(each)))) for each in (*given, made))
     permitted += _FLOAT32_SUMS * largest + _smallest(total)
     excess: Array = np.abs(made - right) / permitted
-    place = np.unravel_index(int(excess.argmax()), excess.shape)
-    if excess[place] <= 1:
+    worst = np.unravel_index(int(excess.argmax()), excess.shape)
+    if excess[worst] <= 1:
         return None
     return Stray(
-        tuple(map(int, place)), float(made[place]), float(right[place]), float(excess[place])
+        tuple(map(int, worst)), float(made[worst]), float(right[worst]), float(excess[worst])
     )
 
 

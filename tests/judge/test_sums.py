@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ait_llm import DumpConfig, compare, open_dump, register_hook
 from ait_llm.core.comparison import Report
+from ait_llm.dumps.tensors import Tensor as Held
 from ait_llm.judge.sums import is_sum, stray
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -33,8 +34,8 @@ class Layer(nn.Module):
 class Joined(nn.Module):
     """Only what is added, so that a capture holds the three values as they are."""
 
-    def forward(self, one: Tensor, other: Tensor, total: Tensor) -> Tensor:
-        return total
+    def forward(self, *values: Tensor) -> Tensor:
+        return values[-1]
 
 
 def captured(folder: Path, add: Callable[[Tensor, Tensor], Tensor], dtype: torch.dtype) -> Path:
@@ -63,6 +64,40 @@ def test_a_residual_that_is_scaled_within_the_tolerance_is_found(
     assert found.exit_code() == 1
 
 
+class Parallel(nn.Module):
+    """Two projections beside each other and a residual, as GPT-NeoX has them."""
+
+    def __init__(self, add: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.attention, self.mlp = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.add = add
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.add(self.mlp(x) + self.attention(x), x)
+
+
+def test_a_residual_of_three_terms_is_held_to_golden_s(tmp_path: Path) -> None:
+    factor = 1 + 3 * torch.finfo(torch.float16).eps
+    found = []
+    for name, scale in (("golden", 1.0), ("mine", factor)):
+        torch.manual_seed(2)
+        model = nn.Sequential(
+            Parallel(torch.add),
+            Parallel(lambda one, x, scale=scale: ((one + x).float() * scale).to(x.dtype)),
+            nn.LayerNorm(16),
+        )
+        model = model.to(torch.float16).eval()
+        config = DumpConfig(dump_path=tmp_path / name, weights=True)
+        with torch.no_grad(), register_hook(model, config):
+            model(torch.randn(24, 16).to(torch.float16))
+        found.append(tmp_path / name)
+    (origin,) = compare(*found, jobs=1).origins
+    assert (origin.op, origin.kind, origin.certain) == ("root.1", "code between modules", True)
+    assert "is the sum of outtensor0 of root.1.mlp, outtensor0 of root.1.attention and" in (
+        origin.evidence
+    )
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_residual_that_is_added_before_what_was_captured_is_rounded_is_right(
     dtype: torch.dtype, tmp_path: Path
@@ -81,7 +116,7 @@ def test_a_residual_that_is_added_before_what_was_captured_is_rounded_is_right(
     assert found.exit_code() == 0
 
 
-def _held(folder: Path, *values: Tensor) -> list[object]:
+def _held(folder: Path, *values: Tensor) -> list[Held]:
     with torch.no_grad(), register_hook(model := Joined(), DumpConfig(dump_path=folder)):
         model(*values)
     (operation,) = open_dump(folder).operations()
@@ -89,17 +124,29 @@ def _held(folder: Path, *values: Tensor) -> list[object]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**31), dtype=st.sampled_from(TYPES), spread=st.floats(-6, 6))
-def test_a_sum_of_rounded_terms_is_within_what_rounding_permits(
-    seed: int, dtype: torch.dtype, spread: float, tmp_path_factory: pytest.TempPathFactory
+@given(
+    seed=st.integers(0, 2**31),
+    dtype=st.sampled_from(TYPES),
+    spread=st.floats(-6, 6),
+    count=st.integers(2, 3),
+    at_once=st.booleans(),
+)
+def test_a_sum_of_rounded_terms_in_any_order_is_within_what_rounding_permits(
+    seed: int,
+    dtype: torch.dtype,
+    spread: float,
+    count: int,
+    at_once: bool,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
-    one, other = (torch.randn(96, generator=generator, dtype=torch.float64) for _ in range(2))
-    other *= 2**spread
+    wide = [torch.randn(96, generator=generator, dtype=torch.float64) for _ in range(count)]
+    wide[1] *= 2**spread
     folder = tmp_path_factory.mktemp("sum")
-    terms = [each.to(dtype) for each in (one, other)]
-    tensors = _held(folder, *terms, (one + other).to(dtype))
-    assert stray(*tensors) is None  # type: ignore[arg-type]
+    terms = [each.to(dtype) for each in wide]
+    total = sum(wide, torch.zeros(96)).to(dtype) if at_once else sum(terms[::-1][1:], terms[-1])
+    tensors = _held(folder, *terms, total)
+    assert stray(tensors[:-1], tensors[-1]) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -109,7 +156,8 @@ def test_an_element_that_is_four_roundings_off_is_told_with_what_it_should_be(
     one, other = torch.rand(2, 96).to(dtype) + 1
     total = one + other
     total[17] *= 1 + 4 * torch.finfo(dtype).eps
-    found = stray(*_held(tmp_path, one, other, total))  # type: ignore[arg-type]
+    *terms, made = _held(tmp_path, one, other, total)
+    found = stray(terms, made)
     assert found is not None
     assert found.place == (17,)
     assert found.right == float(one[17].double() + other[17].double())
@@ -118,4 +166,5 @@ def test_an_element_that_is_four_roundings_off_is_told_with_what_it_should_be(
 
 def test_values_that_one_term_alone_makes_are_no_sum(tmp_path: Path) -> None:
     one, other = torch.rand(96), torch.zeros(96)
-    assert not is_sum(*_held(tmp_path, one, other, one.clone()))  # type: ignore[arg-type]
+    *terms, made = _held(tmp_path, one, other, one.clone())
+    assert not is_sum(terms, made)
