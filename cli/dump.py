@@ -36,7 +36,7 @@ from ait_llm.cli.torch_dump import (
 from ait_llm.cli.torch_text import describe_torch_summary, torch_what_next
 from ait_llm.core import OpId, StepRange
 from ait_llm.dump.atb import START_TIME_FORMAT, plan_atb_dump, run_atb_dump
-from ait_llm.dump.inject.settings import ONNX_TYPE, TORCH_TYPES
+from ait_llm.dump.inject.settings import GGUF_TYPE, ONNX_TYPE, TORCH_TYPES
 from ait_llm.dump.summary import DumpSummary
 from ait_llm.errors import UsageError
 from ait_llm.probe import ATB_TYPES, ProbeConfig, SaveTime, TensorPart, split_command
@@ -94,7 +94,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "--type",
     "types",
     cls=ManyOption,
-    type=click.Choice([*ATB_TYPES, *TORCH_TYPES]),
+    type=click.Choice([*ATB_TYPES, *TORCH_TYPES, GGUF_TYPE]),
     default=("tensor",),
     callback=_types,
     help="What to capture, one or more words. 'onnx' converts the topology of 'model' and 'layer'; "
@@ -102,7 +102,8 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "PyTorch program: its modules ('torch'), statistics instead of data ('torch-stats'), and every "
     "aten operator ('torch-op'). 'fx' captures every node of the graphs that torch.compile makes, "
     "run operator by operator, and 'inductor' what its fused kernels store. 'onnx' alone captures "
-    "every node of the graphs that ONNX Runtime runs.  [default: tensor]",
+    "every node of the graphs that ONNX Runtime runs, and 'gguf' of those that llama.cpp "
+    "evaluates.  [default: tensor]",
 )
 @click.option(
     "--msprobe-config",
@@ -133,7 +134,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     callback=_steps,
     metavar="FIRST,LAST,...",
     help="Tokens to capture, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7; 'all' is every token. "
-    "With fx, inductor and onnx: executions of each graph.",
+    "With fx, inductor, onnx and gguf: executions of each graph.",
 )
 @click.option(
     "-child",

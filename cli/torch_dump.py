@@ -14,7 +14,13 @@ from ait_llm.cli.console import say
 from ait_llm.cli.params import ListOption, absolute_path, comma_list, parse_size
 from ait_llm.cli.torch_text import describe_torch_plan
 from ait_llm.core import StepRange
-from ait_llm.dump.inject.settings import GRAPH_TYPES, ONNX_TYPE, TORCH_TYPES, TorchSettings
+from ait_llm.dump.inject.settings import (
+    GGUF_TYPE,
+    GRAPH_TYPES,
+    ONNX_TYPE,
+    TORCH_TYPES,
+    TorchSettings,
+)
 from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
 from ait_llm.dump.torch_summary import TorchSummary
 from ait_llm.errors import IncompleteError, UsageError
@@ -180,7 +186,7 @@ def uses_torch(ctx: click.Context, types: Sequence[str]) -> bool:
         UsageError: types of both kinds, or an option that the given kind does not have.
     """
     # Beside other types of ATB, onnx is the form of its topology.
-    wanted = (ONNX_TYPE,) if tuple(types) == (ONNX_TYPE,) else TORCH_TYPES
+    wanted = (ONNX_TYPE,) if tuple(types) == (ONNX_TYPE,) else (*TORCH_TYPES, GGUF_TYPE)
     torch_types = [name for name in types if name in wanted]
     others = [name for name in types if name not in wanted]
     if torch_types and others:

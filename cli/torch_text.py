@@ -51,6 +51,9 @@ def _what(settings: TorchSettings) -> Iterator[str]:
         if settings.weights:
             yield "weights"
         return
+    if settings.is_gguf:
+        yield f"{_sides(settings)} of every node of the graphs that llama.cpp evaluates"
+        return
     if settings.is_onnx:
         yield f"{_sides(settings)} of every node of the graphs that ONNX Runtime runs"
         return
@@ -76,6 +79,8 @@ def _selection(settings: TorchSettings) -> str:
     if settings.is_compiled:
         if settings.type_prefixes:
             return "targets starting with " + " or ".join(settings.type_prefixes)
+        if settings.is_gguf:
+            return "all contexts"
         return "all sessions" if settings.is_onnx else "all graphs of torch.compile"
     wanted = []
     if settings.type_prefixes:

@@ -42,6 +42,7 @@ from ait_llm.match.checkpoint import (
     with_parameters,
 )
 from ait_llm.match.choose import match_runs
+from ait_llm.match.head_order import check_head_order
 from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
 from ait_llm.match.saved_mapping import check_mapping, read_either, read_mapping
@@ -167,7 +168,7 @@ def compare(
     if match_options.mapping is not None:
         check_mapping(match_options.mapping, ((each.golden, each.mine) for each in pairing.pairs))
     for pair in pairing.pairs[:1]:  # a wrong path is told before anything is measured
-        with_checkpoints(pair.golden, pair.mine, match_options.weights_from)
+        check_head_order(*with_checkpoints(pair.golden, pair.mine, match_options.weights_from))
     golden_side, my_side = _sides(scenario, pairing)
     report = Report(
         golden=golden_side,

@@ -30,6 +30,8 @@ def no_graphs(
         return [_nothing_selected(settings)]
     if settings.is_onnx:
         return [_no_sessions(exit_code, events)]
+    if settings.is_gguf:
+        return [_no_contexts(exit_code, events)]
     if exit_code:
         return [
             f"the program failed (exit code {exit_code}) before torch.compile made a graph; make "
@@ -84,9 +86,31 @@ def _no_sessions(exit_code: int, events: set[str]) -> str:
     )
 
 
+def _no_contexts(exit_code: int, events: set[str]) -> str:
+    if exit_code:
+        return (
+            f"the program failed (exit code {exit_code}) before a context of llama.cpp was made; "
+            "make it run without ait first, then dump again"
+        )
+    if "llama_cpp" in events:
+        return (
+            "the program imports llama_cpp and makes no context in Python; what uses llama.cpp "
+            "through its own programs (llama-cli, llama-server) is not seen"
+        )
+    return (
+        "no process that imports llama_cpp was seen. Possible reasons: the program does not use "
+        "it; its Python is started with -I, -E or -S, which ignore the environment; it drops "
+        "PYTHONPATH on the way (sudo, containers, env -i); or it is not Python"
+    )
+
+
 def _nothing_selected(settings: TorchSettings) -> str:
     reasons = [f"no graph ran as often as -er {settings.steps} asks for"]
     if settings.type_prefixes:
         reasons.append(f"no target starts with {' or '.join(settings.type_prefixes)}")
-    made = "sessions of ONNX Runtime were made" if settings.is_onnx else "torch.compile made graphs"
+    made = "torch.compile made graphs"
+    if settings.is_onnx:
+        made = "sessions of ONNX Runtime were made"
+    elif settings.is_gguf:
+        made = "contexts of llama.cpp were made"
     return f"{made}, but none of their nodes were recorded. Possible reasons: " + "; ".join(reasons)

@@ -25,6 +25,8 @@ from ait_llm.program.roles import is_operator
 # activations whose maximum is ten times their root mean square in int8, groups of a weight whose
 # maximum is three and a half times theirs in int4.
 _NARROW = {DType.INT8: 0.023, DType.INT4: 0.14}
+# Operators that round what they are given to int8, block by block, where nobody sees it.
+_ROUNDING = {"ggml.linear.default": _NARROW[DType.INT8]}
 _PACKED = frozenset({DType.INT8, DType.UINT8, DType.INT32, DType.INT4})
 
 
@@ -115,6 +117,7 @@ class _Types:
         operation = self._operations[op]
         least = _steps_of(dtype_of(tensor))
         is_quantised = least > 0
+        is_quantised |= self._count(op, _ROUNDING.get(operation.type, 0.0))
         for given in operation.inputs:
             is_quantised |= self._count(op, _steps_of(dtype_of(given)))
             source = self._flow.at(op, "in", given.index)

@@ -35,7 +35,7 @@ _ROLES: Mapping[str, Role] = {
     "topk": Role.TOPK,
     "add": Role.ADD,
     "mul": Role.MUL,
-    "npu_swiglu": Role.GATED,
+    **dict.fromkeys(("npu_swiglu", "swiglu", "geglu"), Role.GATED),
     "all_reduce": Role.COLLECTIVE,
     "all_gather_into_tensor": Role.COLLECTIVE,
     "reduce_scatter_tensor": Role.COLLECTIVE,
@@ -48,7 +48,7 @@ _VIEWS = frozenset(
         *("expand", "expand_as", "flatten", "lift_fresh_copy", "narrow", "permute", "reshape"),
         *("select", "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "t", "to"),
         *("transpose", "unbind", "unfold", "unsqueeze", "view", "view_as", "_reshape_alias"),
-        *("_to_copy", "_unsafe_view", "convert_element_type"),
+        *("_to_copy", "_unsafe_view", "convert_element_type", "strided"),
     }
 )
 _SIZES = "aten.sym_"  # nodes that ask for a size

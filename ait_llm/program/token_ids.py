@@ -161,7 +161,7 @@ def _looked_up(operation: Operation) -> tuple[Tensor | None, Tensor] | None:
     inputs = operation.inputs
     if operation.type == _FUNCTION:
         return (inputs[1], inputs[0]) if len(inputs) > 1 and _is_table(inputs[1]) else None
-    if operation.type.startswith("aten.embedding"):
+    if operation.type.startswith(("aten.embedding", "ait_ggml.embedding")):
         if len(inputs) > 1:
             return inputs[0], inputs[1]
         return (None, inputs[0]) if inputs and inputs[0].stem == _INDICES else None

@@ -11,11 +11,13 @@ from pathlib import Path
 from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
 
-FX_TYPE, INDUCTOR_TYPE, ONNX_TYPE = "fx", "inductor", "onnx"
+FX_TYPE, INDUCTOR_TYPE, ONNX_TYPE, GGUF_TYPE = "fx", "inductor", "onnx", "gguf"
 COMPILED_TYPES = (FX_TYPE, INDUCTOR_TYPE)
 """Those that capture graphs of torch.compile: run node by node, or as Inductor compiles them."""
-GRAPH_TYPES = (*COMPILED_TYPES, ONNX_TYPE)
-"""Those that capture graphs in place of modules; ``onnx`` those of ONNX Runtime."""
+RUNTIME_TYPES = (ONNX_TYPE, GGUF_TYPE)
+"""Those that capture graphs of runtimes without PyTorch: ONNX Runtime, llama.cpp."""
+GRAPH_TYPES = (*COMPILED_TYPES, *RUNTIME_TYPES)
+"""Those that capture graphs in place of modules."""
 TORCH_TYPES = ("torch", "torch-stats", "torch-op", *COMPILED_TYPES)
 """What ``--type`` calls the captures of PyTorch programs."""
 
@@ -27,6 +29,7 @@ _DOES = {
     FX_TYPE: "runs compiled graphs operator by operator",
     INDUCTOR_TYPE: "records the kernels of compiled graphs",
     ONNX_TYPE: "captures the sessions of ONNX Runtime",
+    GGUF_TYPE: "captures the contexts of llama.cpp",
 }
 _PREFILL = StepRange(((0, 0),))
 SITE_FOLDER = Path(__file__).resolve().parent / "site"
@@ -38,7 +41,7 @@ class TorchSettings:
 
     Attributes:
         output: absolute folder in which ``ait_dump`` is made.
-        types: members of :data:`TORCH_TYPES`, or :data:`ONNX_TYPE`.
+        types: members of :data:`TORCH_TYPES`, or one of :data:`RUNTIME_TYPES`.
         steps: generation steps to record; of an engine, tokens of each request.
         requests: ids or numbers of the requests of an engine; empty for all.
         passes: passes of an engine to record, by number; None for all.
@@ -93,7 +96,7 @@ class TorchSettings:
 
     def __post_init__(self) -> None:
         for name in self.types:
-            if name not in (*TORCH_TYPES, ONNX_TYPE):
+            if name not in (*TORCH_TYPES, *RUNTIME_TYPES):
                 raise UsageError(f"unknown torch type {name!r}; known: {', '.join(TORCH_TYPES)}")
         if self.is_compiled and len(self.types) > 1:
             graphs = next(name for name in self.types if name in GRAPH_TYPES)
@@ -127,6 +130,16 @@ class TorchSettings:
     def is_onnx(self) -> bool:
         """True if they are those of sessions of ONNX Runtime."""
         return ONNX_TYPE in self.types
+
+    @property
+    def is_gguf(self) -> bool:
+        """True if they are those of contexts of llama.cpp."""
+        return GGUF_TYPE in self.types
+
+    @property
+    def watched(self) -> str:
+        """The module whose import starts the capture; empty for ``torch``."""
+        return "onnxruntime" if self.is_onnx else "llama_cpp" if self.is_gguf else ""
 
     @property
     def modules(self) -> bool:
@@ -217,6 +230,6 @@ def injection_environment(
         **environment,
         VARIABLE: settings.to_json(),
         CHANNEL_VARIABLE: str(channel),
-        **({WATCH_VARIABLE: "onnxruntime"} if settings.is_onnx else {}),
+        **({WATCH_VARIABLE: settings.watched} if settings.watched else {}),
         "PYTHONPATH": f"{SITE_FOLDER}:{path}" if path else str(SITE_FOLDER),
     }

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden import ggml_operators, onnx_operators
 from ait_llm.opcheck.golden.base import Params, UnverifiableError
-from ait_llm.opcheck.golden.onnx_operators import NAMESPACE, define
 
 # Parameter of golden aten operators: the places of their input tensors, in order.
 TENSORS = "tensors"
+_OWN = {each.NAMESPACE: each.define for each in (ggml_operators, onnx_operators)}
 _INPUT = "input_"
 _CONVERSION = "prims.convert_element_type.default"
 _RESULTS = frozenset({"Tensor", "List[Tensor]", "Optional[Tensor]"})
@@ -48,13 +49,13 @@ def find_operator(type_name: str) -> Any | None:
 
     A dump may come from anybody, and some of torch's operators write files, read them or change
     the process. Only those of ``aten`` are found that make tensors of tensors and plain numbers,
-    a conversion that compilers write in other words, and those of ONNX that are our own.
+    a conversion that compilers write in other words, and our own of ONNX and ggml.
     """
     names = type_name.split(".")
     if len(names) != 3 or not all(names):
         return None
-    if names[0] == NAMESPACE:
-        define()
+    if names[0] in _OWN:
+        _OWN[names[0]]()
     elif names[0] != "aten" and type_name != _CONVERSION:
         return None
     found: Any = torch.ops

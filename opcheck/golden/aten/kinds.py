@@ -76,6 +76,7 @@ _JUMPING = frozenset(
 _EXACT = frozenset(
     {
         *("Expand", "Gather", "GatherND", "Range", "Reshape", "Shape", "Slice"),  # of ONNX
+        *("get_rows", "set_rows", "strided"),  # of ggml
         "_reshape_alias",
         "_to_copy",
         "_unsafe_view",

@@ -107,6 +107,8 @@ def _start_capture(library: str) -> None:
     try:
         if library == "onnxruntime":
             from ait_llm.dump.inject.onnx_sessions import start_from_environment
+        elif library == "llama_cpp":
+            from ait_llm.dump.inject.llama_contexts import start_from_environment
         else:
             from ait_llm.dump.inject.root_finder import start_from_environment
 

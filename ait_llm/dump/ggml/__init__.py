@@ -1,0 +1,1 @@
+"""Capture of llama.cpp: every value of the graphs that ``llama-cpp-python`` evaluates."""

@@ -1,0 +1,109 @@
+"""Operators of ggml against independent formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from ait_llm.opcheck.golden.aten.calls import find_operator
+
+
+def run(name: str, *args: object, **options: object) -> torch.Tensor:
+    function = find_operator(f"ait_ggml.{name}.default")
+    assert function is not None
+    return function(*args, **options)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def angles(positions: torch.Tensor, dims: int, base: float) -> torch.Tensor:
+    rates = base ** (-torch.arange(0, dims, 2, dtype=torch.float64) / dims)
+    return positions[:, None, None] * rates
+
+
+def test_rotary_positions_of_pairs_are_complex_products() -> None:
+    x, positions = torch.randn(6, 3, 10, dtype=torch.float64), torch.arange(6) * 3
+    found = run("rope", x, positions, None, dims=8, neox=False, base=1000.0, factor=2.0)
+    pairs = torch.view_as_complex(x[..., :8].reshape(6, 3, 4, 2).contiguous())
+    turned = pairs * torch.polar(torch.tensor(2.0, dtype=torch.float64), angles(positions, 8, 1000))
+    assert torch.allclose(found[..., :8], torch.view_as_real(turned).flatten(-2), atol=1e-5)
+    assert torch.equal(found[..., 8:], x[..., 8:])
+
+
+def test_rotary_positions_of_halves_are_those_of_transformers() -> None:
+    x, positions = torch.randn(6, 3, 8, dtype=torch.float64), torch.arange(6)
+    found = run("rope", x, positions, None, dims=8, neox=True, base=1000.0, scale=0.5)
+    theta = angles(positions * 0.5, 8, 1000).repeat(1, 1, 2)
+    swapped = torch.cat([-x[..., 4:], x[..., :4]], -1)
+    assert torch.allclose(found, x * theta.cos() + swapped * theta.sin(), atol=1e-5)
+
+
+def test_factors_divide_the_angles() -> None:
+    x, positions = torch.randn(4, 1, 4, dtype=torch.float64), torch.arange(4)
+    once = run("rope", x, positions, torch.tensor([2.0, 2.0]), dims=4, neox=True, base=10.0)
+    half = run("rope", x, positions, None, dims=4, neox=True, base=10.0, scale=0.5)
+    assert torch.allclose(once, half)
+
+
+def test_heads_of_the_first_serve_several_of_the_second() -> None:
+    a, b = torch.randn(2, 7, 4), torch.randn(6, 5, 4)
+    found = run("mul_mat", a, b)
+    assert found.shape == (6, 5, 7)
+    for head in range(6):
+        assert torch.allclose(found[head], b[head] @ a[head // 3].T, atol=1e-6)
+
+
+def test_what_is_multiplied_with_half_precision_is_rounded_to_it() -> None:
+    weight, x = torch.randn(3, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    found = run("linear", x, weight, inner="f16")
+    assert torch.equal(found, x.half().double() @ weight.T)
+    assert not torch.equal(found, x @ weight.T)
+
+
+def test_scores_are_scaled_before_the_mask() -> None:
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+    mask = torch.zeros(3, 4).masked_fill(torch.ones(3, 4).triu(1) > 0, -np.inf)
+    weights = (x.numpy() * 0.5 + mask.numpy()).astype(np.float64)
+    expected = np.exp(weights) / np.exp(weights).sum(-1, keepdims=True)
+    assert np.allclose(run("soft_max", x, mask, scale=0.5).numpy(), expected)
+
+
+@pytest.mark.parametrize("name", ["swiglu", "geglu"])
+def test_gates_are_applied_to_the_first(name: str) -> None:
+    gate, up = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
+    inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
+    activated = (
+        gate / (1 + torch.exp(-gate)) if name == "swiglu" else gate * torch.sigmoid(2 * inner)
+    )
+    assert torch.allclose(run(name, gate, up), activated * up)
+
+
+def test_a_cache_keeps_its_type_and_its_other_rows() -> None:
+    cache, rows = torch.randn(6, 4).half(), torch.randn(2, 4)
+    found = run("set_rows", cache, torch.tensor([4, 1]), rows)
+    assert found.dtype == torch.float16
+    assert torch.equal(found[[4, 1]], rows.half())
+    assert torch.equal(found[[0, 2, 3, 5]], cache[[0, 2, 3, 5]])
+
+
+def test_a_view_takes_elements_by_steps() -> None:
+    x = torch.arange(24).reshape(4, 6)
+    found = run("strided", x, [2, 3], [1, 6], 2)
+    assert found.tolist() == [[2, 8, 14], [3, 9, 15]]
+
+
+@pytest.mark.parametrize(("size", "start"), [([5, 6], 0), ([4, 6], 1), ([4, 6], -1)])
+def test_a_view_stays_within_its_tensor(size: list[int], start: int) -> None:
+    with pytest.raises(ValueError, match="a view of what is not there"):
+        run("strided", torch.arange(24).reshape(4, 6), size, [6, 1], start)
+
+
+def test_rows_of_a_table_of_halves_are_float32() -> None:
+    table = torch.randn(5, 3).half()
+    found = run("embedding", table, torch.tensor([4, 0], dtype=torch.int32))
+    assert found.dtype == torch.float32
+    assert torch.equal(found, table[[4, 0]].float())
