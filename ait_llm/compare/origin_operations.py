@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from ait_llm.compare.origin_finding import Finding, Telling
 from ait_llm.compare.origin_growth import compared_after, growth
@@ -23,6 +24,7 @@ from ait_llm.compare.origin_words import (
     first_seen_later,
 )
 from ait_llm.judge.evidence import Introduced, Unknown
+from ait_llm.program.roles_fx import is_view
 
 # Bytes of operations that are recomputed where nothing failed, after the first; each is read and
 # evaluated several times, mostly in float64.
@@ -147,6 +149,7 @@ class Operations:
         assert op is not None
         count = len(near.operations)
         text = by_definition(self.values, op, failed, max(before), gain.amplification, count)
+        op = self._with_numbers(op, near.operations)
         others = [candidate for candidate in near.operations if candidate != op]
         wrong = self._recomputing.of_golden(op, self.stated.counterparts.get(op))
         if wrong is not None:
@@ -160,6 +163,17 @@ class Operations:
             others = [module]  # weights and arguments are golden's: it may be given another value
         found = self._tell.finding(op, text, not others, others)
         return replace(found, own=not others, defined_otherwise=True)
+
+    def _with_numbers(self, op: int, near: Sequence[int]) -> int:
+        """The first operation with numbers of its own where this one only moves elements.
+
+        What moves elements has nothing that could be another than golden's.
+        """
+        operations = self.values.run.operations
+        if not is_view(operations[op].type):
+            return op
+        named = (each for each in near if any(map(_is_number, operations[each].params.items())))
+        return next(named, op)
 
     def unexplained(self, failed: int, near: Upstream) -> Finding:
         op = self.values.producer(failed)
@@ -231,3 +245,9 @@ class Operations:
         after = [self.values.evidence[each] for each in compared_after(self.values, outputs)]
         shown = min((index for each in after for index in each.passed), default=None)
         return self._tell.tolerated(self._tell.recomputed(guilty, results, [], None), shown)
+
+
+def _is_number(parameter: tuple[str, Any]) -> bool:
+    """True for a number that an operator is given by its name, as ``base`` or ``scale``."""
+    name, value = parameter
+    return not name.isdigit() and isinstance(value, float)

@@ -218,6 +218,20 @@ def test_another_weight_is_named(mine: Path, tmp_path: Path) -> None:
     assert report["origins"][0]["op"] == "ffn_out_1"
 
 
+def test_another_rotary_base_is_named_and_not_what_moves_its_result(
+    mine: Path, tmp_path: Path
+) -> None:
+    def change(model: Any) -> None:
+        rotary = model.model.rotary_emb
+        rotary.inv_freq = rotary.inv_freq * 3
+
+    code, report = compared(golden(tmp_path / "golden", change), mine, tmp_path / "report")
+    assert code == 1
+    first = report["origins"][0]
+    assert (first["op"], first["certain"]) == ("Qcur_0_2", False)
+    assert "Kcur_0_2" in first["candidates"]
+
+
 def test_another_epsilon_is_named(mine: Path, tmp_path: Path) -> None:
     def change(model: Any) -> None:
         for layer in model.model.layers:
