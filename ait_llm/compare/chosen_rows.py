@@ -107,13 +107,7 @@ class OtherRows:
             return False
         if not kept:
             return True
-        some = Rows(0, kept)
-        smaller = replace(
-            match,
-            golden=replace(match.golden, views=(*match.golden.views, some)),
-            mine=replace(match.mine, views=(*match.mine.views, some)),
-        )
-        return compare_match(smaller, _SETTINGS).verdict is Verdict.PASS
+        return _agrees_in(match, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +118,19 @@ class _Choice:
     golden: tuple[int, ...]
     mine: tuple[int, ...]
     margin: float
+    is_tied: bool = False
+    """Scores are the same number: which was chosen cannot be read off them."""
+
+
+def _agrees_in(match: Match, rows: tuple[int, ...]) -> bool:
+    """True if a pair agrees in these of its rows."""
+    some = Rows(0, rows)
+    smaller = replace(
+        match,
+        golden=replace(match.golden, views=(*match.golden.views, some)),
+        mine=replace(match.mine, views=(*match.mine.views, some)),
+    )
+    return compare_match(smaller, _SETTINGS).verdict is Verdict.PASS
 
 
 def _reads_what_golden_reads(values: RunValues, match: Match) -> bool:
@@ -155,7 +162,8 @@ def _other_choices(match: Match) -> list[_Choice]:
         return []
     dtype = match.rounded_to or scores.dtype
     limits = max(tolerance_for(each, each).relative_euclidean for each in (dtype, scores.dtype))
-    return _near_choices(golden.astype(np.int64), mine.astype(np.float64), limits)
+    near = _near_choices(golden.astype(np.int64), mine.astype(np.float64), limits)
+    return [each for each in near if not (each.is_tied and _agrees_in(match, (each.row,)))]
 
 
 def _near_choices(golden: Array, scores: Array, limit: float) -> list[_Choice]:
@@ -167,12 +175,23 @@ def _near_choices(golden: Array, scores: Array, limit: float) -> list[_Choice]:
     for row, (one, other) in enumerate(zip(golden.tolist(), highest.tolist(), strict=True)):
         only = sorted(set(one) - set(other)), sorted(set(other) - set(one))
         if not only[1]:
+            found += _tied(row, set(one), scores[row])
             continue
         margin = float(scores[row, only[1]].max() - scores[row, only[0]].min())
         if margin > _ROUNDINGS * limit * size:
             return []
         found.append(_Choice(row, tuple(only[0]), tuple(only[1]), margin))
     return found
+
+
+def _tied(row: int, chosen: set[int], scores: Array) -> list[_Choice]:
+    """The other choice of a row where an expert that was left out has a chosen one's score."""
+    lowest = min(scores[list(chosen)])
+    equal = set(np.flatnonzero(scores == lowest).tolist())
+    if equal <= chosen:
+        return []
+    one, other = sorted(equal & chosen), sorted(equal - chosen)
+    return [_Choice(row, tuple(one), tuple(other), 0.0, is_tied=True)]
 
 
 def _choice(operation: Operation) -> Tensor | None:

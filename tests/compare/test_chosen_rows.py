@@ -31,6 +31,12 @@ def test_a_choice_by_scores_that_are_apart_is_a_fault_and_excuses_none() -> None
     assert _near_choices(GOLDEN, mine, 0.03) == []
 
 
+def test_scores_that_are_the_same_number_do_not_tell_what_was_chosen() -> None:
+    mine = scores([3, 2, 0, 0], [1, 1, 4, 0], [0, 4, 0, 3])
+    [found] = _near_choices(GOLDEN, mine, 0.03)
+    assert (found.row, found.golden, found.mine, found.is_tied) == (1, (0,), (1,), True)
+
+
 def test_a_prefix_of_such_tokens_makes_other_requests_differ() -> None:
     rows = OtherRows({"a": 5})
     after = Stretch("b", 0, 32, 3, cached=32)
