@@ -1,10 +1,13 @@
 """Captures vLLM as it runs, makes the golden run, compares, and tells what was right.
 
-    live.py CHECKPOINTS FOLDER [--families F,...] [--only NAME,...] [--again] [--write PAGE]
+    live.py CHECKPOINTS FOLDER [--families F,...] [--only NAME,...] [--compiled] [--again]
+            [--write PAGE]
 
-For each family: healthy offline, as a server with four requests at once, and on two ranks; then
-eight faults. Captures and results are kept in FOLDER, so that a run that was broken off goes on;
-``--again`` compares what is there once more, ``--write`` writes the table.
+For each family: healthy offline, as a server with four requests at once, on two ranks, and
+compiled, where a run without a capture must choose the same tokens with the same log-probabilities
+to the last bit; then eight faults, and with ``--compiled`` these in compiled runs. Captures and
+results are kept in FOLDER, so that a run that was broken off goes on; ``--again`` compares what is
+there once more, ``--write`` writes the table.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from bugs import BUGS, Bug
 
 HERE = Path(__file__).resolve().parent
 FAMILIES = ("llama", "qwen3", "mixtral", "gemma2")
-HEALTHY = ("offline", "serve", "ranks")
+HEALTHY = ("offline", "serve", "ranks", "compiled")
+_COMPILED = "compiled-"
 PORT = 8765
 _DUMP = ("--type", "torch", "-er", "all")
 
@@ -48,8 +52,12 @@ def capture(name: str, checkpoint: Path, folder: Path, bug: Bug | None) -> int:
     if name == "ranks":
         script.append("2")
         environment = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+    if name.startswith("compiled"):
+        environment["AIT_COMPILED"] = "1"
     if bug is not None:
-        environment["AIT_BUG"] = name
+        environment["AIT_BUG"] = name.removeprefix(_COMPILED)
+    if name == "compiled":
+        run(script, folder / "plain.log", **environment)
     words = ["ait", "llm", "dump", "--exec", shlex.join(script), *_DUMP, "-o", str(folder / "mine")]
     return run(words, folder / "mine.log", **environment)
 
@@ -75,12 +83,14 @@ def serve(checkpoint: Path, folder: Path) -> int:
 
 def examine(family: str, name: str, checkpoint: Path, folder: Path) -> dict[str, Any]:
     """Capture, golden run and comparison of one case; what came of it."""
-    bug = BUGS.get(name)
+    bug = bug_of(name)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     begun = time.monotonic()
     code = capture(name, checkpoint, folder, bug)
     found: dict[str, Any] = {"family": family, "case": name, "dump": code}
+    if name == "compiled":
+        found["same"] = answers(folder / "plain.log") == answers(folder / "mine.log") != []
     words = ["ait", "llm", "golden", "--model", str(checkpoint), "--like", str(folder / "mine")]
     found["golden"] = run([*words, "-o", str(folder / "golden")], folder / "golden.log")
     found |= compared(name, checkpoint, folder)
@@ -92,7 +102,17 @@ def compared(name: str, checkpoint: Path, folder: Path) -> dict[str, Any]:
     words = ["ait", "llm", "compare", "-gp", str(folder / "golden"), "-mp", str(folder / "mine")]
     words += ["--weights-from", f"mine={checkpoint}", "-o", str(folder / "report"), "--json"]
     code = run(words, folder / "compare.log")
-    return {"compare": code, **summary(folder / "compare.log", BUGS.get(name))}
+    return {"compare": code, **summary(folder / "compare.log", bug_of(name))}
+
+
+def answers(log: Path) -> list[str]:
+    """Tokens and probabilities that a program printed."""
+    return [line for line in log.read_text().splitlines() if line.startswith("[[")]
+
+
+def bug_of(name: str) -> Bug | None:
+    """The fault of a case; None for a healthy one."""
+    return BUGS.get(name.removeprefix(_COMPILED))
 
 
 def summary(log: Path, bug: Bug | None) -> dict[str, Any]:
@@ -116,9 +136,10 @@ def summary(log: Path, bug: Bug | None) -> dict[str, Any]:
     return found
 
 
-def cases(family: str) -> list[str]:
-    """Healthy ones first, then the faults of a family."""
-    return [*HEALTHY, *(name for name, bug in BUGS.items() if family in bug.families)]
+def cases(family: str, *, compiled: bool = False) -> list[str]:
+    """Healthy ones first, then the faults of a family, and on demand the same compiled."""
+    faults = [name for name, bug in BUGS.items() if family in bug.families]
+    return [*HEALTHY, *faults, *(f"{_COMPILED}{name}" for name in faults if compiled)]
 
 
 def main() -> None:
@@ -127,12 +148,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--only", default="")
+    parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     only = set(filter(None, options.only.split(",")))
     for family in options.families.split(","):
-        for name in cases(family):
+        for name in cases(family, compiled=options.compiled):
             place = options.folder / family / name
             kept = place.with_suffix(".json")
             if only and name not in only:
@@ -149,7 +171,7 @@ def main() -> None:
     results = []
     for path in sorted(options.folder.glob("*/*.json")):
         log = path.with_suffix("") / "compare.log"
-        results.append(json.loads(path.read_text()) | summary(log, BUGS.get(path.stem)))
+        results.append(json.loads(path.read_text()) | summary(log, bug_of(path.stem)))
     if options.write is not None:
         from results_page import page
 

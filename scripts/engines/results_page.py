@@ -11,7 +11,9 @@ on the same checkpoint. The checkpoints are tiny and have random weights, in bfl
 of different lengths are answered at once; long prompts are read in several passes, and the last
 request finds the beginning of the first in the prefix cache. `offline` is a script that uses
 `LLM(...)`, `serve` is `vllm serve` with four clients, `ranks` is `LLM(...)` on two ranks of tensor
-parallelism; faults are put into an offline run (`scripts/engines/bugs.py`).
+parallelism, and `compiled` is `LLM(...)` without `enforce_eager`; faults are put into an offline
+run (`scripts/engines/bugs.py`), and where their name begins so, into a compiled one. `same bits`: a
+run without a capture chose the same tokens with the same bits of their log-probabilities.
 
 """
 
@@ -20,10 +22,15 @@ def page(results: list[dict[str, Any]], missing: list[str]) -> str:
     """Markdown of what live.py found, and of what it did not run."""
     healthy = [each for each in results if "right" not in each]
     faulty = [each for each in results if "right" in each]
-    lines = [_HEAD, "## Healthy runs\n", "| family | run | verdict | exit code | compared |"]
-    lines.append("| --- | --- | --- | --- | --- |")
+    lines = [
+        _HEAD,
+        "## Healthy runs\n",
+        "| family | run | verdict | exit code | compared | same bits |",
+    ]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
     for each in healthy:
-        cells = (each["family"], each["case"], each["verdict"], each["compare"], _share(each))
+        same = _yes(each["same"]) if "same" in each else ""
+        cells = (each["family"], each["case"], each["verdict"], each["compare"], _share(each), same)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += [
         "",

@@ -13,7 +13,8 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -82,7 +83,9 @@ class RootFinder:
         self._lock = threading.RLock()
         self._follower = _follower(settings)
         selection = RequestSelection(settings.steps, settings.requests, settings.passes)
-        self._engines = VllmRunners(selection, self._on_sampled, self._follow_switch)
+        self._engines = VllmRunners(
+            selection, self._on_sampled, self._follow_switch, self._while_compiled
+        )
         self._switch = Switch(os.environ.get(CHANNEL_VARIABLE), on=settings.start)
         self._handles: list[RemovableHandle] = []
         self._begins_inside = False
@@ -152,6 +155,23 @@ class RootFinder:
         self._report_switch()
         if not self._engines.seen:
             self._switch.when_on(self._turn_on_outside)
+
+    @contextmanager
+    def _while_compiled(self) -> Iterator[None]:
+        """Have a model know its hooks while an engine compiles it, for when they are wanted."""
+        if self._handles or not self._settings.capture:
+            yield
+            return
+        self._depth = _Depth()
+        self._hook()
+        try:
+            yield
+        finally:
+            for handle in self._handles:
+                handle.remove()
+            self._handles = []
+            for session in self._sessions():
+                session.pause()
 
     def _report_switch(self) -> None:
         """Tell whoever switched it; processes without a model have nothing to tell."""

@@ -16,7 +16,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ait_llm.dump.inject.channel import report
@@ -40,6 +40,7 @@ class VllmRunners:
         selection: which passes are captured.
         on_sampled: is told what a pass chose: its runner, number, and tokens by request.
         is_on: asked before each pass whether it may be captured at all.
+        while_compiled: is entered around passes in which a model may be compiled.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class VllmRunners:
         selection: RequestSelection,
         on_sampled: Callable[[EngineRun, int, dict[str, Sequence[int]]], None],
         is_on: Callable[[], bool],
+        while_compiled: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._selection = selection
         self._on_sampled = on_sampled
         self._runs: weakref.WeakKeyDictionary[Any, EngineRun] = weakref.WeakKeyDictionary()
         self._running: list[EngineRun] = []
         self._is_on = is_on
+        self._while_compiled = while_compiled
         self._captures = True
         self._complained = False
 
@@ -140,7 +143,8 @@ class VllmRunners:
     def _dry(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def dry_run(runner: Any, *args: Any, **kwargs: Any) -> Any:
             run = self._run_of(runner)
-            with self._at_work(run), run.dry():
+            compiled = self._while_compiled() if _compiles(runner) else nullcontext()
+            with self._at_work(run), run.dry(), compiled:
                 return method(runner, *args, **kwargs)
 
         return dry_run
@@ -206,6 +210,13 @@ class VllmRunners:
                 reason = f"{type(error).__name__}: {error}"
                 report("engine", problem=reason)
                 sys.stderr.write(f"ait: what vLLM schedules cannot be read: {reason}\n")
+
+
+def _compiles(runner: Any) -> bool:
+    """True for a runner whose model is compiled, or recorded as graphs of a device."""
+    config = getattr(getattr(runner, "vllm_config", None), "compilation_config", None)
+    modes = (getattr(config, "mode", None), getattr(config, "cudagraph_mode", None))
+    return any(mode is not None and getattr(mode, "name", "NONE") != "NONE" for mode in modes)
 
 
 def compile_anew() -> None:

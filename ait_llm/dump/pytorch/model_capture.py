@@ -32,6 +32,7 @@ from ait_llm.dump.pytorch.recorder import Recorder, Unit
 from ait_llm.dump.pytorch.spans import call_span
 from ait_llm.dump.pytorch.steps import StepCounter
 from ait_llm.dump.pytorch.tapped_calls import TappedCalls
+from ait_llm.dump.taps.operator import ENTER, ENTER_ROOT, LEAVE, LEAVE_ROOT
 
 
 class Session(Protocol):
@@ -214,6 +215,10 @@ class ModelCapture:
 
     def enter_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Account for a forward call of the model itself."""
+        if self._taps.is_recording:
+            named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
+            self._taps.note(ENTER_ROOT, self.root, named.items())
+            return
         if not self.is_on:
             return
         state = self._state
@@ -246,10 +251,13 @@ class ModelCapture:
             args, kwargs: what it is called with.
             early: the module's own hook may report the same call once more.
         """
+        values = [(f"input_{index}", value) for index, value in enumerate(args)]
+        values += [(f"input_{name}", value) for name, value in kwargs.items()]
+        if self._taps.is_recording:
+            self._taps.note(ENTER, path, values)
+            return
         unit = self._open_unit(path, module, early=early)
         if unit is not None and self._options.inputs and self._options.modules:
-            values = [(f"input_{index}", value) for index, value in enumerate(args)]
-            values += [(f"input_{name}", value) for name, value in kwargs.items()]
             self._record(unit, values)
 
     def enter_tapped(self, path: str, values: Iterable[tuple[str, object]]) -> None:
@@ -306,6 +314,9 @@ class ModelCapture:
 
     def leave(self, path: str, output: Any) -> None:
         """Finish the record of one module call with its outputs, or with its exception."""
+        if self._taps.is_recording:
+            self._taps.note(LEAVE, path, (("output", output),))
+            return
         self._leave(path, (("output", output),), tapped=False)
 
     def _leave(self, path: str, values: Iterable[tuple[str, Any]], *, tapped: bool) -> None:
@@ -324,6 +335,9 @@ class ModelCapture:
 
     def leave_root(self) -> None:
         """Account for the return of a forward call of the model itself."""
+        if self._taps.is_recording:
+            self._taps.note(LEAVE_ROOT, self.root, ())
+            return
         state = self._state
         if not state.roots:
             return

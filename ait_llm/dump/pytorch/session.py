@@ -213,8 +213,12 @@ class CaptureSession:
         self.recorder.finish(unit)
 
     def _report_unseen(self, capture: ModelCapture) -> None:
-        compiled = [path for path, module in capture.selected.items() if _is_compiled(module)]
         unseen = capture.unseen()
+        compiled = [
+            path
+            for path, module in capture.selected.items()
+            if _is_compiled(module) and not _is_seen_inside(path, capture, unseen)
+        ]
         hidden = [
             path
             for path in unseen
@@ -285,6 +289,12 @@ def _tied(model: nn.Module) -> dict[str, str]:
         *model.named_buffers(remove_duplicate=False),
     ]
     return {name: names[id(tensor)] for name, tensor in every if names[id(tensor)] != name}
+
+
+def _is_seen_inside(outer: str, capture: ModelCapture, unseen: list[str]) -> bool:
+    """True if a graph reported a member: those that it did not are not called."""
+    inside = [path for path in capture.selected if path != outer and _below(path, outer)]
+    return len(inside) > sum(path in inside for path in unseen)
 
 
 def _is_compiled(module: nn.Module) -> bool:

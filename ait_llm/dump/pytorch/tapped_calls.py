@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ait_llm.dump.pytorch.values import leaves
 from ait_llm.dump.taps import operator, tracing
 from ait_llm.dump.taps.operator import ENTER, ENTER_ROOT, LEAVE
+from ait_llm.dump.taps.replays import recordings
 
 if TYPE_CHECKING:
     from ait_llm.dump.pytorch.model_capture import ModelCapture
@@ -64,6 +66,17 @@ class TappedCalls:
             self._capture.leave_tapped(path, _named(values, texts))
         else:
             self._capture.leave_root()
+
+    @property
+    def is_recording(self) -> bool:
+        """True while a device records a graph: hooks run, and nothing is computed."""
+        return recordings.is_open
+
+    def note(self, event: str, path: str, values: Iterable[tuple[str, Any]]) -> None:
+        """Have each replay of the graph that is recorded report these values."""
+        found = (leaf for name, value in values for leaf in leaves(value, name))
+        tensors = [(leaf.name, leaf.tensor) for leaf in found if leaf.tensor is not None]
+        recordings.note(self.number, event, path, tensors, [])
 
     def before(self, path: str) -> Callable[..., None]:
         """What the hook before a module's call is while it is traced."""

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ait_llm.dump.inject.site.ait_torch_capture import when_imported
 from ait_llm.dump.pytorch.statistics import NotKept, Reduced, reduced
-from ait_llm.dump.taps.operator import deliver, receiver_of
+from ait_llm.dump.taps.operator import ENTER_ROOT, deliver, receiver_of
 
 STATIC_BYTES = 4 << 30
 """Memory of a device that taps of graphs may take in one process."""
@@ -129,7 +129,7 @@ class Recordings:
         kept: list[tuple[str, object]] = []
         with torch.no_grad():
             for name, value in values:
-                only = receiver.wants_numbers_only
+                only = receiver.wants_numbers_only and event != ENTER_ROOT  # it tells the step
                 kept.append((name, self._kept((*key, name), value, numbers_only=only)))
         self._open.append(_Noted(number, event, path, kept, list(texts)))
 

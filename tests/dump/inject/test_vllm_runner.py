@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from engine_program import PROMPTS, capture_server, golden_model, injected, serv
 from ait_llm.core import StepRange
 from ait_llm.dump.inject import vllm
 from ait_llm.dump.inject.settings import TorchSettings
+from ait_llm.dump.pytorch.engine_selection import RequestSelection
 from ait_llm.dumps import open_dump
 from ait_llm.program.passes import passes_of
 from ait_llm.program.schedule import Stretch, engine_schedules, schedule_of
@@ -172,3 +176,29 @@ def test_a_version_whose_schedule_cannot_be_read_is_told_and_goes_on(
     with torch.no_grad(), injected(TorchSettings(tmp_path, steps=ALL)), server(model) as made:
         assert made.serve() == answers
     assert "what vLLM schedules cannot be read: ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_model_that_is_compiled_while_nothing_is_captured_has_its_hooks_then() -> None:
+    entered: list[str] = []
+
+    class Runner:
+        def __init__(self, mode: str) -> None:
+            config = SimpleNamespace(mode=SimpleNamespace(name=mode), cudagraph_mode=None)
+            self.vllm_config = SimpleNamespace(compilation_config=config)
+
+        def _dummy_run(self) -> list[str]:
+            return list(entered)
+
+    @contextmanager
+    def compiled() -> Iterator[None]:
+        entered.append("hooks")
+        yield
+        entered.clear()
+
+    runners = vllm.VllmRunners(
+        RequestSelection(ALL, (), None), lambda *_: None, lambda: False, compiled
+    )
+    runners._replace(Runner, "_dummy_run", runners._dry)
+    assert Runner("DYNAMO_TRACE_ONCE")._dummy_run() == ["hooks"]
+    assert Runner("NONE")._dummy_run() == []
+    assert entered == []

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
+from capture_models import Decoder, calls, ids, ledger_lines, opened, values
 from torch import Tensor
 
+from ait_llm import DumpConfig, register_hook
+from ait_llm.dump.pytorch import tapped_calls
 from ait_llm.dump.pytorch.statistics import NotKept, Reduced, reduced, tensor_statistics
 from ait_llm.dump.taps import operator
 from ait_llm.dump.taps.replays import Recordings, StaticMemory, watch_graph
@@ -166,3 +170,29 @@ def test_a_graph_outlives_its_model(recordings: Recordings) -> None:
     graph = record(recordings, model, "root.a", torch.ones(3))
     del model
     graph.replay()
+
+
+def test_hooks_of_a_model_that_is_recorded_as_a_graph_report_each_replay(
+    recordings: Recordings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tapped_calls, "recordings", recordings)
+    model, x = Decoder(1), ids()
+    config = DumpConfig(str(tmp_path), token_range=[0, 1])
+    with register_hook(model, config), torch.no_grad():
+        graph = Graph()
+        graph.capture_begin()
+        model(x)
+        graph.capture_end()
+        assert not [line for line in ledger_lines(tmp_path) if "op" in line]
+        graph.replay()
+        graph.replay()
+        head = model.head.weight
+    found = calls(opened(tmp_path))
+    assert {name for name in found if name.startswith("1:")} == {
+        f"1:root{path}"
+        for path in ("", ".embed", ".head", ".layers.0", ".layers.0.0", ".layers.0.1")
+    }
+    with torch.no_grad():
+        inside = values(found["1:root.head"])
+        assert torch.equal(inside["output"], inside["input_0"] @ head.T)
+        assert torch.equal(values(found["1:root"])["output"], model(x))
