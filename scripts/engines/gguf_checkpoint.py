@@ -1,7 +1,7 @@
 """A checkpoint of transformers as GGUF, rightly or with a fault: ``gguf_checkpoint.py DIR FILE``.
 
 Needs the packages gguf and safetensors. Families: Llama (rows of queries and keys in the order of
-its rotary layout, as ``convert_hf_to_gguf.py`` of llama.cpp does) and Qwen2 (with biases).
+its rotary layout, as ``convert_hf_to_gguf.py`` of llama.cpp does), Qwen2 (with biases), Qwen3.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _INSIDE = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "self_attn.o_proj": "attn_output",
     "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
@@ -70,7 +72,10 @@ def convert(folder: Path, path: Path, kind: str = "F32", fault: str = "") -> Non
     writer.add_head_count(heads)
     writer.add_head_count_kv(groups)
     writer.add_layer_norm_rms_eps(1e-3 if fault == "epsilon" else config["rms_norm_eps"])
-    writer.add_rope_dimension_count(config.get("head_dim") or config["hidden_size"] // heads)
+    width = config.get("head_dim") or config["hidden_size"] // heads
+    writer.add_rope_dimension_count(width)
+    writer.add_key_length(width)
+    writer.add_value_length(width)
     writer.add_rope_freq_base(theta / 2 if fault == "theta" else theta)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("no_vocab")

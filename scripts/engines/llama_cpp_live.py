@@ -28,6 +28,7 @@ HEALTHY = {
     "llama flash attention": ("llama", "F32", ("-fa",)),
     "llama in parts of 4 tokens": ("llama", "F32", ("-ub",)),
     "qwen2 F32": ("qwen2", "F32", ()),
+    "qwen3 F32": ("qwen3", "F32", ()),
 }
 FAULTS = {
     "llama weight": ("llama", "weight", ("ffn_out_1",)),
@@ -85,7 +86,7 @@ class Runs:
         folder = self._work / family
         if not folder.is_dir():
             import torch
-            from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+            import transformers
 
             torch.manual_seed(1)
             sizes = {
@@ -94,14 +95,14 @@ class Runs:
                 "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "initializer_range": 0.15,
                 "tie_word_embeddings": False,
             }  # fmt: skip
-            kinds = {
-                "llama": (LlamaForCausalLM, LlamaConfig), "qwen2": (Qwen2ForCausalLM, Qwen2Config)
-            }  # fmt: skip
-            make, config = kinds[family]
-            model = make(config(**sizes))
+            name = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[family]
+            config = getattr(transformers, f"{name}Config")(**sizes, head_dim=16)
+            model = getattr(transformers, f"{name}ForCausalLM")(config)
             for name, parameter in model.named_parameters():
                 if name.endswith("bias"):
                     torch.nn.init.normal_(parameter, std=0.3)
+                if name.endswith(("q_norm.weight", "k_norm.weight")):
+                    torch.nn.init.normal_(parameter, 1.0, 0.2)
             model.save_pretrained(folder)
         return folder
 

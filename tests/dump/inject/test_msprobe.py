@@ -15,7 +15,10 @@ import msprobe_engines
 import pytest
 import torch
 from api_captures import Captured
+from click.testing import CliRunner
+from transformers import LlamaForCausalLM
 
+from ait_llm.cli.main import ait
 from ait_llm.dump.api import PrecisionDebugger, acl_save
 from ait_llm.dump.inject.channel import read_reports
 from ait_llm.dump.inject.msprobe import names
@@ -254,6 +257,29 @@ def test_the_tokens_of_a_module_capture_can_be_read(program: Program) -> None:
     assert [each and each.ids.tolist() for each in read] == [[0, 1, 2, 3, 4], [0, 1], [0]]
 
 
+def test_golden_is_made_of_the_capture_and_compares(program: Program, tmp_path: Path) -> None:
+    checkpoint = DATA.parent / "gguf"
+    program.configure("L0", "tensor")
+    engine = msprobe_engines.VllmAscend(ENGINE_FILE)
+    engine.model = LlamaForCausalLM.from_pretrained(checkpoint).eval()
+    engine.model.model.layers[1].mlp.down_proj.weight.data *= 1.02
+    ids = torch.tensor([[5, 17, 3, 20, 22]])
+    with torch.no_grad():
+        engine._start_dump_data(scheduled_tokens={"r": 5})
+        engine.model(ids)
+        engine._finalize_dump_data()
+    words = ["llm", "golden", "--model", checkpoint, "--like", program.dump, "-o", tmp_path / "g"]
+    done = CliRunner().invoke(ait, list(map(str, words)))
+    assert done.exit_code == 0, done.stderr
+    words = ["llm", "compare", "-gp", tmp_path / "g", "-mp", program.dump, "-o", tmp_path / "r"]
+    done = CliRunner().invoke(ait, [*map(str, words), "-j", "1", "--json"])
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert done.exit_code == 1
+    assert [each["op"] for each in report["origins"]] == [
+        "Module.model.layers.1.mlp.down_proj.Linear.forward.0"
+    ]
+
+
 # The launcher
 
 
@@ -269,10 +295,12 @@ def test_a_child_of_the_program_is_captured_and_nothing_is_written_elsewhere(
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     child = [sys.executable, msprobe_engines.__file__, "vllm-ascend", ENGINE_FILE]
-    summary = launched(tmp_path, f"import subprocess; subprocess.run({child}, check=True)")
+    summary = launched(
+        tmp_path, f"import subprocess; subprocess.run({child}, check=True)", level="L0"
+    )
     assert (summary.exit_code, summary.problems) == (0, ())
     (process,) = summary.processes
-    assert (process.steps, process.operators, process.end) == ({0, 1, 2}, 30, "exit")
+    assert (process.steps, process.modules, process.end) == ({0, 1, 2}, 24, "exit")
     assert [note.partition(";")[0] for note in summary.notes] == [
         f"the program names {ENGINE_FILE}"
     ]
