@@ -19,6 +19,9 @@ NZ_FORMATS = frozenset({29, FORMAT_FRACTAL_NZ_C0_16, FORMAT_FRACTAL_NZ_C0_32})
 """Formats in tiles of 16 rows, by code."""
 
 
+_NODE_INPUT = "INPUT."
+
+
 def logical_shape(tensor: Tensor) -> tuple[int, ...]:
     """Dims of the row-major array that :meth:`Tensor.nd` returns.
 
@@ -66,6 +69,11 @@ def params_of(operation: Operation) -> Mapping[str, Any]:
         return dict(operation.params)
     except AitError:
         return {}
+
+
+def plain_arguments(operation: Operation) -> frozenset[str]:
+    """Stems of inputs that are numbers of the program's text: a node's dump saves these, too."""
+    return frozenset(f"{_NODE_INPUT}{name}" for name in params_of(operation))
 
 
 def is_float(tensor: Tensor) -> bool:

@@ -99,6 +99,64 @@ def test_a_causal_mask_hides_what_its_mode_says(mode: int, tmp_path: Path) -> No
     assert judged(tmp_path / "b", FUSED, inputs, attributes, [other])[0] == [Verdict.FAIL]
 
 
+def test_a_band_is_counted_from_the_last_key(tmp_path: Path) -> None:
+    """Three tokens of six keys; each sees its own key, two before it and none behind it."""
+    query = QUERY[:, :, :3]
+    inputs = {
+        "query": query,
+        "key0": KEY,
+        "value0": VALUE,
+        "atten_mask": ~np.tril(np.ones((1, 2048, 2048), np.bool_)),
+    }
+    band: dict[str, Attribute] = {"sparse_mode": 4, "pre_tokens": 2, "next_tokens": 0}
+    attributes = {**ATTRIBUTES, "input_layout": "BNSD", **band}
+    seen = np.zeros((3, S), np.bool_)
+    for token in range(3):
+        seen[token, token + 1 : token + 4] = True
+    right = attended(query, KEY, VALUE, seen)
+    assert judged(tmp_path / "a", FUSED, inputs, attributes, [right])[0] == [Verdict.PASS]
+    other = attended(query, KEY, VALUE, np.tril(np.ones((3, S), np.bool_), S - 3))
+    assert judged(tmp_path / "b", FUSED, inputs, attributes, [other])[0] == [Verdict.FAIL]
+
+
+@pytest.mark.parametrize("paged", [True, False])
+@pytest.mark.parametrize("back", ["TND", "TND_NTD"])
+def test_requests_that_are_packed_are_judged_each_by_itself(
+    paged: bool, back: str, tmp_path: Path
+) -> None:
+    """Two requests, of four tokens with six keys and of two with three, all causal."""
+    tokens, lengths, size = [4, 2], [6, 3], 3
+    query = np.concatenate([QUERY[row, :, :count] for row, count in enumerate(tokens)], 1)
+    rights, keys, values = [], [], []
+    pages, more = np.zeros((2, 5, size, NK * D), np.float16), np.int32([[4, 1], [2, 0]])
+    for row, (count, length) in enumerate(zip(tokens, lengths, strict=True)):
+        key, value = (each[row : row + 1, :, :length] for each in (KEY, VALUE))
+        seen = np.tril(np.ones((count, length), np.bool_), length - count)
+        rights.append(attended(QUERY[row : row + 1, :, :count], key, value, seen)[0])
+        keys.append(key[0].transpose(1, 0, 2))
+        values.append(value[0].transpose(1, 0, 2))
+        for at in range(length):
+            pages[0, more[row, at // size], at % size] = joined(key)[0, at]
+            pages[1, more[row, at // size], at % size] = joined(value)[0, at]
+    packed = [np.ascontiguousarray(np.concatenate(each)) for each in (keys, values)]
+    inputs = {
+        "query": np.ascontiguousarray(query.transpose(1, 0, 2)),
+        "key0": pages[0] if paged else packed[0],
+        "value0": pages[1] if paged else packed[1],
+        "atten_mask": ~np.tril(np.ones((2048, 2048), np.bool_)),
+        "actual_seq_lengths": np.int64(np.cumsum(tokens)),
+        "actual_seq_lengths_kv": np.int64(lengths if paged else np.cumsum(lengths)),
+    } | ({"block_table": more} if paged else {})
+    attributes = {**ATTRIBUTES, "input_layout": back, "sparse_mode": 3}
+    right = np.concatenate(rights, 1)
+    right = np.ascontiguousarray(right if back.endswith("NTD") else right.transpose(1, 0, 2))
+    found, reason = judged(tmp_path / "a", FUSED, inputs, attributes, [right])
+    assert found == [Verdict.PASS], reason
+    other = right.copy()
+    other[..., -1, :] *= 1.1
+    assert judged(tmp_path / "b", FUSED, inputs, attributes, [other])[0] == [Verdict.FAIL]
+
+
 def test_results_may_come_in_another_layout(tmp_path: Path) -> None:
     inputs = {"query": QUERY, "key0": KEY, "value0": VALUE}
     right = np.ascontiguousarray(attended(QUERY, KEY, VALUE).transpose(0, 2, 1, 3))
@@ -165,11 +223,11 @@ def test_attention_of_training_is_judged_without_its_statistics(tmp_path: Path) 
     [
         ({"dequant_scale1": np.float32([1])}, {}, "it is fed dequant_scale1"),
         ({"atten_mask": drawn(1, 1, S, S)}, {}, "how its mask of real numbers hides keys"),
-        ({"atten_mask": ~CAUSAL[None]}, {"sparse_mode": 4}, "sparse_mode 4"),
+        ({"atten_mask": ~CAUSAL[None]}, {"sparse_mode": 5}, "sparse_mode 5"),
         ({"atten_mask": ~CAUSAL[None]}, {"pre_tokens": 1}, "outside of its band"),
         ({"actual_seq_lengths": np.int64([S, 2])}, {}, "fewer tokens"),
         ({"atten_mask": np.ones((1, S, S), np.bool_)}, {}, "sees no key"),
-        ({}, {"input_layout": "TND"}, "layout TND"),
+        ({}, {"input_layout": "TND"}, "where its packed requests end"),
     ],
 )
 def test_what_prototypes_leave_open_is_not_judged(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ait_llm.match.programs.links import LIKELY, Links
 from ait_llm.match.programs.shapes import Shape, Views, make_views
 from ait_llm.match.programs.tokens import Tokens
-from ait_llm.program.describe import is_float, shape_of
+from ait_llm.program.describe import is_float, plain_arguments, shape_of
 from ait_llm.program.flow import Value
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
@@ -138,9 +138,15 @@ class OperatorPairs:
         return any(link.is_whole for link in self._links.of_right.get(value.number, ()))
 
     def _sources(self, program: Program, op: int) -> list[Value]:
-        """What an operator reads, in order; found once, for every round asks again."""
+        """What an operator reads, in order; found once, for every round asks again.
+
+        Numbers that a graph's dump saves beside the tensors are no values of the program.
+        """
         known = self._read[program is self._right]
         if op not in known:
-            values = (program.value(op, tensor) for tensor in program.operations[op].inputs)
+            operation = program.operations[op]
+            plain = plain_arguments(operation)
+            tensors = (each for each in operation.inputs if each.stem not in plain)
+            values = (program.value(op, tensor) for tensor in tensors)
             known[op] = [value for value in values if value is not None]
         return known[op]

@@ -8,7 +8,7 @@ open, and quantised keys and results, is not judged.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -36,10 +36,12 @@ _FLAGS = (torch.bool, torch.int8, torch.uint8)
 # Axes of requests, heads, tokens and elements; of joined ones the elements of all heads come last.
 _ORDERS: Mapping[str, tuple[int, ...]] = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3)}
 _JOINED = {"BSH": (0, 1), "SBH": (1, 0)}
+# Tokens of all requests after each other, with axes of heads and elements.
+_PACKED: Mapping[str, tuple[int, ...]] = {"TND": (1, 0, 2), "NTD": (0, 1, 2)}
 _ALL = 2**31 - 1
-# Numbers of ``sparse_mode``: a mask and a band, a mask, later keys counted from the first, and
-# from the last one.
-_BAND, _MASK, _FROM_FIRST, _FROM_LAST = range(4)
+# Numbers of ``sparse_mode``: a mask and a band, a mask, later keys counted from the first and from
+# the last one, and a band around the last one.
+_BAND, _MASK, _FROM_FIRST, _FROM_LAST, _BAND_FROM_LAST = range(5)
 
 
 @engine_op("PromptFlashAttention", attributes=True)
@@ -88,6 +90,12 @@ def _defined(part: Part, heads: str, scale: str, *, lengths: str) -> Compute | N
         if not fed.keys() >= {"query", "key", "value"}:
             raise UnverifiableError("it is not fed queries, keys and values")
         order, _, back = layout.partition("_")
+        if order not in _PACKED:
+            return _laid_out(attended(fed, order), back or order)
+        parts = [attended(each, "BNSD")[0] for each in _requests(part, fed, order, lengths)]
+        return torch.cat(parts, 1).permute(_PACKED[back or order])
+
+    def attended(fed: Mapping[str, Tensor], order: str) -> Tensor:
         query = _heads(fed["query"], order, count)
         width = query.shape[-1]
         key, value = (_cached(fed, name, order, width) for name in ("key", "value"))
@@ -102,7 +110,7 @@ def _defined(part: Part, heads: str, scale: str, *, lengths: str) -> Compute | N
         key, value = (
             one.masked_fill(hidden[:, None, :, None], 0.0) for one in (key, value)
         )  # nobody knows what a cache holds behind the last key
-        found = attention(
+        return attention(
             {
                 "query": query,
                 "key": key,
@@ -111,9 +119,58 @@ def _defined(part: Part, heads: str, scale: str, *, lengths: str) -> Compute | N
                 "scale": factor,
             }
         )
-        return _laid_out(found, back or order)
 
     return compute
+
+
+def _requests(
+    part: Part, fed: Mapping[str, Tensor], order: str, lengths: str
+) -> Iterator[dict[str, Tensor]]:
+    """What each request of a packed batch is fed, ``[1, heads, tokens, elements]``.
+
+    ``actual_seq_lengths`` are the places behind the last token of each; for keys, too, unless they
+    lie in pages, of which each request has its own number.
+
+    Raises:
+        UnverifiableError: it does not say where requests end, or has a mask of its own.
+    """
+    paged = "block_table" in fed
+    if "actual_seq_lengths" not in fed or lengths not in fed or "pse_shift" in fed:
+        raise UnverifiableError("it does not say where its packed requests end")
+    if part.axis("sparse_mode", 0) in (_BAND, _MASK, None) and "atten_mask" in fed:
+        raise UnverifiableError("what the mask of its packed requests hides is not defined here")
+    queries = _places(fed["actual_seq_lengths"], fed["query"].shape[_PACKED[order][1]])
+    count = len(queries)
+    if paged:
+        kept = [slice(0, each) for each in integers(fed[lengths])]
+    else:
+        kept = _places(fed[lengths], fed["key"].shape[_PACKED[order][1]])
+    if len(kept) != count or (paged and len(fed["block_table"]) != count):
+        raise UnverifiableError("its packed requests are not as many as their keys")
+    for number, (own, keys) in enumerate(zip(queries, kept, strict=True)):
+        one = {name: fed[name] for name in ("atten_mask",) if name in fed}
+        for name in ("query", "query_rope", "key", "value", "key_rope"):
+            if name not in fed:
+                continue
+            if name.startswith("query") or not paged:
+                rows = fed[name].permute(_PACKED[order])
+                one[name] = rows[:, own if name.startswith("query") else keys][None]
+            else:
+                one[name] = fed[name]
+        if paged:
+            one["block_table"] = fed["block_table"][number : number + 1]
+            one[lengths] = torch.tensor([keys.stop])
+        if one["query"].shape[2]:
+            yield one
+
+
+def _places(ends: Tensor, tokens: int) -> list[slice]:
+    """Where each request lies among all tokens."""
+    found = integers(ends)
+    starts = [0, *found[:-1]]
+    if found[-1:] != [tokens] or any(a > b for a, b in zip(starts, found, strict=True)):
+        raise UnverifiableError("its packed requests do not end where its tokens do")
+    return [slice(start, end) for start, end in zip(starts, found, strict=True)]
 
 
 def _heads(tensor: Tensor, order: str, heads: int) -> Tensor:
@@ -185,6 +242,10 @@ def _seen(
         seen = seen & (at <= row)
     elif mode == _FROM_LAST:
         seen = seen & (at <= row + (torch.tensor(kept) - tokens)[:, None, None])[:, None]
+    elif mode == _BAND_FROM_LAST:
+        before, after = _band(part)
+        middle = row + (torch.tensor(kept) - tokens)[:, None, None]
+        seen = seen & ((at >= middle - before) & (at <= middle + after))[:, None]
     elif mode in (_BAND, _MASK, None):
         if mask is not None:
             seen = seen & ~_hides(mask, requests, tokens, keys)
@@ -207,14 +268,21 @@ def _hides(mask: Tensor, requests: int, tokens: int, keys: int) -> Tensor:
 
 def _refuse_band(part: Part, mode: int | None, seen: Tensor, row: Tensor, at: Tensor) -> None:
     """A band beside a mask has to leave what the mask leaves: where it begins is not said."""
-    names = ("pre_tokens", "next_tokens"), ("pre_tockens", "next_tockens")
-    before, after = names[part.type == "FlashAttentionScore"]
-    limits = part.axis(before, _ALL), part.axis(after, _ALL)
-    if mode != _BAND or limits[0] is None or limits[1] is None:
+    if mode != _BAND:
         return
-    outside = (at < row - limits[0]) | (at > row + limits[1])
+    before, after = _band(part)
+    outside = (at < row - before) | (at > row + after)
     if bool((seen & outside).any()):
         raise UnverifiableError("its mask shows keys outside of its band")
+
+
+def _band(part: Part) -> tuple[int, int]:
+    """How many keys before and behind its own a token sees."""
+    names = ("pre_tokens", "next_tokens"), ("pre_tockens", "next_tockens")
+    before, after = (part.axis(name, _ALL) for name in names[part.type == "FlashAttentionScore"])
+    if before is None or after is None:
+        raise UnverifiableError("how wide its band is is not known")
+    return before, after
 
 
 def _shifted(shift: Tensor | None, seen: Tensor) -> Tensor:

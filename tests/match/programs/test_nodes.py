@@ -101,6 +101,20 @@ def test_every_projection_norm_and_layer_is_found_and_nothing_else(
             assert owner.startswith((each.golden.record.op, *_around(each.golden.record.op)))
 
 
+def test_numbers_that_a_graph_saves_beside_tensors_are_no_operands(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A capture of operators has none of them: the cap of the logits is paired as well."""
+    _, nodes = _captured(folder, "gemma2")
+    capture_modules(tmp_path / "operators", made("gemma2"), operators=True, weights=True)
+    found = compare(tmp_path / "operators", nodes, jobs=1)
+    assert (found.exit_code(), found.counts[Verdict.FAIL]) == (0, 0)
+    compared = {
+        each.golden.op for each in found.comparisons if each.golden and each.verdict is Verdict.PASS
+    }
+    assert {"root.aten.div.Tensor", "root.aten.tanh.default", "root.aten.mul.Tensor"} <= compared
+
+
 def _around(path: str) -> tuple[str, ...]:
     """Modules around one, which look at its result in another shape or hand it on."""
     parts = path.split(".")
