@@ -12,6 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ait_llm.core import DType, TensorDesc
+from ait_llm.dumps.stored_numbers import (
+    Stored,
+    are_of_blocks,
+    awq,
+    compressed,
+    gptq,
+    mxfp4,
+    mxfp8,
+    real_scales,
+)
 from ait_llm.dumps.tensors import Described, Source, Tensor
 from ait_llm.errors import AitError, FormatError
 from ait_llm.formats import packed
@@ -23,8 +33,6 @@ _BYTES = (DType.UINT8, DType.INT8)
 _FP8_BLOCK = 128  # the last block of a row or column may be shorter
 _SUFFIXES = ("_scale", "_scale_inv", "._scale")
 _DATA = ("._data", "_qdata", "_data")  # of quanto in checkpoints, of torchao and quanto in captures
-Stored = Mapping[str, Array]
-"""The arrays of a weight by what they are: ``data``, ``scale``, ``zero``, ``index``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,41 +158,12 @@ def _group_packed(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
     if data[1] == out:
         words = f"int{bits} of GPTQ in groups"
         shape = (out, data[0] * 32 // bits)
-        return _Layout(f"{at}weight", parts, names, shape, words, lambda s: _gptq(s, bits))
+        return _Layout(f"{at}weight", parts, names, shape, words, lambda s: gptq(s, bits))
     if bits == 4 and data[1] * 8 == out:
         words = "int4 of AutoAWQ in groups"
         parts.pop("index", None)
-        return _Layout(f"{at}weight", parts, names, (out, data[0]), words, _awq)
+        return _Layout(f"{at}weight", parts, names, (out, data[0]), words, awq)
     return None
-
-
-def _gptq(stored: Stored, bits: int) -> tuple[Floats, Array]:
-    """``[in / n, out]``; zeros are stored less one, except in the second version of the format.
-
-    Zeros of a symmetric weight say which version it is: they are half of the range. Others are
-    taken as the first version, which nearly all files are.
-    """
-    data = packed.unpack(stored["data"], bits, 0).astype(np.float32)
-    zero = packed.unpack(stored["zero"], bits, 1).astype(np.float32)
-    if not (zero == 1 << (bits - 1)).all():
-        zero += 1
-    rows, groups = len(data), len(zero)
-    group = stored.get("index")
-    if group is None:
-        group = np.arange(rows) // -(-rows // groups)
-    scale = stored["scale"].astype(np.float32)[group]
-    return ((data - zero[group]) * scale).T, scale.T
-
-
-def _awq(stored: Stored) -> tuple[Floats, Array]:
-    """``[in, out / 8]``, the eight of a word in an order of their own."""
-    data, zero = (
-        packed.unpack(stored[what], 4, 1, packed.AWQ_ORDER).astype(np.float32)
-        for what in ("data", "zero")
-    )
-    times = len(data) // len(zero)
-    scale = np.repeat(stored["scale"].astype(np.float32), times, axis=0)
-    return ((data - np.repeat(zero, times, axis=0)) * scale).T, scale.T
 
 
 def _int_packed(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
@@ -213,25 +192,7 @@ def _int_packed(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
     if not bits or shape[:-1] != data.shape[:-1]:
         return None
     words = f"int{bits} of compressed-tensors"
-    return _Layout(at, parts, names, shape, words, lambda s: _compressed(s, bits, shape))
-
-
-def _compressed(stored: Stored, bits: int, shape: tuple[int, ...]) -> tuple[Floats, Array]:
-    """Integers are stored plus half of their range, and so are packed zeros, along the rows."""
-    half = 1 << (bits - 1)
-    data = packed.unpack(stored["data"], bits, -1)[..., : shape[-1]].astype(np.float32) - half
-    scale, zero = stored["scale"].astype(np.float32), stored.get("zero")
-    if zero is not None and zero.dtype == np.int32:
-        rows = packed.unpack(zero, bits, -2).astype(np.float32) - half
-        zero = rows[..., : shape[-2], :]
-    if "index" in stored:
-        group = stored["index"].reshape(-1)
-        scale = scale[..., group]
-        zero = None if zero is None else zero[..., group]
-    if zero is not None:
-        data -= packed.spread(zero.astype(np.float32), shape)
-    step = packed.spread(scale, shape)
-    return data * step, step
+    return _Layout(at, parts, names, shape, words, lambda s: compressed(s, bits, shape))
 
 
 def _blocks(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
@@ -251,7 +212,7 @@ def _blocks(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
 
     def real(stored: Stored) -> tuple[Floats, Array]:
         flat = stored["data"].reshape(*shape[:-2], -1)
-        found = _real_mxfp4({"data": flat, "scale": stored["scale"]})
+        found = mxfp4({"data": flat, "scale": stored["scale"]})
         return (found[0].swapaxes(-1, -2), found[1].swapaxes(-1, -2)) if is_turned else found
 
     turned = (*rows[:-2], rows[-1], rows[-2]) if is_turned else rows
@@ -261,17 +222,10 @@ def _blocks(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
 def _mxfp4(at: str, parts: dict[str, Tensor], names: tuple[str, ...]) -> _Layout | None:
     """Two elements in a byte, and a scale for each 32 of a row."""
     shape = parts["data"].shape
-    if not shape or parts["scale"].shape != (*shape[:-1], shape[-1] * 2 // packed.MX_BLOCK):
+    rows = (*shape[:-1], shape[-1] * 2) if shape else ()
+    if not rows or not are_of_blocks(parts["scale"].shape, rows):
         return None
-    rows = (*shape[:-1], shape[-1] * 2)
-    return _Layout(at, parts, names, rows, "MXFP4 in blocks of 32", _real_mxfp4)
-
-
-def _real_mxfp4(stored: Stored) -> tuple[Floats, Array]:
-    small = packed.nibbles(stored["data"])
-    scale = np.repeat(packed.exponents(stored["scale"]), packed.MX_BLOCK, axis=-1)
-    steps = np.select([np.abs(small) < 2, np.abs(small) < 4], [0.5, 1.0], 2.0)
-    return small * scale, steps.astype(np.float32) * scale
+    return _Layout(at, parts, names, rows, "MXFP4 in blocks of 32", mxfp4)
 
 
 def _scaled(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
@@ -290,12 +244,15 @@ def _scaled(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
         return _mxfp4(at, parts, names)
     if dtype is DType.UINT8 or len(shape) not in (2, 3):
         return None
+    if weights[scale].dtype is DType.FLOAT8_E8M0 and are_of_blocks(weights[scale].shape, shape):
+        words = f"MX{dtype.label} in blocks of 32"
+        return _Layout(at, parts, names, shape, words, lambda s: mxfp8(s, _FP8[dtype]))
     relative = _FP8.get(dtype)
     words = "int8 with its scale" if relative is None else f"{dtype.label} with its scale"
 
     def real(stored: Stored) -> tuple[Floats, Array]:
         block = 0 if relative is None else _FP8_BLOCK
-        factor = packed.spread(_reals(stored["scale"]), shape, block=block)
+        factor = packed.spread(real_scales(stored["scale"]), shape, block=block)
         data = stored["data"].astype(np.float32)
         for what in ("zero", "offset"):
             if what in stored:
@@ -304,8 +261,3 @@ def _scaled(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
         return data, factor if relative is None else np.abs(data) * np.float32(relative)
 
     return _Layout(at, parts, names, shape, words, real)
-
-
-def _reals(scale: Array) -> Floats:
-    real: Floats = packed.exponents(scale) if scale.dtype == np.uint8 else scale.astype(np.float32)
-    return real

@@ -18,7 +18,8 @@ Floats = NDArray[np.float32]
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """Which of the eight nibbles of an integer, from the lowest on, each column of AutoAWQ is."""
 MX_BLOCK = 32
-"""Elements of MXFP4 that share a scale."""
+"""Elements of MX formats that share a scale."""
+_TILE_ROWS, _TILE_BLOCKS = 128, 4
 
 
 def unpack(words: Array, bits: int, axis: int, order: tuple[int, ...] = ()) -> NDArray[np.uint8]:
@@ -53,6 +54,25 @@ def exponents(scales: Array) -> Floats:
     """Scales that are powers of two, stored as the exponent plus 127 (E8M0)."""
     real: Floats = np.ascontiguousarray(scales).view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
     return real
+
+
+def places_in_tiles(rows: int, blocks: int) -> NDArray[np.intp]:
+    """Where a tensor core has the scale of each block, ``[rows, blocks]``.
+
+    Tiles of 128 rows by 4 blocks follow each other row by row, and those at the edges are filled
+    up. Within one, row ``r`` and block ``b`` lie at ``(r % 32) 16 + (r // 32) 4 + b``.
+
+    Source: NVIDIA's cuBLAS manual, "1D block scaling factors layout".
+    """
+    row, block = np.arange(rows)[:, None], np.arange(blocks)
+    tile = row // _TILE_ROWS * -(-blocks // _TILE_BLOCKS) + block // _TILE_BLOCKS
+    within = row % 32 * 16 + row % _TILE_ROWS // 32 * _TILE_BLOCKS + block % _TILE_BLOCKS
+    return tile * (_TILE_ROWS * _TILE_BLOCKS) + within
+
+
+def scales_in_tiles(rows: int, blocks: int) -> int:
+    """How many scales tiles hold, with those that fill up the edges."""
+    return -(-rows // _TILE_ROWS) * -(-blocks // _TILE_BLOCKS) * _TILE_ROWS * _TILE_BLOCKS
 
 
 def spread(numbers: Array, shape: tuple[int, ...], *, block: int = 0) -> Array:

@@ -1,7 +1,8 @@
 """Records products with quantised weights: ``record_quantised.py FOLDER``.
 
-Each is one module of the library that made it, run on a CPU: ``TorchLinear`` of GPTQModel 7.7 and
-``WQLinear_GEMM`` of AutoAWQ 0.2.9. Writes ``quantised.tar.xz``.
+Each is one module of the library that made it, run on a CPU: ``TorchLinear`` of GPTQModel 7.7,
+``WQLinear_GEMM`` of AutoAWQ 0.2.9, and ``Linear`` with an ``MXTensor`` of torchao 0.18, which also
+rounds its input. Writes ``quantised.tar.xz``.
 """
 
 from __future__ import annotations
@@ -55,11 +56,29 @@ def awq() -> nn.Module:
     return WQLinear_GEMM.from_linear(plain, 4, GROUP, False, scale, zero.half())
 
 
+def microscaled(kind: torch.dtype, mode: str) -> nn.Module:
+    from torchao.prototype.mx_formats.inference_workflow import (
+        MXDynamicActivationMXWeightConfig as Config,
+    )
+    from torchao.prototype.mx_formats.mx_tensor import ScaleCalculationMode
+    from torchao.quantization import quantize_
+    from torchao.quantization.quantize_.common import KernelPreference
+
+    made = nn.Sequential(nn.Linear(WIDTH, OUT).bfloat16())
+    how = {"activation_dtype": kind, "weight_dtype": kind}
+    emulated = KernelPreference.EMULATED
+    modes = ScaleCalculationMode[mode]
+    quantize_(made, Config(**how, kernel_preference=emulated, scaling_mode=modes))
+    return made[0]
+
+
 MAKERS: dict[str, Callable[[], nn.Module]] = {
     "gptq": lambda: gptq(4, symmetric=True),
     "gptq-8-bits": lambda: gptq(8, symmetric=True),
     "gptq-asymmetric": lambda: gptq(4, symmetric=False),
     "awq": awq,
+    "mxfp4": lambda: microscaled(torch.float4_e2m1fn_x2, "FLOOR"),
+    "mxfp8": lambda: microscaled(torch.float8_e4m3fn, "RCEIL"),
 }
 
 
@@ -68,7 +87,7 @@ def record(folder: Path, name: str) -> None:
     model = nn.Sequential(MAKERS[name]().eval())
     config = DumpConfig(dump_path=folder / name, weights=True)
     with torch.no_grad(), register_hook(model, config):
-        model(torch.randn(2, 5, WIDTH).half())
+        model(torch.randn(2, 5, WIDTH).to(torch.bfloat16 if name.startswith("mx") else torch.half))
 
 
 def main(output: Path) -> None:

@@ -72,6 +72,9 @@ def _parameters(module: nn.Module) -> Iterator[tuple[str, Any]]:
             yield f"{name}.type", type(parameter).__qualname__[:_MAX_TEXT]
             for key, value in _own_members(parameter, _OF_INPUTS):
                 yield f"{name}.{key}", value
+                if key in _OF_INPUTS:
+                    inside = _members(vars(parameter)[key])
+                    yield from ((f"{name}.{key}.{each}", told) for each, told in inside)
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -2,8 +2,7 @@
 
 Matrices arrive as the numbers that they store: floats of four bits are no pairs any more.
 
-Sources: ``torch.nn.functional.scaled_mm`` and its enumerations; NVIDIA's cuBLAS manual, "1D block
-scaling factors layout", for the order of scales in tiles of 128 rows by 4 blocks.
+Source: ``torch.nn.functional.scaled_mm`` and its enumerations.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ait_llm.formats.packed import places_in_tiles, scales_in_tiles
 from ait_llm.opcheck.golden.base import UnverifiableError
 
 _TENSOR, _ROW, _SQUARES = 0, 1, 5  # of ScalingType
 _ALONG_ROWS: Mapping[int, int] = {2: 16, 3: 32, 4: 128}
 _IN_TILES = 1  # of SwizzleType
-_TILE_ROWS, _TILE_BLOCKS = 128, 4
 _SIDE = 128
 
 
@@ -78,25 +77,14 @@ def _oriented(scale: Tensor, rows: int, blocks: int, side: str) -> Tensor:
 
 
 def in_rows(scale: Tensor, rows: int, blocks: int) -> Tensor:
-    """Scales ``[rows, blocks]`` of those that lie in tiles of 128 rows by 4 blocks.
-
-    Within a tile, row ``r`` and block ``b`` lie at ``(r % 32) 16 + (r // 32) 4 + b``; tiles follow
-    each other row by row, and those at the edges are filled up.
+    """Scales ``[rows, blocks]`` of those that lie in tiles.
 
     Raises:
         UnverifiableError: there are not as many.
     """
-    high, wide = -(-rows // _TILE_ROWS), -(-blocks // _TILE_BLOCKS)
     if scale.numel() != scales_in_tiles(rows, blocks):
         raise UnverifiableError("its scales do not fill the tiles of its matrices")
-    tiles = scale.reshape(high, wide, 32, 4, _TILE_BLOCKS)
-    whole = tiles.permute(0, 3, 2, 1, 4).reshape(high * _TILE_ROWS, wide * _TILE_BLOCKS)
-    return whole[:rows, :blocks]
-
-
-def scales_in_tiles(rows: int, blocks: int) -> int:
-    """How many there are, with those that fill up the tiles at the edges."""
-    return -(-rows // _TILE_ROWS) * -(-blocks // _TILE_BLOCKS) * _TILE_ROWS * _TILE_BLOCKS
+    return scale.reshape(-1)[torch.from_numpy(places_in_tiles(rows, blocks))]
 
 
 def result_of_scaled(given: Mapping[str, Any]) -> list[Tensor] | None:

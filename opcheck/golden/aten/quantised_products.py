@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ait_llm.opcheck.golden.aten.block_scales import in_rows, scales_in_tiles
+from ait_llm.formats.packed import scales_in_tiles
+from ait_llm.opcheck.golden.aten.block_scales import in_rows
 from ait_llm.opcheck.golden.base import UnverifiableError
 
 # What four bits stand for: a kernel takes this off the stored number before it scales it.

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ait_llm.opcheck.golden.base import Accepts, Params
+from ait_llm.opcheck.golden.modules import microscaling
 from ait_llm.opcheck.golden.modules.quantised import product, weight_only
 from ait_llm.opcheck.golden.modules.table import Compute, Given, module, only
 
@@ -23,6 +24,8 @@ _DROPOUTS = ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "StableDropout")
 
 @module("Linear", "NonDynamicallyQuantizableLinear", weights=True)
 def _linear(given: Given) -> Compute | None:
+    if given.definition.get("weight.type") == "MXTensor":
+        return microscaling.product(given)
     sizes = given.number("out_features"), given.number("in_features")
     if not given.takes(["weight"], ["bias"]) or given.weights["weight"] != sizes:
         return None
