@@ -54,15 +54,16 @@ class OtherRows:
             failed = values.evidence[value].failed
             for index in failed:
                 match = matches.get(index)
-                if match is not None and _reads_what_golden_reads(values, match):
-                    told += self._choose(match, schedule, places)
+                experts = None if match is None else _experts(values, value, match)
+                if match is not None and experts is not None:
+                    told += self._choose(match, experts, schedule, places)
             if self.begins and all(
                 index in matches and self._holds_elsewhere(matches[index], schedule, places)
                 for index in failed
             ):
                 reason = "only rows for which other experts were chosen differ"
                 reasons |= dict.fromkeys(values.forget(value), reason)
-        return reasons, [f"step {values.run.step}: {text}" for text in told]
+        return reasons, [f"step {values.run.step}: {text}" for text in dict.fromkeys(told)]
 
     def _inherit(self, schedule: Schedule) -> None:
         """What a prefix cache has of such tokens, other requests read as well."""
@@ -71,11 +72,11 @@ class OtherRows:
                 self.begins.setdefault(each.request, each.first)
 
     def _choose(
-        self, match: Match, schedule: Schedule, places: list[tuple[str, int]]
+        self, match: Match, experts: Operation, schedule: Schedule, places: list[tuple[str, int]]
     ) -> Iterator[str]:
         """Look for other choices in what experts return; a sentence if there are any."""
         rows = _rows(match, schedule)
-        found = None if rows is None else _other_choices(match)
+        found = None if rows is None else _other_choices(match, experts)
         if not rows or not found:
             return
         new = [(places[rows[each.row]], each) for each in found if rows[each.row] < len(places)]
@@ -85,7 +86,7 @@ class OtherRows:
             (request, position), first = new[0]
             one, other = (", ".join(map(str, side)) for side in (first.golden, first.mine))
             yield (
-                f"{match.mine.operation.name}: {len(new)} rows chose other experts, token "
+                f"{experts.name}: {len(new)} rows chose other experts, token "
                 f"{position} of request {request} {other} instead of {one}, whose scores are "
                 f"{first.margin:.2g} apart, within rounding; it and the tokens behind it are not "
                 "held to golden from there on"
@@ -133,24 +134,31 @@ def _agrees_in(match: Match, rows: tuple[int, ...]) -> bool:
     return compare_match(smaller, _SETTINGS).verdict is Verdict.PASS
 
 
-def _reads_what_golden_reads(values: RunValues, match: Match) -> bool:
-    """True for a result of experts whose inputs agree with golden."""
-    places = {operation.name: op for op, operation in enumerate(values.run.operations)}
-    op = places.get(match.mine.operation.name)
-    if op is None or match.mine.tensor.role != "out" or _choice(match.golden.operation) is None:
-        return False
-    read = [values.flow.at(op, "in", tensor.index) for tensor in match.mine.operation.inputs]
-    known = [values.evidence.get(value.number) for value in read if value is not None]
-    return bool(known) and not any(each is not None and each.failed for each in known)
+def _experts(values: RunValues, value: int, match: Match) -> Operation | None:
+    """The experts of mine that made a value, if what they read agrees with golden.
+
+    What they return may be what the layer around them returns, too.
+    """
+    if match.mine.tensor.role != "out" or _choice(match.golden.operation) is None:
+        return None
+    makers = [use.op for use in values.flow.values[value].uses if use.role == "out"]
+    op = next((each for each in reversed(makers) if values.is_leaf(each)), None)
+    if op is None:
+        return None
+    operation = values.run.operations[op]
+    read = [values.flow.at(op, "in", tensor.index) for tensor in operation.inputs]
+    known = [values.evidence.get(each.number) for each in read if each is not None]
+    agrees = bool(known) and not any(each is not None and each.failed for each in known)
+    return operation if agrees else None
 
 
-def _other_choices(match: Match) -> list[_Choice]:
+def _other_choices(match: Match, experts: Operation) -> list[_Choice]:
     """Rows whose highest scores are not those that golden chose, all by scores that are near."""
     chosen = _choice(match.golden.operation)
     if chosen is None:
         return []
     try:
-        ids, scores = chosen.nd(), _scores(match.mine.operation, chosen)
+        ids, scores = chosen.nd(), _scores(experts, chosen)
         if scores is None:
             return []
         rows = [_picked(side.views) for side in (match.golden, match.mine)]
