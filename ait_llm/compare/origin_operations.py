@@ -78,6 +78,28 @@ class Operations:
         doubtful = [op for op in unknown if op < guilty]
         return self._tell.recomputed(guilty, results, doubtful, failed)
 
+    def handed_on(self, near: Upstream, failed: int) -> Finding | None:
+        """An operation that hands a value on as it is, and should have changed it.
+
+        By its bytes it computed nothing, so that no way leads through it: queries that were not
+        rotated, or rotated by nothing.
+        """
+        values = self.values
+        around = dict.fromkeys(
+            use.op
+            for op in near.operations
+            for value in values.inputs(op)
+            for use in values.flow.values[value.number].uses
+            if use.role == "out" and use.op != values.producer(value.number)
+        )
+        chosen = [op for op in around if op not in near.operations and values.is_leaf(op)]
+        results = {op: self._recomputing.introduced(op) for op in chosen[:BUDGET]}
+        guilty = guilty_of(results)
+        measured = results[guilty] if guilty is not None else None
+        if guilty is None or not isinstance(measured, Introduced) or not measured.is_wrong:
+            return None
+        return self._tell.recomputed(guilty, results, [], failed)
+
     def by_elimination(
         self, candidates: Sequence[int], failed: int, near: Upstream
     ) -> Finding | None:

@@ -81,12 +81,15 @@ class Recomputing:
     def _believable(self, op: int, result: Introduced | Unknown) -> Introduced | Unknown:
         """Mistrust a golden operator from which both sides are further away than from each other.
 
-        Its definition may lack a variant that the library has.
+        Its definition may lack a variant that the library has. Where an operation hands on what it
+        got, that this agrees says nothing of it.
         """
         if isinstance(result, Introduced) and result.is_wrong and math.isfinite(result.error):
             value = self.values.flow.at(op, "out", result.output)
             known = self.values.evidence.get(value.number) if value is not None else None
             error = self.values.error(value.number) if value is not None else None
+            if value is not None and self.values.producer(value.number) != op:
+                return result
             if known and known.is_right and error is not None and result.error > 4 * error:
                 kind = self.values.run.operations[op].type
                 return Unknown(f"the golden {kind} disagrees with both sides")
@@ -113,8 +116,8 @@ class Recomputing:
         Args:
             operations: in the order in which they end: a module behind its members.
         """
-        if any(self.values.works_in_place(op) for op in operations):
-            return None  # what was in the cache before is not known
+        if any(self.values.works_in_place(op) or self._reads_earlier(op) for op in operations):
+            return None  # what was in the cache before is not known to be golden's
         if not all(isinstance(self.examined.get(op), Introduced) for op in operations):
             return None
         largest: dict[int, float] = {}
@@ -129,6 +132,10 @@ class Recomputing:
             else:
                 largest[op] = before
         return Gain(max(largest.values(), default=1.0), permitted)
+
+    def _reads_earlier(self, op: int) -> bool:
+        """True for attention that reads what earlier passes computed."""
+        return any(one.before for one in self.values.run.operations[op].attended)
 
 
 def guilty_of(results: Results) -> int | None:

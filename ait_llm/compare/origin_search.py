@@ -110,6 +110,7 @@ class Search:
             or self.operations.wrong(near, failed)
             or self._statements.other_definition(near, failed)
             or self.operations.by_own_error(near.operations, failed)
+            or self.operations.handed_on(near, failed)
             or self.operations.in_caches(near, failed)
             or self._code.other_mask(failed)
         )

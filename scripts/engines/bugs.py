@@ -19,12 +19,22 @@ class Bug:
         config: values in place of those of the checkpoint's configuration.
         patch: puts it into vLLM, before a model is made.
         families: that have it.
+        everywhere: all layers have it, and ``origin`` names the first.
+        others: what the names of further modules match that are wrong.
     """
 
     origin: str
     config: dict[str, Any] = field(default_factory=dict)
     patch: Callable[[], None] | None = None
     families: tuple[str, ...] = ("llama", "qwen3", "mixtral", "gemma2")
+    everywhere: bool = True
+    others: str = "$^"
+
+    @property
+    def guilty(self) -> str:
+        """What the names of all modules match that are wrong."""
+        every = self.origin.replace(r"layers\.0", r"layers\.\d+")
+        return f"{every if self.everywhere else self.origin}|{self.others}"
 
 
 def _replace(place: str, name: str, make: Callable[[Any], Any]) -> None:
@@ -163,15 +173,18 @@ BUGS = {
     "residual": Bug(
         r"layers\.(0\.post_attention_layernorm|0\.pre_feedforward_layernorm|1\.input_layernorm)$",
         patch=_residual,
+        others=r"(post_attention|pre_feedforward|[1-9]\.input)_layernorm$|model\.norm$",
         families=("llama", "qwen3", "mixtral"),
     ),
     "output": Bug(
         r"layers\.1\.self_attn\.o_proj$",
         patch=_in_layer("RowParallelLinear", "layers.1.self_attn.o_proj", _scaled),
+        everywhere=False,
     ),
     "column": Bug(
         r"layers\.0\.self_attn\.qkv_proj$",
         patch=_in_layer("ColumnParallelLinear", "layers.0.self_attn.qkv_proj", _zero_column),
+        everywhere=False,
     ),
     "experts": Bug(
         r"layers\.0\.block_sparse_moe\.experts$", patch=_not_normalised, families=("mixtral",)

@@ -130,7 +130,7 @@ def summary(log: Path, bug: Bug | None) -> dict[str, Any]:
         found["right"] = bool(origins) and bool(re.search(bug.origin, origins[0]))
         found["among"] = any(re.search(bug.origin, op) for op in named)
         found["certain"] = bool(origins) and first.get("certain", True)  # told where it is not
-        found["innocent"] = sorted({op for op in origins if not re.search(bug.origin, op)})
+        found["innocent"] = sorted({op for op in origins if not re.search(bug.guilty, op)})
         sure = {each["op"] for each in result["origins"] if each.get("certain", True)}
         found["accused"] = sorted(sure & set(found["innocent"]))
     return found

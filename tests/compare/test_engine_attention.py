@@ -74,6 +74,20 @@ def positions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(engine_model.RotaryEmbedding, "forward", wrong)
 
 
+def positions_of_prompts(patch: pytest.MonkeyPatch) -> None:
+    """Later passes are right but for the keys that they read."""
+    right = engine_model.RotaryEmbedding.forward
+
+    def wrong(self: Any, places: Tensor, query: Tensor, key: Tensor) -> Any:
+        return right(self, places if len(places) < 5 else places // 2, query, key)
+
+    patch.setattr(engine_model.RotaryEmbedding, "forward", wrong)
+
+
+def not_rotated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(engine_model.RotaryEmbedding, "forward", lambda self, _, q, k: (q, k))
+
+
 def origins(golden: Path, mine: Path) -> list[Origin]:
     report = compare(golden, mine, jobs=1)
     assert report.verdict is Verdict.FAIL
@@ -87,6 +101,8 @@ def origins(golden: Path, mine: Path) -> list[Origin]:
         (scale_that_nobody_states, ATTENTION),
         (heads, ATTENTION),
         (positions, ROTARY),
+        (positions_of_prompts, ROTARY),
+        (not_rotated, ROTARY),
     ],
 )
 def test_a_fault_between_projections_is_in_the_module_that_has_it(
@@ -96,6 +112,16 @@ def test_a_fault_between_projections_is_in_the_module_that_has_it(
     found = origins(golden, captured(tmp_path))
     assert {each.op for each in found} == {op}
     assert found[0].certain
+
+
+def test_attention_that_reads_wrong_keys_of_an_earlier_pass_is_no_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = captured(tmp_path / "golden")  # an engine too: what is rotated is compared
+    positions_of_prompts(monkeypatch)
+    found = origins(right, captured(tmp_path / "mine"))
+    assert {each.op for each in found if each.certain} == {ROTARY}
+    assert found[0].op == ROTARY
 
 
 def test_another_scale_is_told_with_that_of_golden(
