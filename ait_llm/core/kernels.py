@@ -20,6 +20,8 @@ import ait_llm
 
 _LIBRARY = "libait_statistics.so"
 _DIRECTORY_VARIABLE = "AIT_LLM_LIB_DIR"
+# To get the lock back from a busy thread takes longer than to reduce so many elements.
+_BRIEF = 1 << 18
 # Below this many bytes the standard library's checksum is as fast as finding the address.
 _SMALL = 4096
 
@@ -92,13 +94,15 @@ class NativeKernels:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
-        self._statistics = library.ait_statistics
-        self._statistics.argtypes = (
-            ctypes.c_int,
-            ctypes.c_void_p,
-            ctypes.c_uint64,
-            ctypes.POINTER(ctypes.c_double),
-        )
+        keeping = ctypes.PyDLL(str(path))  # keeps the interpreter's lock
+        self._statistics, self._brief_statistics = library.ait_statistics, keeping.ait_statistics
+        for reduce in (self._statistics, self._brief_statistics):
+            reduce.argtypes = (
+                ctypes.c_int,
+                ctypes.c_void_p,
+                ctypes.c_uint64,
+                ctypes.POINTER(ctypes.c_double),
+            )
         self._byte_statistics = library.ait_byte_statistics
         self._byte_statistics.argtypes = (
             ctypes.c_void_p,
@@ -107,8 +111,8 @@ class NativeKernels:
             ctypes.POINTER(ctypes.c_double),
         )
         self._byte_statistics.restype = None
-        # Keeps the lock: another thread would have it for longer than this takes.
-        self._sample = ctypes.PyDLL(str(path)).ait_sample
+        # Another thread would have the lock for longer than this takes.
+        self._sample = keeping.ait_sample
         self._sample.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
         self._sample.restype = ctypes.c_uint64
         self._crc32 = library.ait_crc32
@@ -142,7 +146,8 @@ class NativeKernels:
             ValueError: an unknown element code.
         """
         numbers = _SixDoubles()
-        failure = self._statistics(element, address, count, numbers)
+        reduce = self._brief_statistics if count <= _BRIEF else self._statistics
+        failure = reduce(element, address, count, numbers)
         if failure == 1:
             raise ValueError(f"the native statistics do not know element type {element}")
         if failure:

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core.kernels import Numbers
+from ait_llm.dump.pytorch.layouts import is_lazy
 
 Identity = tuple[int, int, int, tuple[int, ...]]
 """Storage, version, offset and strides in elements, as the ledger has them."""
@@ -104,7 +105,11 @@ MARKS_LAST = _marks_last()
 
 
 def identity_of(
-    tensor: Tensor, *, unchanged: bool | None = None, numbers: Numbers | None = None
+    tensor: Tensor,
+    *,
+    unchanged: bool | None = None,
+    numbers: Numbers | None = None,
+    is_eager: bool = False,
 ) -> Identity | None:
     """The identity of a tensor's present value; None where it cannot be told.
 
@@ -113,9 +118,10 @@ def identity_of(
         unchanged: True if its bytes are those that this object had when it was last seen, False if
             they are not and no counter shows why; None if nobody looked.
         numbers: statistics of its elements; None if there are none.
+        is_eager: it is known to be no negated or conjugated view.
     """
     # Negated and conjugated views have other values than those at their place of the storage.
-    if not MARKS_LAST or tensor.is_neg() or tensor.is_conj():
+    if not MARKS_LAST or (not is_eager and is_lazy(tensor)):
         return None
     storage = _marked(tensor)
     if storage is None:

@@ -93,6 +93,22 @@ def is_plain(tensor: Tensor) -> bool:
     )
 
 
+_DISPATCH_KEYS = getattr(torch._C, "_dispatch_keys", None)
+_KEYS = getattr(torch._C, "DispatchKey", None)
+
+
+def is_lazy(tensor: Tensor) -> bool:
+    """True for a view whose elements are those of its memory negated or conjugated.
+
+    Asked of the keys by which torch calls operators: methods of the tensor give up the lock of the
+    interpreter, which a busy thread then has for longer than everything else here takes.
+    """
+    if _DISPATCH_KEYS is None or _KEYS is None:
+        return tensor.is_neg() or tensor.is_conj()
+    keys = _DISPATCH_KEYS(tensor)
+    return bool(keys.has(_KEYS.Negative) or (tensor.dtype.is_complex and tensor.is_conj()))
+
+
 def _is_in_rows(tensor: Tensor) -> bool:
     """True unless pairs of small floats lie along another axis than the last one."""
     return tensor.dtype is not _PAIRS or tensor.dim() == 0 or tensor.stride(-1) == 1

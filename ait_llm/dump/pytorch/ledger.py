@@ -7,13 +7,14 @@ and a seal.
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 import platform
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ait_llm import __version__
 from ait_llm.dump.folders import make_folder
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
+_MAKE_ENCODER = getattr(json.encoder, "c_make_encoder", None)
 _STATES = ("saved", "described", "empty", "failed", "dropped")
 
 
@@ -200,8 +202,18 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
 
 
+@functools.cache
+def _encode() -> Callable[[Mapping[str, Any]], str]:
+    """What writes an object as JSON; the encoder's own method makes one of these each time."""
+    if _MAKE_ENCODER is None:
+        return _ENCODER.encode
+    text = json.encoder.encode_basestring_ascii
+    parts = _MAKE_ENCODER(None, _ENCODER.default, text, None, ":", ",", False, False, True)
+    return lambda line: "".join(parts(line, 0))
+
+
 def _encoded(line: Mapping[str, Any]) -> bytes:
-    return (_ENCODER.encode(line) + "\n").encode()
+    return (_encode()(line) + "\n").encode()
 
 
 def _append(file: int, data: bytes) -> bool:

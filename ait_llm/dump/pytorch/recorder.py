@@ -6,6 +6,7 @@ import functools
 import itertools
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from ait_llm.dump.pytorch.statistics import (
     NotKept,
     Reduced,
     StatisticsTable,
+    brief_statistics,
     csv_cell,
     share_model_threads,
     tensor_description,
@@ -120,6 +122,7 @@ class Recorder:
         self._folder = str(folder)
         # Folders in the ledger are relative to the one above.
         self._above = len(str(folder.parent)) + 1
+        self._rows: deque[tuple[Unit, str, str | Callable[[], str]]] = deque()
         self._reported: list[tuple[Unit, str]] = []
         self._pool = BufferPool(options.queue_bytes)
         self._saved = SavedOnce(options.queue_bytes // 4)
@@ -198,6 +201,14 @@ class Recorder:
         if type(value) is Tensor:
             self._try_tensor(unit, unit.unique(name), value)
             return
+        if type(value) is tuple and all(type(each) is Tensor or each is None for each in value):
+            for place, each in enumerate(value):
+                part = unit.unique(f"{name}_{place}")
+                if each is None:
+                    unit.values[part] = None
+                else:
+                    self._try_tensor(unit, part, each)
+            return
         try:
             for leaf in leaves(value, name, layer=unit.layer):
                 leaf_name = unit.unique(leaf.name)
@@ -242,6 +253,7 @@ class Recorder:
     def close(self, end: str) -> None:
         """Finish writing, close the tables and seal the ledger."""
         self.writer.close()
+        self._write_lines()  # rows of calls that never ended, where no thread was started
         if self.survey is not None:
             self.survey.close()
         if self._table is not None:
@@ -265,6 +277,8 @@ class Recorder:
         reported, self._reported = self._reported, []
         error: OSError | None = None
         if self._table is not None:
+            while self._rows:  # all of those calls are there; others may be added meanwhile
+                self._add_row(*self._rows.popleft())
             try:
                 self._table.flush()
             except OSError as failed:
@@ -293,10 +307,14 @@ class Recorder:
             unit.miss(name, f"{kind}: {_first_line(error)}", tensor=True)
 
     def _tensor(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool) -> None:
-        if self._only_statistics and not is_new and (cells := self._known.find(tensor)) is not None:
-            self._row(unit, name, cells)
-            self._identify(unit, name, tensor, cells)
-            return
+        if self._only_statistics and not is_new:
+            is_ordinary = type(tensor) is Tensor and unit.type_name != WEIGHTS
+            if is_ordinary and self._brief(unit, name, tensor):
+                return
+            if (cells := self._known.find(tensor)) is not None:
+                self._row(unit, name, cells)
+                self._identify(unit, name, tensor, cells)
+                return
         if (
             self._weights
             and unit.type_name != WEIGHTS
@@ -320,6 +338,20 @@ class Recorder:
         for part in parts:
             part_name = unit.unique(f"{name}{part.suffix}") if part.suffix else name
             self._dense(unit, part_name, part.tensor, None)
+
+    def _brief(self, unit: Unit, name: str, tensor: Tensor) -> bool:
+        """Record the statistics of an ordinary tensor in few steps; False where it is none."""
+        if self._weights and self._address(tensor) in self._weights:
+            return False
+        cells = brief_statistics(tensor)
+        if cells is None:
+            return False
+        unit.described += 1
+        self._rows.append((unit, name, cells))
+        identity = identity_of(tensor, numbers=cells.numbers, is_eager=True)
+        if identity is not None:
+            unit.identities[name] = identity
+        return True
 
     def _dense(self, unit: Unit, name: str, tensor: Tensor, original: Tensor | None) -> None:
         """Record a dense tensor.
@@ -392,8 +424,7 @@ class Recorder:
         unchanged: bool | None = None,
     ) -> None:
         """Note which value the program's own tensor is, where that can be told."""
-        is_in_order = tensor.is_contiguous() and tensor.storage_offset() == 0
-        if unit.type_name == WEIGHTS and is_in_order:
+        if unit.type_name == WEIGHTS and tensor.is_contiguous() and not tensor.storage_offset():
             return  # the file has the layout of the memory
         numbers = cells.numbers if isinstance(cells, Cells) else None
         identity = identity_of(tensor, unchanged=unchanged, numbers=numbers)
@@ -415,7 +446,7 @@ class Recorder:
 
     def _row(self, unit: Unit, name: str, cells: str | Callable[[], str]) -> None:
         unit.described += 1
-        self.writer.call(self._add_row, unit, name, cells)
+        self._rows.append((unit, name, cells))
 
     def _add_row(self, unit: Unit, name: str, cells: str | Callable[[], str]) -> None:
         """Add a row to the table; on the writer's thread, which may wait for a device."""

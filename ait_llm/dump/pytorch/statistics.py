@@ -28,6 +28,7 @@ from ait_llm.core.kernels import (
     native_kernels,
 )
 from ait_llm.dump.folders import make_folder
+from ait_llm.dump.pytorch.layouts import is_lazy
 
 COLUMNS = (
     "module",
@@ -299,6 +300,37 @@ def reduced(tensor: Tensor) -> Reduced | None:
     return Reduced(dtype, tuple(tensor.shape), numbers)
 
 
+def brief_statistics(tensor: Tensor) -> Cells | None:
+    """The same at once for the most ordinary tensors of inference mode, of which there are many.
+
+    They count no changes, so that nothing can be known of them from before.
+
+    Args:
+        tensor: of the class ``Tensor`` itself.
+
+    Returns:
+        None for all others, and where the native library is not installed.
+    """
+    code = _ELEMENTS.get(tensor.dtype)
+    count = tensor.numel()
+    if (
+        code is None
+        or not count
+        or not tensor.is_inference()
+        or not tensor.is_cpu
+        or tensor.layout is not torch.strided
+        or tensor.is_nested
+        or not tensor.is_contiguous()
+        or is_lazy(tensor)
+    ):
+        return None
+    kernels, address = native_kernels(), tensor.data_ptr()
+    if kernels is None or not address:
+        return None
+    numbers = kernels.statistics(code, address, count)
+    return Cells(_head(tensor.dtype, tensor.shape), _Result(numbers))
+
+
 def host_numbers(tensor: Tensor, known: KnownStatistics | None = None) -> Numbers | None:
     """Numbers of a dense tensor on the host, by the native library.
 
@@ -362,7 +394,7 @@ def _reduce_natively(
 ) -> _Result | None:
     """The result for a host tensor; None for what the native library does not know."""
     dtype = tensor.dtype
-    if dtype.is_complex or not _fills_its_memory(tensor) or tensor.is_neg():
+    if dtype.is_complex or not _fills_its_memory(tensor) or is_lazy(tensor):
         with torch.no_grad():
             known = None
             tensor = tensor.abs() if dtype.is_complex else tensor.resolve_neg().contiguous()

@@ -23,6 +23,7 @@ from ait_llm.dump.pytorch.statistics import (
     COLUMNS,
     KnownStatistics,
     StatisticsTable,
+    brief_statistics,
     csv_cell,
     tensor_statistics,
 )
@@ -385,3 +386,23 @@ def test_native_kernels_agree_with_plain_loops(options: str) -> None:
     program = statistics_build(options) / "statistics" / "statistics_test"
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64])
+def test_what_is_reduced_at_once_in_inference_mode_is_what_is_reduced_elsewhere(
+    dtype: torch.dtype,
+) -> None:
+    values = (torch.arange(-30, 34).reshape(8, 8) * 3).to(dtype)
+    expected = tensor_statistics(values)
+    with torch.inference_mode():
+        found = brief_statistics(values.clone())
+    assert (found is None) is (statistics.native_kernels() is None)
+    assert found is None or found() == (expected if isinstance(expected, str) else expected())
+
+
+def test_only_ordinary_tensors_of_inference_mode_are_reduced_at_once() -> None:
+    assert brief_statistics(torch.ones(3)) is None  # it counts changes
+    with torch.inference_mode():
+        whole = torch.ones(4, 4)
+        others = [whole.T[:2], torch.empty(0), torch._neg_view(whole), whole.to(torch.complex64)]
+        assert [brief_statistics(each) for each in others] == [None] * 4
