@@ -51,7 +51,6 @@ from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.selection import ModuleSelection
 from ait_llm.dump.pytorch.session import CaptureSession, device_text, sessions
-from ait_llm.dump.taps.replays import watch_graphs
 
 
 class _Depth(threading.local):
@@ -98,7 +97,6 @@ class RootFinder:
         )
         watch_compiled_modules(self)
         if self._settings.capture:
-            watch_graphs()
             compile_anew()
         self._engines.install()
         if self._settings.start:

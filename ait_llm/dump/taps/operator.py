@@ -65,6 +65,9 @@ def register(receiver: Receiver, device: torch.device) -> str:
         receiver: is told of its taps.
         device: where its values are.
     """
+    from ait_llm.dump.taps import replays
+
+    replays.watch_graphs()
     if is_available():
         _define()
         _clock(device)

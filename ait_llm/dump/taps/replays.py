@@ -177,6 +177,7 @@ def tap(
         deliver(capture, event, path, named, texts)
 
 
+@functools.cache
 def watch_graphs() -> None:
     """Follow the graphs of devices, now or when their modules are imported."""
     for module, name in KINDS:

@@ -196,3 +196,8 @@ def test_hooks_of_a_model_that_is_recorded_as_a_graph_report_each_replay(
         inside = values(found["1:root.head"])
         assert torch.equal(inside["output"], inside["input_0"] @ head.T)
         assert torch.equal(values(found["1:root"])["output"], model(x))
+
+
+def test_a_capture_follows_the_graphs_of_devices(tmp_path: Path) -> None:
+    with register_hook(Decoder(1), DumpConfig(str(tmp_path))):
+        assert "ait_watched" in vars(torch.cuda.CUDAGraph)
