@@ -15,12 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ait_llm.opcheck.golden import ggml_operators, onnx_operators
 from ait_llm.opcheck.golden.base import Params, UnverifiableError
+from ait_llm.opcheck.golden.ggml_operators import NAMESPACE as GGML
+from ait_llm.opcheck.golden.ggml_operators import define as define_ggml
+from ait_llm.opcheck.golden.onnx_operators import NAMESPACE as ONNX
+from ait_llm.opcheck.golden.onnx_operators import define as define_onnx
 
 # Parameter of golden aten operators: the places of their input tensors, in order.
 TENSORS = "tensors"
-_OWN = {each.NAMESPACE: each.define for each in (ggml_operators, onnx_operators)}
+_OWN = {GGML: define_ggml, ONNX: define_onnx}
 _INPUT = "input_"
 _CONVERSION = "prims.convert_element_type.default"
 _RESULTS = frozenset({"Tensor", "List[Tensor]", "Optional[Tensor]"})
