@@ -136,7 +136,7 @@ def test_a_bug_of_a_plug_in_is_4_and_its_traceback_is_kept(
         (["llm", "dump"], "the option --exec is missing; see ait llm dump --help"),
         (["llm", "show"], "the argument PATH is missing; see ait llm show --help"),
         (["llm", "show", "a", "b"], "got unexpected extra argument (b); see ait llm show --help"),
-        (["llm", "dump", "--type", "tensr"], "'inductor'; did you mean 'tensor'?"),
+        (["llm", "dump", "--type", "tensr"], "'gguf'; did you mean 'tensor'?"),
         (["llm", "dump", "-stp", "x"], "the value of --save-tensor-part is wrong: 'x' is no whole"),
         (["llm", "dump", "-stp", "3"], "3 is not in the range 0<=x<=2; see ait llm dump --help"),
         (["llm", "dump", "--exec"], "option '--exec' requires an argument"),
