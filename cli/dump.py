@@ -13,7 +13,7 @@ import click
 from ait_llm.cli.completed import CompletedWords, operator_names
 from ait_llm.cli.console import say
 from ait_llm.cli.dump_text import describe_plan, describe_summary, what_next
-from ait_llm.cli.msprobe_dump import describe_msprobe_summary, dump_msprobe, msprobe_what_next
+from ait_llm.cli.msprobe_dump import describe_msprobe_summary, dump_msprobe
 from ait_llm.cli.params import (
     ListOption,
     ManyOption,
@@ -249,7 +249,7 @@ def dump(
     if msprobe_config is not None:
         summary_of_apis = dump_msprobe(ctx, words, msprobe_config, options["output"])
         report(describe_msprobe_summary(summary_of_apis), summary_of_apis)
-        finish(ctx, summary_of_apis, msprobe_what_next(summary_of_apis), as_json, allow_skip)
+        finish(ctx, summary_of_apis, torch_what_next(summary_of_apis), as_json, allow_skip)
         return
     if uses_torch(ctx, types):
         shared = ("steps", "tensor_part", "only_save_desc", "operation_names", "output", "device")

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from ait_llm.cli.console import say
 from ait_llm.cli.dump_text import MANY_PROCESSES, ending, table
 from ait_llm.cli.numbers import counted, human_bytes, ranges
+from ait_llm.cli.torch_text import torch_what_next
 from ait_llm.dump.msprobe_run import MsprobeDumpPlan, plan_msprobe_dump, run_msprobe_dump
 from ait_llm.dump.torch_ledger import TorchProcess
 from ait_llm.dump.torch_summary import TorchSummary
@@ -79,16 +80,9 @@ def describe_msprobe_summary(summary: TorchSummary) -> str:
     lines += [("note", text) for text in summary.notes]
     if summary.complete and summary.processes:
         lines.append(("lost", "nothing; every process sealed its ledger"))
-    if (next_command := msprobe_what_next(summary)) is not None:
+    if (next_command := torch_what_next(summary)) is not None:
         lines.append(("next", next_command))
     return table(f"ait llm dump: {'complete' if summary.complete else 'INCOMPLETE'}", lines)
-
-
-def msprobe_what_next(summary: TorchSummary) -> str | None:
-    """The command that looks at what was captured; None if there is nothing to look at."""
-    if not summary.total("modules") + summary.total("operators"):
-        return None
-    return shlex.join(["ait", "llm", "show", str(summary.dump_dir)])
 
 
 def _process(process: TorchProcess) -> str:

@@ -73,6 +73,8 @@ def params_of(operation: Operation) -> Mapping[str, Any]:
 
 def plain_arguments(operation: Operation) -> frozenset[str]:
     """Stems of inputs that are numbers of the program's text: a node's dump saves these, too."""
+    if not any(each.stem.startswith(_NODE_INPUT) for each in operation.inputs):
+        return frozenset()  # nobody asks for a file of parameters in vain
     return frozenset(f"{_NODE_INPUT}{name}" for name in params_of(operation))
 
 

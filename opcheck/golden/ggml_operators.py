@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden.own_operators import defined
+
 NAMESPACE = "ait_ggml"
 _INNER = {"f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -21,12 +23,7 @@ _INNER = {"f16": torch.float16, "bf16": torch.bfloat16}
 @cache
 def define() -> torch.library.Library:
     """Make them known to torch, once for a process."""
-    library = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
-    for schema, function in _OPERATORS.items():
-        library.define(schema)  # type: ignore[no-untyped-call]
-        name = schema.partition("(")[0]
-        library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    return library
+    return defined(NAMESPACE, _OPERATORS)
 
 
 def _mul_mat(a: Tensor, b: Tensor, *, inner: str = "") -> Tensor:

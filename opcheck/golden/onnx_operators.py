@@ -14,18 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden.own_operators import defined
+
 NAMESPACE = "ait_onnx"
 
 
 @cache
 def define() -> torch.library.Library:
     """Make them known to torch, once for a process."""
-    library = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
-    for schema, function in _OPERATORS.items():
-        library.define(schema)  # type: ignore[no-untyped-call]
-        name = schema.partition("(")[0]
-        library.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    return library
+    return defined(NAMESPACE, _OPERATORS)
 
 
 def _shape(data: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
