@@ -40,7 +40,9 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         module_function,
         needs_results,
         why_lost,
+        why_unknown,
     )
+    from ait_llm.opcheck.golden.modules.fused_experts import FusedExperts, of_clear_rows
     from ait_llm.opcheck.golden.modules.paged import PagedAttention, of_known_rows
     from ait_llm.opcheck.golden.modules.quantised import Product, rounded_first
 
@@ -50,7 +52,7 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
     if len(inputs) != len(operation.inputs):
         return NoCase()
     if not operation.outputs:
-        return NoCase("return no tensor")
+        return NoCase() if operation.is_graph else NoCase("return no tensor")
     weights, quantised = _weights(operation)
     if any(0 in one.shape for one in weights.values()):
         return NoCase("hold weights that their engine keeps in a form of its own")
@@ -60,7 +62,7 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
     given = _given(operation, inputs, outputs, weights, quantised)
     compute = module_function(given)
     if compute is None:
-        return NoCase(lost=why_lost(given))
+        return NoCase(why_unknown(given), why_lost(given))
     results = outputs if needs_results(operation.type) else []
     if isinstance(compute, PagedAttention) and not operation.attended:
         return NoCase("read a cache of which the capture does not tell enough")
@@ -77,6 +79,8 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         golden = rounded_first(golden, compute, names)
     if isinstance(compute, PagedAttention):
         golden = of_known_rows(golden, compute)
+    if isinstance(compute, FusedExperts):
+        golden = of_clear_rows(golden, compute, names)
     tensors = [*inputs, *weights.values(), *results, *cached.values()]
     return Case(
         golden,

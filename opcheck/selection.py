@@ -20,7 +20,7 @@ from ait_llm.formats.opening import open_regular
 from ait_llm.opcheck.api.cases import with_forward
 from ait_llm.opcheck.api.collective_calls import PREFIX, with_peers
 from ait_llm.opcheck.aten_cases import is_aten
-from ait_llm.opcheck.case import Case
+from ait_llm.opcheck.case import Case, NoCase
 from ait_llm.opcheck.cases import case_of
 from ait_llm.opcheck.custom_cases import with_written
 from ait_llm.program.compiled import CompiledProcess
@@ -165,7 +165,7 @@ class Selection:
         for one in self._operations():
             if one.is_graph:
                 containers.add(one.name)
-            if not one.is_graph or isinstance(case_of(one, whole=True), Case):
+            if not one.is_graph or _is_whole(case_of(one, whole=True)):
                 leaves.append(one)
         if any(is_aten(one.type) for one in leaves):  # modules consist of them
             containers |= {one.name for one in leaves if not is_aten(one.type)}
@@ -352,6 +352,11 @@ class Selection:
                 if node.op_id is not None:
                     found[file.pid, node.op_id] = node
         return found
+
+
+def _is_whole(case: Case | NoCase) -> bool:
+    """True if a module that consists of others is computed again as a whole, or counted as one."""
+    return isinstance(case, Case) or bool(case.reason)
 
 
 def _target_of(operation: Operation, params: Mapping[str, Any], missing: str) -> Target:

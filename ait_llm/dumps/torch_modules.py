@@ -30,6 +30,7 @@ from ait_llm.dumps.torch_place import (
 )
 from ait_llm.dumps.torch_records import SUFFIX, TorchFiles, TorchRow
 from ait_llm.dumps.torch_tables import (
+    HELD,
     Recorded,
     TreeModule,
     read_identity,
@@ -235,6 +236,9 @@ class TorchDump(Dump):
         line = entry.line if entry is not None else {}
         missing = _mappings(line.get("not_captured"))
         parameters = self._parameters_of(process, module, line)
+        for member in (member for member, kind in node.members.items() if kind in HELD):
+            held = self._parameters_of(process, f"{module}.{member}", {})
+            parameters = {**parameters, **held}
         if missing and not parameters:
             parameters, missing = self._of_given_modules(process, ids, missing)
         return Operation(

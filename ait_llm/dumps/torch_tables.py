@@ -18,6 +18,8 @@ from ait_llm.formats.opening import open_regular, read_small
 Recorded = tuple[DType, tuple[int, ...], Statistics]
 _MAX_TREE_BYTES = 256 << 20
 _MAX_DEPTH = 128
+# Members that are never called: the module around them computes with what they hold.
+HELD = frozenset({"RoutedExperts"})
 
 
 class TreeModule(NamedTuple):
@@ -27,7 +29,8 @@ class TreeModule(NamedTuple):
         op_id: its position.
         type: class name.
         is_graph: it has children.
-        definition: numbers, flags and names that decide what it computes.
+        definition: numbers, flags and names that decide what it computes; those of members that are
+            never called, too, behind the name of the member.
         members: classes of its children by their own names.
     """
 
@@ -58,11 +61,31 @@ def _walk(path: Path, node: Any, ids: tuple[int, ...]) -> Iterator[tuple[str, Tr
     name, kind, children = node.get("name"), node.get("type"), node.get("children")
     if not isinstance(name, str) or not isinstance(kind, str) or not isinstance(children, list):
         raise FormatError(path, f"node {'_'.join(map(str, ids))} lacks name, type or children")
-    definition = node.get("definition")
-    known = definition if isinstance(definition, dict) else NOTHING
+    known = {**_definition(node), **dict(_held("", children))} or NOTHING
     yield name, TreeModule(OpId(ids), kind, bool(children), known, _members(children))
     for number, child in enumerate(children):
         yield from _walk(path, child, (*ids, number))
+
+
+def _definition(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    definition = node.get("definition")
+    return definition if isinstance(definition, dict) else NOTHING
+
+
+def _held(prefix: str, children: Any) -> Iterator[tuple[str, Any]]:
+    """What members state that are never called, and their own members, with the classes of these.
+
+    What they say of an object that they share with the module around them is said there.
+    """
+    for child in children if isinstance(children, list) else ():
+        if not isinstance(child, dict) or not (prefix or child.get("type") in HELD):
+            continue
+        name = prefix + str(child.get("name")).rpartition(".")[2]
+        yield f"{name}.class", str(child.get("type"))
+        own = {key: value for key, value in _definition(child).items() if "." not in key}
+        yield from ((f"{name}.{key}", value) for key, value in own.items())
+        if not prefix:
+            yield from _held(f"{name}.", child.get("children"))
 
 
 def _members(children: list[Any]) -> Mapping[str, str]:

@@ -32,7 +32,9 @@ _SILENT = frozenset(
         "attn_backend",
         "backend",
         "cpu_linear",
+        "class",
         "dropout",
+        "experts_cls",
         "impl",
         "inplace",
         "kernel_config",
@@ -63,6 +65,8 @@ _SILENT = frozenset(
         "initializer_range",
         "initializer_factor",
         "return_dict",
+        "router",
+        "unquantized_backend",
         "gradient_checkpointing",
         "tie_word_embeddings",
         "cache_position",
@@ -199,7 +203,7 @@ def states_configuration(operation: Operation) -> bool:
 def is_telling(name: str) -> bool:
     """True for an attribute that may decide values."""
     last = name.rpartition(".")[2]
-    if last.isdigit() or last in _SILENT or name.startswith("impl."):
+    if last.isdigit() or last in _SILENT or name.startswith("impl.") or "moe_config." in name:
         return False
     return not any(word in last for word in _SILENT_WORDS)
 

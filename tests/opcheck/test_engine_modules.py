@@ -89,7 +89,10 @@ def test_what_vllm_computed_is_right_by_its_weights(
     assert [item.reason for item in report.items if item.verdict is not Verdict.PASS] == []
     assert right >= Counter(QKVParallelLinear=6, RowParallelLinear=6, RotaryEmbedding=6)
     assert right >= Counter(LogitsProcessor=3, VocabParallelEmbedding=3)
-    assert report.unchecked == {"have no golden operator: Attention": 6}
+    # This recording does not say how ranks share the experts, and has not their weights.
+    experts = {"have experts of which the capture does not tell enough": 6}
+    attention = {"have no golden operator: Attention": 6}
+    assert report.unchecked == attention | (experts if family == "mixtral" else {})
 
 
 def half_more_in_a_row(values: Tensor) -> Tensor:

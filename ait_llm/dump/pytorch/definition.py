@@ -25,10 +25,19 @@ _MAX_TEXT = 200
 _MAX_DEPTH = 3
 # Objects that are known by what they are: how weights are quantised, how attention is computed.
 _BY_CLASS = frozenset(
-    {"quant_method", "quant_config", "quantizer", "scheme", "impl", "attn_backend"}
+    {
+        "attn_backend",
+        "experts_cls",
+        "impl",
+        "quant_config",
+        "quant_method",
+        "quantizer",
+        "router",
+        "scheme",
+    }
 )
-# Of those, what computes in the module's place: its own attributes are told as ``impl.scale``.
-_TOLD_INSIDE = frozenset({"impl"})
+# What computes in the module's place, or says how: its own attributes are told as ``impl.scale``.
+_TOLD_INSIDE = ("impl", "moe_config", "moe_config.moe_parallel_config")
 # Of a quantised weight, what says that its inputs are quantised, too.
 _OF_INPUTS = frozenset({"act_quant_kwargs", "act_pre_scale", "activation_quantization"})
 # Changes between calls, and is no part of what the author of a model wrote.
@@ -81,10 +90,12 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
     for name, value in _own_members(module, _BY_CLASS):
         if name not in _NOT_ITS_OWN and name != "config":
             yield name, value
-    for name in sorted(_TOLD_INSIDE & vars(module).keys()):
-        inside = vars(module)[name]
-        if _plain(inside) is _UNKNOWN:
-            yield from ((f"{name}.{key}", value) for key, value in _members(inside))
+    for path in _TOLD_INSIDE:
+        inside: Any = module
+        for name in path.split("."):
+            inside = getattr(inside, "__dict__", {}).get(name)
+        if inside is not None and _plain(inside) is _UNKNOWN:
+            yield from ((f"{path}.{key}", value) for key, value in _members(inside))
 
 
 def _own_members(owner: object, by_class: Container[str]) -> Iterator[tuple[str, Any]]:
@@ -94,7 +105,7 @@ def _own_members(owner: object, by_class: Container[str]) -> Iterator[tuple[str,
             continue
         known = _plain(value)
         if known is _UNKNOWN and name in by_class:
-            known = type(value).__qualname__[:_MAX_TEXT]
+            known = (value if isinstance(value, type) else type(value)).__qualname__[:_MAX_TEXT]
         if known is not _UNKNOWN:
             yield name, known
 

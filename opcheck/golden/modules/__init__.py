@@ -10,6 +10,7 @@ from ait_llm.opcheck.golden.modules import (
     activations,
     engines,
     experts,
+    fused_experts,
     integer_groups,
     layers,
     norms,
@@ -18,6 +19,7 @@ from ait_llm.opcheck.golden.modules import (
     rotary,
     routers,
 )
+from ait_llm.opcheck.golden.modules.fused_experts import why_unknown
 from ait_llm.opcheck.golden.modules.layers import legal_choice
 from ait_llm.opcheck.golden.modules.table import (
     Compute,
@@ -36,6 +38,7 @@ __all__ = [
     "definition_of",
     "engines",
     "experts",
+    "fused_experts",
     "integer_groups",
     "is_whole",
     "layers",
@@ -48,4 +51,5 @@ __all__ = [
     "rotary",
     "routers",
     "why_lost",
+    "why_unknown",
 ]

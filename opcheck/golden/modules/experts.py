@@ -7,6 +7,7 @@ shares, in the type of the token. Experts without tokens are not looked at.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -118,16 +119,29 @@ def _of_all(given: Given, one: One, experts: int) -> Compute | None:
 
     def compute(tensors: Mapping[str, Tensor]) -> Tensor:
         x, taken, shares = (tensors[known[what]] for what in ("x", "taken", "shares"))
-        shape, x = x.shape, x.reshape(-1, x.shape[-1])
-        found = torch.zeros_like(x)
-        numbers = taken.to(torch.int64).numpy()
-        for number in sorted(set(numbers.flatten().tolist())):
-            if not 0 <= number < experts:  # what stands for no expert
-                continue
-            places = (numbers == number).nonzero()
-            rows, places_in_row = (torch.from_numpy(place.copy()) for place in places)
-            made = one(tensors, number, x[rows]) * shares[rows, places_in_row, None]
-            found.index_add_(0, rows, made.to(found.dtype))
-        return found.reshape(shape)
+        legal = taken.masked_fill(taken >= experts, -1)  # what stands for no expert
+        return added_up(x, legal, shares, partial(one, tensors))
 
     return compute
+
+
+def added_up(
+    x: Tensor, taken: Tensor, shares: Tensor, one: Callable[[int, Tensor], Tensor]
+) -> Tensor:
+    """What the experts of each token make of it, by their shares.
+
+    Args:
+        x: tokens, ``[..., hidden]``.
+        taken: numbers of experts, ``[tokens, taken]``; negative ones stand for none.
+        shares: of them.
+        one: what an expert makes of its rows: its number, rows.
+    """
+    shape, x = x.shape, x.reshape(-1, x.shape[-1])
+    found = torch.zeros_like(x)
+    numbers = taken.to(torch.int64).numpy()
+    for number in sorted(set(numbers[numbers >= 0].tolist())):
+        places = (numbers == number).nonzero()
+        rows, places_in_row = (torch.from_numpy(place.copy()) for place in places)
+        made = one(number, x[rows]) * shares[rows, places_in_row, None]
+        found.index_add_(0, rows, made.to(found.dtype))
+    return found.reshape(shape)

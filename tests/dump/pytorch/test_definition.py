@@ -193,3 +193,31 @@ def test_norms_of_transformers_tell_what_they_add(tmp_path: Path) -> None:
     assert attention["is_causal"] is True
     assert found["root"].definition["config.num_key_value_heads"] == 2
     assert not any(name.startswith("config.") for name in attention)
+
+
+class Parallel:
+    def __init__(self) -> None:
+        self.tp_size = 2
+
+
+class Shared:
+    def __init__(self) -> None:
+        self.skip_final_all_reduce = True
+        self.moe_parallel_config = Parallel()
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.moe_config = Shared()
+        self.experts_cls = Parallel
+        self.router = Parallel()
+
+
+def test_how_an_engine_shares_its_experts_out_is_told() -> None:
+    assert definition(Experts()) == {
+        "experts_cls": "Parallel",
+        "router": "Parallel",
+        "moe_config.skip_final_all_reduce": True,
+        "moe_config.moe_parallel_config.tp_size": 2,
+    }
