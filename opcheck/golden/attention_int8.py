@@ -12,6 +12,25 @@ from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.quantise import INT8_MAX
 
 _NO_MASK = Mask()
+# Keys whose probabilities the device quantises with one scale.
+DEVICE_KEYS = 512
+
+
+def quantised_probabilities(powers: Tensor, scale: Tensor | None, block: int) -> Tensor:
+    """Unnormalised probabilities as int8 keeps them, in float64.
+
+    Args:
+        powers: ``exp(S - max)``, float32 ``[..., keys]``.
+        scale: that of each head, which broadcasts; None takes a block's largest over 127.
+        block: keys that share a scale; 0 for all of a row.
+    """
+    parts = []
+    for part in torch.split(powers, block or max(1, powers.shape[-1]), dim=-1):
+        step = part.amax(-1, keepdim=True) / INT8_MAX if scale is None else scale
+        step = step.masked_fill(step == 0, 1.0)
+        whole = (part / step).half().double().round().clamp(-128, INT8_MAX)
+        parts.append(whole * step)
+    return torch.cat(parts, dim=-1)
 
 
 def attend_int8(
@@ -25,11 +44,12 @@ def attend_int8(
     probability_scale: Tensor | None,
     mask: Mask = _NO_MASK,
     row_scale: Tensor | None = None,
+    block: int = DEVICE_KEYS,
 ) -> Tensor:
     """Attention of int8 tensors with exact integer products.
 
     Unnormalised probabilities ``exp(S - max)`` are quantised too, with a given scale per head or
-    with their row's maximum over 127.
+    with the maximum over 127 of each block of keys.
 
     Args:
         query: int8 ``[qs, H, D]``.
@@ -38,9 +58,10 @@ def attend_int8(
         scale: factor of the dequantised scores.
         score_scale: dequantisation of scores, ``[H]``.
         value_scale: dequantisation of values, ``[H]``.
-        probability_scale: quantisation of probabilities ``[H]``; None takes each row's own.
+        probability_scale: quantisation of probabilities ``[H]``; None takes each block's own.
         mask: what is added to the scores.
         row_scale: further factor per query row.
+        block: keys that share a scale of probabilities; 0 for all of a row.
 
     Returns:
         float32 ``[qs, H, Dv]``; rows that see no key are zero.
@@ -65,11 +86,9 @@ def attend_int8(
             scores = scores + added
         highest = scores.amax(-1, keepdim=True)
         powers = torch.exp(scores - highest.masked_fill(highest == -math.inf, 0.0))
-        largest = powers.amax(-1, keepdim=True)
-        step = largest / INT8_MAX if probability_scale is None else per_head(probability_scale)
-        step = step.masked_fill(step == 0, 1.0)
-        quantised = (powers / step).half().double().round().clamp(-128, INT8_MAX)
-        weighted = torch.bmm(quantised, values).float() * per_head(value_scale) * step
+        given = None if probability_scale is None else per_head(probability_scale)
+        quantised = quantised_probabilities(powers, given, block)
+        weighted = torch.bmm(quantised, values).float() * per_head(value_scale)
         sums = powers.sum(-1, keepdim=True)
         result = weighted / sums.masked_fill(sums == 0, 1.0)
         output[slice(*rows)] = result.transpose(0, 1)

@@ -121,6 +121,7 @@ class KernelArithmetic:
         lost: float32 roundings of what cancels on the way, which its result keeps: of an element of
             its first input, or of one where ``near_one``.
         near_one: see ``lost``.
+        half_sums: from float16 inputs it keeps everything in float16, sums too.
     """
 
     moves: bool = False
@@ -133,6 +134,7 @@ class KernelArithmetic:
     once: bool = False
     lost: int = 0
     near_one: bool = False
+    half_sums: bool = False
 
 
 FLOAT32_KERNEL = KernelArithmetic()

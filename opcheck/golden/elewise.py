@@ -224,7 +224,7 @@ def _quantise(
         return (multiply_quant(x, scale, int(offset), lowest),)
     if kind is ElewiseType.DYNAMIC_QUANT:
         if _asymmetric(params):
-            return dynamic_quant_asymmetric(x)
+            return dynamic_quant_asymmetric(x, lowest, half_away=True)
         return dynamic_quant_symmetric(x, lowest, half_away=True)
     scale_tensor, offset_tensor = tensor_at(NAME, inputs, 1), optional_at(inputs, 2)
     if kind is ElewiseType.QUANT_PER_CHANNEL:

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden.attention_int8 import DEVICE_KEYS, quantised_probabilities
 from ait_llm.opcheck.golden.masks import Mask
-from ait_llm.opcheck.golden.quantise import INT8_MAX
 
 # Bound on the scores of one block of rows.
 _BLOCK_SCORES = 2**24
@@ -24,10 +24,12 @@ def attend_latent_int8(
     score_scale: Tensor,
     value_scale: Tensor,
     mask: Mask,
+    block: int = DEVICE_KEYS,
 ) -> tuple[Tensor, Tensor]:
     """``S = (q . k) * score_scale + q_rope . k_rope``, then ``* scale``, mask, softmax, values.
 
-    Integer products are exact. Unnormalised probabilities are quantised with their row's maximum.
+    Integer products are exact. Unnormalised probabilities are quantised with the maximum
+    over 127 of each block of keys.
 
     Args:
         query: int8 ``[qs, H, C]``.
@@ -38,6 +40,7 @@ def attend_latent_int8(
         score_scale: dequantisation of integer scores ``[H]``.
         value_scale: dequantisation of values ``[H]``.
         mask: what is added to the scores.
+        block: keys that share a scale of probabilities; 0 for all of a row.
 
     Returns:
         float32 ``[qs, H, C]`` and the logarithm of the rows' sums ``[qs, H]``.
@@ -58,10 +61,8 @@ def attend_latent_int8(
         highest = scores.amax(dim=-1, keepdim=True)
         highest = highest.masked_fill(highest == -math.inf, 0.0)
         powers = torch.exp(scores - highest)
-        quantum = powers.amax(dim=-1, keepdim=True) / INT8_MAX
-        quantum = quantum.masked_fill(quantum == 0, 1.0)
-        quantised = (powers / quantum).half().double().round()
-        weighted = (quantised @ keys).float() * value_scale.float().reshape(1, heads, 1) * quantum
+        quantised = quantised_probabilities(powers, None, block)
+        weighted = (quantised @ keys).float() * value_scale.float().reshape(1, heads, 1)
         total = powers.sum(dim=-1, keepdim=True)
         output[rows] = weighted / total.masked_fill(total == 0, 1.0)
         sums[rows] = (total.log() + highest).squeeze(-1)

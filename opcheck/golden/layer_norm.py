@@ -14,7 +14,7 @@ from ait_llm.opcheck.golden.quantise import (
     divide_quant,
     dynamic_quant_asymmetric,
     dynamic_quant_symmetric,
-    to_int8,
+    half_steps_quant,
 )
 from ait_llm.opcheck.golden.rms_norm import (
     LAYER_PARAMS,
@@ -176,15 +176,8 @@ def _norm(
         return (divide_quant(y, scale, offset, arithmetic.int8_min),)
     half = y.to(torch.float16)
     if variant.dynamic is DynamicQuantType.ASYMMETRIC:
-        return dynamic_quant_asymmetric(half)
-    return dynamic_quant_symmetric(half, arithmetic.int8_min, half_steps=False)
-
-
-def _post_quant(y: Tensor, scale: Tensor, offset: Tensor, lowest: int) -> Tensor:
-    """Every step in float16, from the rounded norm on."""
-    half = torch.float16
-    inverse = (1.0 / scale.float()).to(half)
-    return to_int8(y.to(half) * inverse + offset.to(half), lowest)
+        return dynamic_quant_asymmetric(half, arithmetic.int8_min)
+    return dynamic_quant_symmetric(half, arithmetic.int8_min)
 
 
 def _with_residual(
@@ -201,7 +194,7 @@ def _with_residual(
     if not quantised:
         return (rounded,)
     scale, offset = tensor_at(NAME, inputs, 4), tensor_at(NAME, inputs, 5)
-    return rounded, _post_quant(y, scale, offset, arithmetic.int8_min)
+    return rounded, half_steps_quant(y, scale, offset, arithmetic.int8_min)
 
 
 def _recover(

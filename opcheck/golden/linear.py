@@ -19,7 +19,7 @@ from ait_llm.opcheck.golden.base import (
 )
 from ait_llm.opcheck.golden.layout import nz_to_nd
 from ait_llm.opcheck.golden.products import integer_matmul, wide_matmul
-from ait_llm.opcheck.golden.quantise import scale_from_bits
+from ait_llm.opcheck.golden.quantise import matrix_unit_scale
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -216,7 +216,7 @@ def _dequantised(x: Tensor, weight: Tensor, extra: Sequence[Tensor], variant: _V
     product = integer_matmul(x, weight)
     if variant.has_bias:
         product = product + _rows(rest.pop(0), product)
-    y = product.float() * _rows(scale_from_bits(rest.pop(0)), product)
+    y = product.float() * _rows(matrix_unit_scale(rest.pop(0)), product)
     return y * rest.pop(0).float().unsqueeze(-1) if variant.per_token else y
 
 

@@ -19,7 +19,7 @@ from ait_llm.opcheck.golden.linear_parallel_config import (
 )
 from ait_llm.opcheck.golden.linear_parallel_experts import expert_rows
 from ait_llm.opcheck.golden.products import integer_matmul, wide_matmul
-from ait_llm.opcheck.golden.quantise import scale_from_bits
+from ait_llm.opcheck.golden.quantise import matrix_unit_scale
 from ait_llm.opcheck.golden.shapes import BF16, F16
 from ait_llm.opcheck.golden.support import (
     int_param,
@@ -55,7 +55,7 @@ class Rank:
         return torch_dtype(F16 if self.config.out_dtype is F16 else BF16)
 
     def scale(self) -> Tensor:
-        return scale_from_bits(self.tensors["scale"])
+        return matrix_unit_scale(self.tensors["scale"])
 
 
 def rank_of(config: Config, inputs: Sequence[Tensor | None]) -> Rank:

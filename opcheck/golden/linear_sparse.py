@@ -18,7 +18,7 @@ from ait_llm.opcheck.golden.base import (
 )
 from ait_llm.opcheck.golden.layout import nz_to_nd
 from ait_llm.opcheck.golden.products import integer_matmul
-from ait_llm.opcheck.golden.quantise import scale_from_bits
+from ait_llm.opcheck.golden.quantise import matrix_unit_scale
 from ait_llm.opcheck.golden.shapes import (
     F16,
     I8,
@@ -70,5 +70,5 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
         )
     matrix = nz_to_nd(weight) if weight.dim() == 4 else weight
     product = integer_matmul(x, matrix.reshape(columns, inner).T) + bias
-    y = product.float() * scale_from_bits(scale)
+    y = product.float() * matrix_unit_scale(scale)
     return Result((arithmetic.round(y, torch.float16),))

@@ -17,7 +17,7 @@ from ait_llm.opcheck.golden.products import integer_matmul, wide_matmul
 from ait_llm.opcheck.golden.quantise import (
     divide_quant,
     dynamic_quant_symmetric,
-    scale_from_bits,
+    matrix_unit_scale,
     to_int8,
 )
 from ait_llm.opcheck.golden.rms_norm import reciprocal_rms
@@ -154,7 +154,7 @@ class _Chain:
         else:
             raise refused(NAME, f"quantMode is {self.quant.name}; int8 weights take 0 or 1")
         product = integer_matmul(quantised, weight)
-        bias, scale = self.find(f"bias{number}"), scale_from_bits(self.need(f"scale{number}"))
+        bias, scale = self.find(f"bias{number}"), matrix_unit_scale(self.need(f"scale{number}"))
         if row_scale is None:
             total = product if bias is None else product + bias.reshape(-1)
             return self.rounded(total.float() * scale.reshape(-1))

@@ -6,12 +6,15 @@ at any arithmetic precision. Source: the operator definitions of the acceleratio
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 INT8_MAX = 127
 # A row whose maximum is at most this is quantised to zeros.
 _ZERO_ROW = 1e-12
+_UNIT_BITS = 0xFFFFE000  # sign, exponent and ten bits of a float32
 
 
 def round_half_away(values: Tensor) -> Tensor:
@@ -48,6 +51,13 @@ def multiply_quant(values: Tensor, scale: float, offset: int, lowest: int) -> Te
     half = torch.float16
     scaled = values.to(half) * torch.tensor(scale, dtype=half)
     return to_int8(scaled + torch.tensor(offset, dtype=half), lowest)
+
+
+def half_steps_quant(values: Tensor, scale: Tensor, offset: Tensor, lowest: int) -> Tensor:
+    """``values / scale + offset`` with the reciprocal of the scale and every step in float16."""
+    half = torch.float16
+    inverse = (1.0 / scale.float()).to(half)
+    return to_int8(values.to(half) * inverse + offset.to(half), lowest)
 
 
 def float8_quant(values: Tensor, scale: float, offset: int, dtype: torch.dtype) -> Tensor:
@@ -118,8 +128,29 @@ def dynamic_quant_symmetric(
     return quantised, (largest / INT8_MAX).squeeze(-1)
 
 
-def dynamic_quant_asymmetric(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def dynamic_quant_direct(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale each row of float32 so that its largest magnitude becomes 127; to even, at once.
+
+    Returns:
+        int8 values ``[..., n]`` and float32 scales ``[...]``.
+    """
+    largest = values.abs().amax(-1, keepdim=True)
+    factor = INT8_MAX / largest.masked_fill(largest <= _ZERO_ROW, math.inf)
+    whole = (values * factor).round().clamp(-INT8_MAX, INT8_MAX)
+    return whole.to(torch.int8), (largest / INT8_MAX).squeeze(-1).float()
+
+
+def dynamic_quant_asymmetric(
+    values: Tensor, lowest: int, *, half_away: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     """Map the range of each row of the last dimension onto ``[-128, 127]``.
+
+    Factor, product and the sum with the offset are float16 where ``values`` are.
+
+    Args:
+        values: ``[..., n]``.
+        lowest: -128 or -127.
+        half_away: round halves away from zero, not to even.
 
     Returns:
         int8 values ``[..., n]``, float32 scales ``[...]`` and float32 offsets ``[...]``.
@@ -127,11 +158,11 @@ def dynamic_quant_asymmetric(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     wide = values.float()
     high, low = wide.amax(-1, keepdim=True), wide.amin(-1, keepdim=True)
     scale = (high - low) / 255
-    flat_row = scale <= _ZERO_ROW
-    divisor = scale.masked_fill(flat_row, 1.0)
+    divisor = scale.masked_fill(scale <= _ZERO_ROW, 1.0)
     offset = -(high + low) / (2 * divisor)
-    quantised = (wide / divisor + offset).clamp(-128, INT8_MAX).round().to(torch.int8)
-    return quantised, scale.squeeze(-1), offset.squeeze(-1)
+    step = torch.float16 if values.dtype == torch.float16 else torch.float32
+    shifted = wide.to(step) * (1 / divisor).to(step) + offset.to(step)
+    return to_int8(shifted, lowest, half_away=half_away), scale.squeeze(-1), offset.squeeze(-1)
 
 
 def scale_from_bits(scale: Tensor) -> Tensor:
@@ -142,4 +173,14 @@ def scale_from_bits(scale: Tensor) -> Tensor:
     if scale.dtype in (torch.int64, torch.uint64):
         bits = scale.view(torch.int64) & 0xFFFFFFFF
         return torch.where(bits >= 2**31, bits - 2**32, bits).to(torch.int32).view(torch.float32)
+    return scale.float()
+
+
+def matrix_unit_scale(scale: Tensor) -> Tensor:
+    """The same where the matrix unit itself scales: of 64-bit ones it takes the upper 19 bits.
+
+    Source: the library's description of the scale of quantised products.
+    """
+    if scale.dtype in (torch.int64, torch.uint64):
+        return scale_from_bits(scale.view(torch.int64) & _UNIT_BITS)
     return scale.float()

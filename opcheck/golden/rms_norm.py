@@ -25,6 +25,7 @@ from ait_llm.opcheck.golden.quantise import (
     divide_quant,
     dynamic_quant_asymmetric,
     dynamic_quant_symmetric,
+    half_steps_quant,
 )
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -248,8 +249,8 @@ def _norm(
         return (divide_quant(y, scale, offset_tensor, arithmetic.int8_min),)
     half = y.to(torch.float16)
     if variant.dynamic is DynamicQuantType.ASYMMETRIC:
-        return dynamic_quant_asymmetric(half)
-    return dynamic_quant_symmetric(half, arithmetic.int8_min, half_steps=False)
+        return dynamic_quant_asymmetric(half, arithmetic.int8_min)
+    return dynamic_quant_symmetric(half, arithmetic.int8_min)
 
 
 def _with_residual(
@@ -272,8 +273,8 @@ def _with_residual(
         scale_index += 1
     scale = tensor_at(NAME, inputs, scale_index)
     offset = tensor_at(NAME, inputs, scale_index + 1)
-    quantised = divide_quant(y, scale, offset, arithmetic.int8_min)
-    return quantised, (summed if prenorm else rounded)
+    quant = half_steps_quant if prenorm else divide_quant
+    return quant(y, scale, offset, arithmetic.int8_min), (summed if prenorm else rounded)
 
 
 def _kernel(params: Params) -> KernelArithmetic:

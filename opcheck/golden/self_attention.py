@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ait_llm.core import DType
 from ait_llm.opcheck.golden.attention_core import attend
+from ait_llm.opcheck.golden.attention_half import attend_stored, stored
 from ait_llm.opcheck.golden.attention_int8 import attend_int8
-from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import (
+    ATTENTION,
+    Arithmetic,
+    KernelArithmetic,
+    Params,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.contiguous_cache import Caches
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.paged_cache import read_pages
@@ -120,7 +130,12 @@ def _alternatives(params: Params) -> tuple[Params, ...]:
     return ({**params, "clampAfterMask": True},)
 
 
-@golden_op(NAME, infer_shape=infer_shape, alternatives=_alternatives, kernel=ATTENTION)
+def _kernel(params: Params) -> KernelArithmetic:
+    """The default kernel keeps float16 throughout, the one of high precision does not."""
+    return replace(ATTENTION, half_sums=not read_config(params).high_precision)
+
+
+@golden_op(NAME, infer_shape=infer_shape, alternatives=_alternatives, kernel=_kernel)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention of each sequence's rows over its keys.
 
@@ -197,7 +212,14 @@ def _attend(
     query = arithmetic.widen(rows)
     if config.query_scale != 1.0:
         query = arithmetic.widen((query * config.query_scale).to(rows.dtype))
-    return attend(
+    # The default kernel for float16 keeps all that is on the way in it.
+    fast = rows.dtype == torch.float16 and not config.high_precision
+    attention = (
+        partial(attend_stored, store=stored(arithmetic, rows.dtype))
+        if arithmetic.move and fast
+        else attend
+    )
+    return attention(
         query,
         arithmetic.widen(keys),
         arithmetic.widen(values),

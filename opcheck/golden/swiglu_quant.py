@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.base import QUANTISES, Arithmetic, Params, Result, golden_op
-from ait_llm.opcheck.golden.quantise import dynamic_quant_symmetric
+from ait_llm.opcheck.golden.quantise import dynamic_quant_direct
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F16,
@@ -42,4 +42,4 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     """``u = a * sigmoid(a) * b`` of the halves of a row, quantised so that ``max|u|`` is 127."""
     gate, value = arithmetic.widen(tensor_at(NAME, inputs, 0)).chunk(2, dim=-1)
     product = gate * torch.sigmoid(gate) * value
-    return Result(dynamic_quant_symmetric(product, arithmetic.int8_min))
+    return Result(dynamic_quant_direct(product))

@@ -72,6 +72,17 @@ def paged_mask(draw: Draw) -> Built:
     return Built([*inputs, mask.to(draw.dtype)], {**_PARAMS, "maskType": 1}, mask=5, heads=_HEADS)
 
 
+@case("PagedAttentionOperation", "int8, online", dtypes=(torch.float16,))
+def paged_int8(draw: Draw) -> Built:
+    blocks, size = 24, (128, _KV_HEADS, _SIZE)
+    caches = [draw.integers(-100, 101, blocks, *size, dtype=torch.int8) for _ in range(2)]
+    query = draw.integers(-100, 101, 2, _HEADS, _SIZE, dtype=torch.int8)
+    scales = [torch.full((_HEADS,), 1 / 3000), torch.full((_HEADS,), 1 / 40)]
+    params = {**_PARAMS, "quantType": 3, "outDataType": 1}
+    inputs = [query, *caches, draw.order(blocks).reshape(2, 12), _int32(1400, 700), *scales]
+    return Built(inputs, params, heads=_HEADS, lengths=4, room=12 * 128)
+
+
 @case("MultiLatentAttentionOperation", "decode")
 def latent(draw: Draw) -> Built:
     params = {

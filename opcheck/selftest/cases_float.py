@@ -173,6 +173,12 @@ def dynamic_quant(draw: Draw) -> Built:
     return Built([draw.floats(32, 256)], {"elewiseType": 19})
 
 
+@case("ElewiseOperation", "asymmetric dynamic quant", dtypes=(torch.float16,))
+def asymmetric_quant(draw: Draw) -> Built:
+    params = {"elewiseType": 19, "quantParam": {"asymmetric": True}}
+    return Built([draw.floats(32, 256) + 0.3], params)
+
+
 @case("SwigluQuantOperation", dtypes=(torch.float16,))
 def swiglu_quant(draw: Draw) -> Built:
     return Built([draw.floats(32, 256)], {"quantType": 0})
@@ -234,6 +240,29 @@ def rms_norm_quant(draw: Draw) -> Built:
     weights = [draw.around_one(_HIDDEN), draw.floats(_HIDDEN, scale=0.1)]
     inputs = [draw.floats(24, _HIDDEN), *weights, *_quantisation(draw)]
     return Built(inputs, _norm(1, quantType=2), scaled=1)
+
+
+def _dynamic(op: str, kind: int) -> None:
+    name = {1: "dynamic quant", 2: "asymmetric dynamic quant"}[kind]
+
+    @case(op, name, dtypes=(torch.float16,))
+    def norm_quant(draw: Draw) -> Built:
+        weights = [draw.around_one(_HIDDEN), draw.floats(_HIDDEN, scale=0.1)]
+        axes = {} if op.startswith("Rms") else {"beginNormAxis": 1, "beginParamsAxis": 1}
+        params = _norm(1, quantType=2, dynamicQuantType=kind, **axes)
+        return Built([draw.floats(24, _HIDDEN), *weights], params)
+
+
+for _kind in (1, 2):
+    for _op in ("RmsNormOperation", "LayerNormOperation"):
+        _dynamic(_op, _kind)
+
+
+@case("RmsNormOperation", "pre, static quant", dtypes=(torch.float16,))
+def rms_norm_pre_quant(draw: Draw) -> Built:
+    states = [draw.floats(24, _HIDDEN), draw.floats(24, _HIDDEN)]
+    weights = [draw.around_one(_HIDDEN), draw.floats(_HIDDEN, scale=0.1)]
+    return Built([*states, *weights, *_quantisation(draw)], _norm(2, quantType=2), scaled=2)
 
 
 @case("RmsNormOperation", "fast", dtypes=(torch.float16,))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from ait_llm.core import Registry
 from ait_llm.opcheck.golden import DEVICE, EXACT, GOLDEN, Arithmetic, GoldenOp, Result
 from ait_llm.opcheck.selftest import kernels
 from ait_llm.opcheck.selftest.cases import Built
+from ait_llm.opcheck.selftest.emulations import emulations
 
 _TAIL = 16
 
@@ -155,6 +157,23 @@ def half_exchange(run: Run) -> Result | None:
     if not ranks or not run.golden.kernel(run.built.params).roundings or run.dtype.itemsize != 2:
         return None
     return run.compute(by=kernels.half_exchange(run.dtype, ranks))
+
+
+@variations.register("kernel of the device")
+def device_kernel(run: Run) -> Result | None:
+    """The device's own kernel, step by step in its types, as its public sources have it."""
+    emulate = emulations.get(run.golden.name)
+    if emulate is None or run.dtype == torch.bfloat16 or run.built.ranks:
+        return None
+    inputs = [None if one is None else one.numpy() for one in run.built.inputs]
+    found = emulate(inputs, run.built.params)
+    if found is None:
+        return None
+    outputs = tuple(
+        torch.from_numpy(np.ascontiguousarray(one)).reshape(right.shape)
+        for one, right in zip(found, run.device.outputs, strict=True)
+    )
+    return replace(run.device, outputs=outputs)
 
 
 # ---- faults of the whole output -------------------------------------------------------------
@@ -318,7 +337,9 @@ def dropped_tail(run: Run) -> Result | None:
 
 @faults.register("half-precision accumulation")
 def half_accumulation(run: Run) -> Result | None:
-    """Sums are kept in 16 bits (float16 for float32 inputs)."""
+    """Sums are kept in 16 bits (float16 for float32 inputs), where the contract forbids it."""
+    if run.golden.kernel(run.built.params).half_sums and run.dtype == torch.float16:
+        return None
     return run.compute(by=kernels.half_accumulation(run.half))
 
 

@@ -143,7 +143,7 @@ def test_dequantised_rows_are_within_half_a_step(values: list[float]) -> None:
     # Half a step, and the float16 rounding of the scaled value before.
     assert float(error.max()) <= float(scale) * 0.54 + 1e-12
     if row.max() - row.min() > 0.01:
-        quantised, scale, offset = dynamic_quant_asymmetric(row)
+        quantised, scale, offset = dynamic_quant_asymmetric(row, -128)
         error = ((quantised.float() - offset.unsqueeze(-1)) * scale - row.float()).abs()
         # The end of the range may round to 128, which is clamped.
         assert float(error.max()) <= float(scale) * 1.01
@@ -152,7 +152,7 @@ def test_dequantised_rows_are_within_half_a_step(values: list[float]) -> None:
 
 def test_asymmetric_dynamic_quant_maps_the_range() -> None:
     row = torch.tensor([[-1.0, 0.0, 3.0]])
-    quantised, scale, offset = dynamic_quant_asymmetric(row)
+    quantised, scale, offset = dynamic_quant_asymmetric(row, -128)
     assert float(scale) == pytest.approx(4 / 255)
     assert float(offset) == pytest.approx(-2 / (2 * 4 / 255))
     # The ends are -127.5 and 127.5 by definition, and fall to either side.
