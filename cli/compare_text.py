@@ -72,6 +72,7 @@ def as_dict(report: Report, files: Sequence[Path], next_command: str, code: int)
         "scenario": report.scenario,
         "counts": {verdict.value: count for verdict, count in report.counts.items()},
         "not_comparable": report.not_comparable,
+        "left_out": report.left_out,
         "complete": report.complete,
         "partial": report.partial,
         "origins": [origin(item) for item in report.origins],

@@ -67,7 +67,7 @@ class Place:
     ) -> None:
         self.golden = golden
         self.mine = mine
-        self.values = RunValues(mine, comparisons, indices)
+        self.values = RunValues(mine, list(comparisons), indices)
         self._matches = matches
         self._comparisons = comparisons
         self._indices = indices

@@ -3,30 +3,58 @@
 An engine's experts get the scores themselves and choose inside. Where all that they read agrees
 and the scores of a row lie within rounding, another choice is as right as golden's. What was
 computed of that token, and of those behind it in its request, is then held to golden no more; all
-other rows are.
+other rows are, and a comparison of them alone takes the place of one that failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
+from ait_llm.compare.near_choices import choice_of, in_rows, other_choices, picked
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.compare.pair import Settings, compare_match
-from ait_llm.core.comparison import Verdict
-from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.core.comparison import Comparison, Verdict
+from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
-from ait_llm.formats.elements import Array
-from ait_llm.judge.tolerance import tolerance_for
 from ait_llm.match.model import Match
-from ait_llm.match.views import Rows, View, shape_after
+from ait_llm.match.views import shape_after
 from ait_llm.program.schedule import Schedule
 
 _SETTINGS = Settings(metrics=())
-_ROUNDINGS = 2
-"""Both sides' scores may be off, each by what its type permits."""
+_LAYER = re.compile(r"^(?:.*\.)?layers\.\d+\.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tie:
+    """A token for which other experts were chosen.
+
+    Attributes:
+        position: of the token in its request.
+        experts: the module that chose; from what it returns on, the token differs.
+        spreads: the module whose results are the first in which later tokens of the request may
+            differ, too; empty where all are.
+    """
+
+    position: int
+    experts: str
+    spreads: str
+
+
+@dataclass(frozen=True, slots=True)
+class Excuses:
+    """What becomes of the comparisons of a run that fail in such rows alone.
+
+    Attributes:
+        without_rows: reasons of those that have no other rows, by index.
+        narrowed: comparisons of all other rows, each of which passed, by index.
+        told: sentences that say which rows they are.
+    """
+
+    without_rows: Mapping[int, str] = field(default_factory=dict)
+    narrowed: Mapping[int, Comparison] = field(default_factory=dict)
+    told: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -34,104 +62,187 @@ class OtherRows:
     """Tokens of one process that may not be held to golden any more.
 
     Attributes:
-        begins: position of the first of them, by request.
+        settings: of comparisons of the other rows.
+        ties: tokens for which other experts were chosen, by request.
     """
 
-    begins: dict[str, int] = field(default_factory=dict)
+    settings: Settings = _SETTINGS
+    ties: dict[str, list[_Tie]] = field(default_factory=dict)
 
-    def excuse(
-        self, values: RunValues, matches: Mapping[int, Match]
-    ) -> tuple[dict[int, str], list[str]]:
-        """Comparisons of a run that fail in such rows alone, with the reason, and what to tell."""
+    def excuse(self, values: RunValues, matches: Mapping[int, Match]) -> Excuses:
+        """What is found out about the comparisons of a run that failed.
+
+        Args:
+            values: of the run; runs come in their order. What fails in such rows alone is settled
+                there.
+            matches: of the comparisons that failed, by their index.
+        """
         schedule = values.run.schedule
         if schedule is None:
-            return {}, []
+            return Excuses()
         self._inherit(schedule)
         places = [(request, position) for _, request, position in schedule.places()]
         reasons: dict[int, str] = {}
+        narrowed: dict[int, Comparison] = {}
         told: list[str] = []
         for value in values.failed():
             failed = values.evidence[value].failed
             for index in failed:
                 match = matches.get(index)
                 experts = None if match is None else _experts(values, value, match)
-                if match is not None and experts is not None:
-                    told += self._choose(match, experts, schedule, places)
-            if self.begins and all(
-                index in matches and self._holds_elsewhere(matches[index], schedule, places)
-                for index in failed
-            ):
-                reason = "only rows for which other experts were chosen differ"
-                reasons |= dict.fromkeys(values.forget(value), reason)
-        return reasons, [f"step {values.run.step}: {text}" for text in dict.fromkeys(told)]
+                rows = None if match is None else _rows(match, schedule)
+                if match is not None and experts is not None and rows is not None:
+                    spots = [places[row] if row < len(places) else None for row in rows]
+                    told += self._choose(values, value, match, experts, spots)
+            if not self.ties or any(index not in matches for index in failed):
+                continue
+            left_out = self._left_out(values, value, places)
+            rest = {index: _narrowed(matches[index], schedule, left_out) for index in failed}
+            agreeing = self._agreeing(rest)
+            if agreeing is None:
+                continue
+            without = [index for index in failed if index not in agreeing]
+            reasons |= dict.fromkeys(without, "all of its rows follow from other experts")
+            narrowed |= agreeing
+            values.settle(value, agreeing)
+        notes = [f"step {values.run.step}: {text}" for text in dict.fromkeys(told)]
+        return Excuses(reasons, narrowed, notes)
 
     def _inherit(self, schedule: Schedule) -> None:
         """What a prefix cache has of such tokens, other requests read as well."""
+        known = [tie for ties in self.ties.values() for tie in ties]
         for each in schedule.stretches:
-            if any(begin < each.cached for begin in self.begins.values()):
-                self.begins.setdefault(each.request, each.first)
+            if each.request in self.ties:
+                continue
+            cached = [tie for tie in known if tie.position < each.cached]
+            if cached:
+                self.ties[each.request] = cached
 
     def _choose(
-        self, match: Match, experts: Operation, schedule: Schedule, places: list[tuple[str, int]]
+        self,
+        values: RunValues,
+        value: int,
+        match: Match,
+        experts: Operation,
+        spots: Sequence[tuple[str, int] | None],
     ) -> Iterator[str]:
-        """Look for other choices in what experts return; a sentence if there are any."""
-        rows = _rows(match, schedule)
-        found = None if rows is None else _other_choices(match, experts)
-        if not rows or not found:
-            return
-        new = [(places[rows[each.row]], each) for each in found if rows[each.row] < len(places)]
+        """Look for other choices in what experts return; a sentence if there are any.
+
+        Args:
+            values: of the run.
+            value: what they return.
+            match: of it, or of a part of its rows.
+            experts: they.
+            spots: request and position of each row of the pair; None of padding.
+        """
+        thresholds = self._thresholds(values)
+        left_out = [
+            row
+            for row, spot in enumerate(spots)
+            if spot is None or self._differs(value, *spot, thresholds)
+        ]
+        new = [
+            (spot, each)
+            for each in other_choices(match, experts, left_out)
+            if (spot := spots[each.row]) is not None
+        ]
         for (request, position), _ in new:
-            self.begins[request] = min(position, self.begins.get(request, position))
+            tie = _Tie(position, experts.name, _spreads(values, experts))
+            self.ties.setdefault(request, []).append(tie)
         if new:
             (request, position), first = new[0]
             one, other = (", ".join(map(str, side)) for side in (first.golden, first.mine))
             yield (
                 f"{experts.name}: {len(new)} rows chose other experts, token "
                 f"{position} of request {request} {other} instead of {one}, whose scores are "
-                f"{first.margin:.2g} apart, within rounding; it and the tokens behind it are not "
-                "held to golden from there on"
+                f"{first.margin:.2g} apart, within rounding; it is not held to golden from there "
+                "on, nor, from the next layer on, are those behind it in its request"
             )
 
-    def _holds_elsewhere(
-        self, match: Match, schedule: Schedule, places: list[tuple[str, int]]
+    def _thresholds(self, values: RunValues) -> dict[str, int]:
+        """The first value that a module of the run writes, of those that ties name."""
+        names = {
+            name for ties in self.ties.values() for t in ties for name in (t.experts, t.spreads)
+        }
+        found: dict[str, int] = {}
+        for op, operation in enumerate(values.run.operations):
+            if operation.name in names:
+                for made in values.outputs(op):
+                    found[operation.name] = min(made.number, found.get(operation.name, made.number))
+        return found
+
+    def _differs(
+        self, value: int, request: str, position: int, thresholds: Mapping[str, int]
     ) -> bool:
-        """True if a pair that fails agrees in all other rows, or has none."""
-        rows = _rows(match, schedule)
-        if rows is None:
-            return False
-        kept = tuple(
-            number
-            for number, row in enumerate(rows)
-            if row < len(places) and places[row][1] < self.begins.get(places[row][0], 1 << 62)
-        )
-        if len(kept) == len(rows):
-            return False
-        if not kept:
-            return True
-        return _agrees_in(match, kept)
+        """True if a value may differ in the row of a token: what a run does not have is before."""
+        for tie in self.ties.get(request, ()):
+            name = tie.experts if position == tie.position else tie.spreads
+            if position >= tie.position and value >= thresholds.get(name, 0):
+                return True
+        return False
+
+    def _left_out(
+        self, values: RunValues, value: int, places: Sequence[tuple[str, int]]
+    ) -> set[int]:
+        """Rows of the pass in which a value is not held to golden."""
+        thresholds = self._thresholds(values)
+        return {row for row, place in enumerate(places) if self._differs(value, *place, thresholds)}
+
+    def _agreeing(self, pairs: Mapping[int, _Narrowed | None]) -> dict[int, Comparison] | None:
+        """Comparisons of the pairs that have other rows; None unless each of them passes."""
+        found = {}
+        for index, pair in pairs.items():
+            if pair is None:
+                return None
+            if pair.kept:
+                result = pair.compared(self.settings)
+                if result.verdict is not Verdict.PASS:
+                    return None
+                found[index] = result
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """Another choice in a row of what is compared, and how far the scores are apart."""
+class _Narrowed:
+    """A pair, the numbers of its rows that are held to golden, and how many there are in all."""
 
-    row: int
-    golden: tuple[int, ...]
-    mine: tuple[int, ...]
-    margin: float
-    is_tied: bool = False
-    """Scores are the same number: which was chosen cannot be read off them."""
+    match: Match
+    kept: tuple[int, ...]
+    count: int
+
+    def compared(self, settings: Settings) -> Comparison:
+        """The comparison of these rows."""
+        result = compare_match(in_rows(self.match, self.kept), settings)
+        if result.verdict is not Verdict.PASS:
+            return result
+        left = self.count - len(self.kept)
+        text = f"without {left} of {self.count} rows, which follow from other experts"
+        return replace(result, reason=text)
 
 
-def _agrees_in(match: Match, rows: tuple[int, ...]) -> bool:
-    """True if a pair agrees in these of its rows."""
-    some = Rows(0, rows)
-    smaller = replace(
-        match,
-        golden=replace(match.golden, views=(*match.golden.views, some)),
-        mine=replace(match.mine, views=(*match.mine.views, some)),
+def _narrowed(match: Match, schedule: Schedule, left_out: Collection[int]) -> _Narrowed | None:
+    """A pair in its other rows; None if it has only such, or where rows are not known."""
+    rows = _rows(match, schedule)
+    if rows is None:
+        return None
+    kept = tuple(
+        number for number, row in enumerate(rows) if row < schedule.count and row not in left_out
     )
-    return compare_match(smaller, _SETTINGS).verdict is Verdict.PASS
+    return None if len(kept) == len(rows) else _Narrowed(match, kept, len(rows))
+
+
+def _spreads(values: RunValues, experts: Operation) -> str:
+    """The first module behind experts that may mix the rows of a request, as attention does."""
+    layer = _LAYER.match(experts.name)
+    behind = False
+    for op, operation in enumerate(values.run.operations):
+        if operation is experts:
+            behind = layer is not None
+        elif behind and layer is not None and values.is_leaf(op):
+            is_outside = not operation.name.startswith(layer[0])
+            if is_outside or "attention" in operation.type.lower():
+                return operation.name
+    return ""
 
 
 def _experts(values: RunValues, value: int, match: Match) -> Operation | None:
@@ -139,7 +250,7 @@ def _experts(values: RunValues, value: int, match: Match) -> Operation | None:
 
     What they return may be what the layer around them returns, too.
     """
-    if match.mine.tensor.role != "out" or _choice(match.golden.operation) is None:
+    if match.mine.tensor.role != "out" or choice_of(match.golden.operation) is None:
         return None
     makers = [use.op for use in values.flow.values[value].uses if use.role == "out"]
     op = next((each for each in reversed(makers) if values.is_leaf(each)), None)
@@ -152,78 +263,6 @@ def _experts(values: RunValues, value: int, match: Match) -> Operation | None:
     return operation if agrees else None
 
 
-def _other_choices(match: Match, experts: Operation) -> list[_Choice]:
-    """Rows whose highest scores are not those that golden chose, all by scores that are near."""
-    chosen = _choice(match.golden.operation)
-    if chosen is None:
-        return []
-    try:
-        ids, scores = chosen.nd(), _scores(experts, chosen)
-        if scores is None:
-            return []
-        rows = [_picked(side.views) for side in (match.golden, match.mine)]
-        golden = ids if rows[0] is None else ids[list(rows[0])]
-        mine = scores.nd() if rows[1] is None else scores.nd()[list(rows[1])]
-    except (AitError, IndexError):
-        return []
-    if len(golden) != len(mine) or not len(mine) or int(golden.max()) >= mine.shape[1]:
-        return []
-    dtype = match.rounded_to or scores.dtype
-    limits = max(tolerance_for(each, each).relative_euclidean for each in (dtype, scores.dtype))
-    near = _near_choices(golden.astype(np.int64), mine.astype(np.float64), limits)
-    return [each for each in near if not (each.is_tied and _agrees_in(match, (each.row,)))]
-
-
-def _near_choices(golden: Array, scores: Array, limit: float) -> list[_Choice]:
-    """Other choices; none where the scores of one of them are too far apart for rounding."""
-    count = golden.shape[1]
-    highest = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    size = float(np.sqrt(np.mean(np.square(scores))))
-    found = []
-    for row, (one, other) in enumerate(zip(golden.tolist(), highest.tolist(), strict=True)):
-        only = sorted(set(one) - set(other)), sorted(set(other) - set(one))
-        if not only[1]:
-            found += _tied(row, set(one), scores[row])
-            continue
-        margin = float(scores[row, only[1]].max() - scores[row, only[0]].min())
-        if margin > _ROUNDINGS * limit * size:
-            return []
-        found.append(_Choice(row, tuple(only[0]), tuple(only[1]), margin))
-    return found
-
-
-def _tied(row: int, chosen: set[int], scores: Array) -> list[_Choice]:
-    """The other choice of a row where an expert that was left out has a chosen one's score."""
-    lowest = min(scores[list(chosen)])
-    equal = set(np.flatnonzero(scores == lowest).tolist())
-    if equal <= chosen:
-        return []
-    one, other = sorted(equal & chosen), sorted(equal - chosen)
-    return [_Choice(row, tuple(one), tuple(other), 0.0, is_tied=True)]
-
-
-def _choice(operation: Operation) -> Tensor | None:
-    """Which experts golden's operation is told to take: whole numbers ``[rows, chosen]``."""
-    for tensor in operation.inputs:
-        try:
-            if not tensor.dtype.is_floating and len(tensor.shape) == 2 and tensor.has_data:
-                return tensor
-        except AitError:
-            continue
-    return None
-
-
-def _scores(operation: Operation, chosen: Tensor) -> Tensor | None:
-    """The narrowest table of numbers that mine's experts read: one for each expert."""
-    found = [
-        tensor
-        for tensor in operation.inputs
-        if tensor.dtype.is_floating and len(tensor.shape) == 2 and tensor.has_data
-    ]
-    best = min(found, key=lambda tensor: tensor.shape[1], default=None)
-    return best if len(found) > 1 and best and best.shape[1] >= chosen.shape[1] else None
-
-
 def _rows(match: Match, schedule: Schedule) -> list[int] | None:
     """The row of the pass that each row of what is compared is; None where that is not known."""
     source = match.mine
@@ -232,17 +271,13 @@ def _rows(match: Match, schedule: Schedule) -> list[int] | None:
         count = shape_after(shape, source.views)[0] if shape else 0
     except (AitError, ValueError, IndexError):
         return None
-    picked = _picked(source.views)
+    some = picked(source.views)
     is_last = bool(shape) and shape[0] == len(schedule.newest) < schedule.count
-    every = list(schedule.newest) if is_last else list(range(shape[0] if shape else 0))
+    if not is_last and (not shape or shape[0] < schedule.count):
+        return None  # its first axis is no row of the pass
+    every = list(schedule.newest) if is_last else list(range(shape[0]))
     try:
-        rows = every if picked is None else [every[row] for row in picked]
+        rows = every if some is None else [every[row] for row in some]
     except IndexError:
         return None
     return rows if len(rows) == count else None
-
-
-def _picked(views: tuple[View, ...]) -> tuple[int, ...] | None:
-    """The rows that views leave; None where they leave all."""
-    found = [view.indices for view in views if isinstance(view, Rows) and view.axis == 0]
-    return found[-1] if found else None

@@ -18,6 +18,7 @@ from ait_llm.compare.origin_looks import Looks, worth_a_look
 from ait_llm.compare.origin_run import operation_key, record_key
 from ait_llm.compare.origin_search import Search
 from ait_llm.compare.origin_values import RunValues
+from ait_llm.compare.pair import Settings
 from ait_llm.core.comparison import Comparison, Verdict
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
@@ -38,6 +39,7 @@ def find_origins(
     *,
     deep: bool = False,
     definitions: Sequence[DefinitionsOfPass] = (),
+    settings: Settings | None = None,
 ) -> Findings:
     """Find where the error of each of my runs started.
 
@@ -52,9 +54,11 @@ def find_origins(
         deep: recompute every operation of every run, also where nothing failed. It finds errors
             that stay within the tolerances, such as sums in 16 bits.
         definitions: of each of the runs, where they are known.
+        settings: of the comparisons, for those that are made again of a part of the rows.
     """
+    comparisons = list(comparisons)
     by_run = comparisons_by_run(comparisons, runs)
-    collected = Collected(comparisons, matches or {})
+    collected = Collected(comparisons, matches or {}, settings)
     searches: dict[tuple[int, int], list[Search]] = {}
     for place in sorted(by_run, key=lambda at: (runs[at].device, runs[at].pid, runs[at].step)):
         run, indices = runs[place], by_run[place]
@@ -69,7 +73,6 @@ def find_origins(
             definitions=stated,
             matches=matches,
         )
-        grown = list(sudden_growth(run, comparisons, indices))
         failed = any(comparisons[index].verdict is Verdict.FAIL for index in indices)
         if failed:
             collected.excuse(values)
@@ -77,6 +80,7 @@ def find_origins(
                 comparisons[index].verdict is Verdict.FAIL and not collected.is_excused(index)
                 for index in indices
             )
+        grown = list(sudden_growth(run, comparisons, indices))
         looks = Looks() if deep else worth_a_look(run, comparisons, indices)
         if deep or failed or grown or looks.at or search.states_otherwise():
             try:

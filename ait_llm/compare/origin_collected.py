@@ -14,6 +14,7 @@ from ait_llm.compare.origin_inherited import inherited_error
 from ait_llm.compare.origin_kind import diagnosis_of
 from ait_llm.compare.origin_search import Search
 from ait_llm.compare.origin_values import RunValues
+from ait_llm.compare.pair import Settings
 from ait_llm.core.comparison import Comparison, Origin, Verdict
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.evidence import Introduced
@@ -30,9 +31,15 @@ class Collected:
     Args:
         comparisons: of the whole report.
         matches: by index of the comparison.
+        settings: of comparisons that are made again of a part of the rows.
     """
 
-    def __init__(self, comparisons: Sequence[Comparison], matches: Mapping[int, Match]) -> None:
+    def __init__(
+        self,
+        comparisons: Sequence[Comparison],
+        matches: Mapping[int, Match],
+        settings: Settings | None = None,
+    ) -> None:
         self.problems: list[str] = []
         self._comparisons = comparisons
         self._matches = matches
@@ -45,6 +52,8 @@ class Collected:
         self._known: dict[tuple[int, int], set[tuple[str, str, int]]] = {}
         self._choices: dict[tuple[int, int], OtherChoices] = {}
         self._other_rows: dict[tuple[int, int], OtherRows] = {}
+        self._narrowed: dict[int, Comparison] = {}
+        self._settings = Settings(metrics=()) if settings is None else settings
 
     def excuse(self, values: RunValues) -> None:
         """Take out of a run what follows from a choice that golden made differently."""
@@ -53,10 +62,11 @@ class Collected:
         reasons, notes = choices.excuse(values, self._matches)
         self._excused |= reasons
         self._notes += notes
-        rows = self._other_rows.setdefault(place, OtherRows())
-        reasons, notes = rows.excuse(values, self._matches)
-        self._excused |= reasons
-        self._notes += notes
+        rows = self._other_rows.setdefault(place, OtherRows(self._settings))
+        excuses = rows.excuse(values, self._matches)
+        self._excused |= excuses.without_rows
+        self._narrowed |= excuses.narrowed
+        self._notes += excuses.told
 
     def is_excused(self, index: int) -> bool:
         """True for a comparison that follows from such a choice."""
@@ -101,6 +111,7 @@ class Collected:
             self._failures,
             tuple(self.problems),
             tuple(self._notes),
+            self._narrowed,
         )
 
     def _shared_last(self, origins: Sequence[Origin]) -> list[Origin]:

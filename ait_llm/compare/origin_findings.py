@@ -37,6 +37,8 @@ class Findings:
         problems: what could not be found out, a sentence per step. A wrong operation may hide
             there, so the comparison is incomplete.
         notes: what one should know, a sentence each.
+        narrowed: by index of a comparison that failed, the one of all rows that can be held to
+            golden, which passed.
     """
 
     origins: tuple[Origin, ...] = ()
@@ -46,6 +48,7 @@ class Findings:
     failures: Mapping[int, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    narrowed: Mapping[int, Comparison] = field(default_factory=dict)
 
 
 def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> list[Comparison]:
@@ -55,6 +58,8 @@ def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> lis
     tolerances, the comparison that shows it fails.
     """
     applied = list(comparisons)
+    for index, comparison in findings.narrowed.items():
+        applied[index] = comparison
     for index, share in findings.shares.items():
         applied[index] = replace(
             applied[index], inherited=share.inherited, introduced=share.introduced

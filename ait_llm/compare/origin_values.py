@@ -56,16 +56,15 @@ class RunValues(RunStructure):
 
     Args:
         run: my run.
-        comparisons: all of the report; those of other runs are left out.
+        comparisons: all of the report; those of other runs are left out. :meth:`settle` changes
+            them.
         indices: which of them have a tensor of this run on my side.
 
     Attributes:
         indices: the same.
     """
 
-    def __init__(
-        self, run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]
-    ) -> None:
+    def __init__(self, run: Pass, comparisons: list[Comparison], indices: Sequence[int]) -> None:
         super().__init__(run)
         self._comparisons = comparisons
         self.indices = indices
@@ -198,6 +197,23 @@ class RunValues(RunStructure):
         known = self._evidence.pop(value, Evidence())
         self._forgotten[value] = known
         return known.failed
+
+    def settle(self, value: int, agreeing: Mapping[int, Comparison]) -> None:
+        """From now on a value is known by these comparisons in place of those that failed.
+
+        Args:
+            value: number of the value.
+            agreeing: comparisons of a part of it, each of which passed, by index; where there are
+                none the value counts as not compared.
+        """
+        if not agreeing:
+            self.forget(value)
+            return
+        for index, comparison in agreeing.items():
+            self._comparisons[index] = comparison
+        known = self.evidence[value]
+        known.passed += agreeing
+        known.failed.clear()
 
     def is_forgotten(self, index: int) -> bool:
         """True for a comparison of a value that counts as not compared."""

@@ -218,7 +218,7 @@ def compare(
         if (checkpoint := match_options.weights_from.get("mine")) is not None:
             runs = [with_parameters(run, checkpoint) for run in runs]
         with without_full_collections():
-            findings = _origins(comparisons, runs, matches, deep, problems, definitions)
+            findings = _origins(comparisons, runs, matches, settings, deep, problems, definitions)
     completed = apply_findings(comparisons, findings)
     rows: tuple[LedgerRow, ...] = ()
     if len(places) == total and ledger is not False:
@@ -383,12 +383,15 @@ def _origins(
     comparisons: Sequence[Comparison],
     runs: Sequence[Pass],
     matches: Mapping[int, Match],
+    settings: Settings,
     deep: bool,
     problems: list[Problem],
     definitions: Sequence[DefinitionsOfPass],
 ) -> Findings:
     try:
-        return find_origins(comparisons, runs, matches, deep=deep, definitions=definitions)
+        return find_origins(
+            comparisons, runs, matches, deep=deep, definitions=definitions, settings=settings
+        )
     except Exception as error:  # noqa: BLE001  what was measured must not be lost with it
         text = f"the origin could not be looked for: {told(error)}"
         problems.append(Problem("mine", text, fault=trace_of(error)))

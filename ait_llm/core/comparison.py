@@ -312,8 +312,17 @@ class Report:
 
     @property
     def not_comparable(self) -> int:
-        """How many tensors only one of the programs makes."""
+        """How many tensors only one of the programs makes, or follow from another choice."""
         return self.counts[Verdict.SKIPPED] - self.missing
+
+    @property
+    def left_out(self) -> int:
+        """How many of these have a partner: choices differed before, each rightly."""
+        skipped = self.with_verdict(Verdict.SKIPPED)
+        return sum(
+            not item.comparable and item.golden is not None and item.mine is not None
+            for item in skipped
+        )
 
     @property
     def complete(self) -> bool:

@@ -258,7 +258,7 @@ def _worst(report: Report) -> Iterator[Row]:
 def _not_comparable(report: Report) -> Iterator[Row]:
     """How many tensors decide nothing: those of one program alone, and those of other choices."""
     skipped = [each for each in report.with_verdict(Verdict.SKIPPED) if not each.comparable]
-    chosen = sum(each.golden is not None and each.mine is not None for each in skipped)
+    chosen = report.left_out
     name = "incomparable"
     if len(skipped) > chosen:
         what = counted(len(skipped) - chosen, "tensor")

@@ -122,7 +122,7 @@ def summary(log: Path, bug: Bug | None) -> dict[str, Any]:
         return {"verdict": "none"}
     result = json.loads(lines[-1])
     origins = [origin["op"] for origin in result.get("origins", [])]
-    found = {name: result.get(name) for name in ("verdict", "counts", "not_comparable")}
+    found = {name: result.get(name) for name in ("verdict", "counts", "not_comparable", "left_out")}
     found["origins"] = origins
     if bug is not None:
         first = result["origins"][0] if origins else {}

@@ -60,10 +60,11 @@ def page(results: list[dict[str, Any]], missing: list[str]) -> str:
 
 
 def _share(each: dict[str, Any]) -> str:
-    """Compared values of those that have a counterpart."""
+    """Compared values of those that have a counterpart, left out or not."""
     counts = each.get("counts") or {}
     compared = counts.get("PASS", 0) + counts.get("FAIL", 0)
-    total = sum(counts.values()) - (each.get("not_comparable") or 0)
+    alone = (each.get("not_comparable") or 0) - (each.get("left_out") or 0)
+    total = sum(counts.values()) - alone
     return f"{compared} of {total}"
 
 

@@ -1,4 +1,4 @@
-"""A Llama laid out as vLLM lays it out, with the weights of one of ``transformers``.
+"""A Llama or a Mixtral laid out as vLLM does, with the weights of one of ``transformers``.
 
 Packed tokens, joined projections, two residual streams, norms and rotary embedding in place, keys
 and values in a cache by request.
@@ -68,6 +68,10 @@ class MergedColumnParallelLinear(nn.Linear):
 
 
 class RowParallelLinear(nn.Linear):
+    pass
+
+
+class ReplicatedLinear(nn.Linear):
     pass
 
 
@@ -195,11 +199,39 @@ class LlamaMLP(nn.Module):
         return self.down_proj(self.act_fn(self.gate_up_proj(x)))
 
 
+class FusedMoE(nn.Module):
+    """Experts that choose inside; of equal scores they take the last."""
+
+    def __init__(self, golden: Any, top_k: int) -> None:
+        super().__init__()
+        self.top_k = top_k
+        self.__dict__["_experts"] = golden
+
+    def forward(self, hidden_states: Tensor, router_logits: Tensor) -> Tensor:
+        shares = torch.softmax(router_logits.float(), dim=-1)
+        order = shares.flip(-1).sort(dim=-1, descending=True, stable=True).indices
+        chosen = shares.shape[-1] - 1 - order[:, : self.top_k]
+        taken = shares.gather(-1, chosen)
+        return self._experts(hidden_states, chosen, taken / taken.sum(dim=-1, keepdim=True))
+
+
+class MixtralMoE(nn.Module):
+    def __init__(self, golden: Any) -> None:
+        super().__init__()
+        self.gate = _linear(ReplicatedLinear, golden.gate.weight)
+        self.experts = FusedMoE(golden.experts, golden.top_k)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self.experts(hidden_states, self.gate(hidden_states))
+
+
 class LlamaDecoderLayer(nn.Module):
     def __init__(self, golden: Any, config: Any, layer: int, rotary: nn.Module, cache: Cache):
         super().__init__()
         self.self_attn = LlamaAttention(golden.self_attn, config, layer, rotary, cache)
-        self.mlp = LlamaMLP(golden.mlp)
+        experts = hasattr(golden.mlp, "experts")
+        self.mlp = None if experts else LlamaMLP(golden.mlp)
+        self.block_sparse_moe = MixtralMoE(golden.mlp) if experts else None
         eps = config.rms_norm_eps
         self.input_layernorm = RMSNorm(golden.input_layernorm.weight, eps)
         self.post_attention_layernorm = RMSNorm(golden.post_attention_layernorm.weight, eps)
@@ -214,7 +246,7 @@ class LlamaDecoderLayer(nn.Module):
             hidden_states, residual = self.input_layernorm(hidden_states, residual)
         hidden_states = self.self_attn(positions=positions, hidden_states=hidden_states)
         hidden_states, residual = self.post_attention_layernorm(hidden_states, residual)
-        return self.mlp(hidden_states), residual
+        return (self.mlp or self.block_sparse_moe)(hidden_states), residual
 
 
 class LlamaModel(nn.Module):

@@ -48,13 +48,42 @@ def golden_model(dtype: torch.dtype = torch.float32) -> transformers.LlamaForCau
         eos_token_id=None,
         tie_word_embeddings=False,
     )
-    model = transformers.LlamaForCausalLM(config).eval()
+    return _drawn(transformers.LlamaForCausalLM(config).eval()).to(dtype)
+
+
+def golden_mixtral() -> transformers.MixtralForCausalLM:
+    """A tiny Mixtral; the router of its first layer gives two of the four experts equal scores."""
+    config = transformers.MixtralConfig(
+        hidden_size=64,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        vocab_size=96,
+        max_position_embeddings=64,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        bos_token_id=1,
+        eos_token_id=None,
+    )
+    model = _drawn(transformers.MixtralForCausalLM(config).eval())
+    generator = torch.Generator().manual_seed(3)  # ties in the middle of prompts, none in c-3
+    with torch.no_grad():
+        router = model.model.layers[0].mlp.gate.weight
+        router.copy_(torch.randn(router.shape, generator=generator) * 0.12)
+        router[2] = router[1]
+    return model
+
+
+def _drawn(model: Any) -> Any:
+    """The model with random weights that make a difference."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():
             drawn = torch.randn(parameter.shape, generator=generator) * 0.12
             parameter.copy_(drawn + (parameter.ndim == 1))
-    return model.to(dtype)
+    return model
 
 
 @dataclass
