@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _NUMBERS = re.compile(r"\d+")
 _INPUT = "input_"
 _IN_GROUPS = "qweight"  # of GPTQ and AutoAWQ
+_WITH_CODES = "absmax"  # of bitsandbytes
 _BYTE = 8  # bits
 _MOST_ELEMENTS = 1 << 29  # of all weights of a module; they take 8 bytes each while it is judged
 
@@ -42,9 +43,9 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         why_lost,
         why_unknown,
     )
-    from ait_llm.opcheck.golden.modules.fused_experts import FusedExperts, of_clear_rows
     from ait_llm.opcheck.golden.modules.paged import PagedAttention, of_known_rows
     from ait_llm.opcheck.golden.modules.quantised import Product, rounded_first
+    from ait_llm.opcheck.golden.modules.ways import SeveralWays, in_any_way
 
     inputs = [tensor for tensor in operation.inputs if tensor.stem.startswith(_INPUT)]
     if operation.is_graph and not (whole and is_whole(operation.type)):
@@ -79,8 +80,8 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         golden = rounded_first(golden, compute, names)
     if isinstance(compute, PagedAttention):
         golden = of_known_rows(golden, compute)
-    if isinstance(compute, FusedExperts):
-        golden = of_clear_rows(golden, compute, names)
+    if isinstance(compute, SeveralWays):
+        golden = in_any_way(golden, compute, names)
     tensors = [*inputs, *weights.values(), *results, *cached.values()]
     return Case(
         golden,
@@ -95,11 +96,15 @@ def _weights(operation: Operation) -> tuple[dict[str, Tensor], frozenset[str]]:
     """The parameters of a module by their own names, and which were stored in fewer bits.
 
     What a quantised weight consists of gives way to the weight as real numbers; integers in groups
-    stay, for what their zeros mean is known to the code that multiplies with them.
+    and with codes stay: the code that multiplies with them knows what else they may mean.
     """
     own = dict(operation.parameters)
     real = dequantised(own) if any(_is_stored(one) for one in own.values()) else {}
-    real = {name: one for name, one in real.items() if not one.parts[0].endswith(_IN_GROUPS)}
+    real = {
+        name: one
+        for name, one in real.items()
+        if not one.parts[0].endswith(_IN_GROUPS) and not one.parts[1].endswith(_WITH_CODES)
+    }
     for name, found in real.items():
         for part in found.parts:
             own.pop(part, None)
@@ -167,6 +172,7 @@ def _given(
         quantised,
         operation.members,
         _attended(operation),
+        {tensor.stem.removeprefix(_INPUT): str(tensor.dtype.torch_name) for tensor in inputs},
     )
 
 

@@ -6,6 +6,8 @@ A weight is recognised by the names, types and shapes of what is stored for it, 
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -21,6 +23,7 @@ from ait_llm.dumps.stored_numbers import (
     mxfp4,
     mxfp8,
     real_scales,
+    with_codes,
 )
 from ait_llm.dumps.tensors import Described, Source, Tensor
 from ait_llm.errors import AitError, FormatError
@@ -31,6 +34,7 @@ from ait_llm.formats.packed import Floats
 _FP8 = {DType.FLOAT8_E4M3FN: 1 / 8, DType.FLOAT8_E5M2: 1 / 4}  # step, relative to the value
 _BYTES = (DType.UINT8, DType.INT8)
 _FP8_BLOCK = 128  # the last block of a row or column may be shorter
+_STATE, _CODES = "quant_state.bitsandbytes__", ("nf4", "fp4")
 _SUFFIXES = ("_scale", "_scale_inv", "._scale")
 _DATA = ("._data", "_qdata", "_data")  # of quanto in checkpoints, of torchao and quanto in captures
 
@@ -113,7 +117,7 @@ def dequantised(weights: Mapping[str, Tensor]) -> dict[str, Dequantised]:
     """The quantised weights among some tensors, by the names of the weights they stand for."""
     found: dict[str, Dequantised] = {}
     for name in weights:
-        for layout_of in (_group_packed, _int_packed, _blocks, _scaled):
+        for layout_of in (_group_packed, _with_codes, _int_packed, _blocks, _scaled):
             try:
                 layout = layout_of(name, weights)
             except AitError:
@@ -164,6 +168,42 @@ def _group_packed(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
         parts.pop("index", None)
         return _Layout(f"{at}weight", parts, names, (out, data[0]), words, awq)
     return None
+
+
+def _with_codes(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:
+    """``X`` with ``X.absmax`` and ``X.quant_map`` of bitsandbytes, and what it says of them."""
+    state = next(
+        (f"{name}.{_STATE}{kind}" for kind in _CODES if f"{name}.{_STATE}{kind}" in weights), ""
+    )
+    parts, names = _parts(
+        weights,
+        data=name,
+        scale=f"{name}.absmax",
+        code=f"{name}.quant_map",
+        state=state,
+        nested_absmax=f"{name}.nested_absmax",
+        nested_quant_map=f"{name}.nested_quant_map",
+    )
+    if not {"scale", "code", "state"} <= set(parts) or ("nested_absmax" in parts) is not (
+        "nested_quant_map" in parts
+    ):
+        return None
+    try:
+        stated = json.loads(parts["state"].nd().tobytes())
+        shape = tuple(int(length) for length in stated["shape"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    count, scales = math.prod(shape), math.prod(parts["scale"].shape)
+    if (
+        parts["data"].dtype is not DType.UINT8
+        or parts["code"].shape != (16,)
+        or not scales
+        or count % scales
+        or math.prod(parts["data"].shape) != -(-count // 2)
+    ):
+        return None
+    words = f"{state.rpartition('__')[2]} of bitsandbytes"
+    return _Layout(name, parts, names, shape, words, lambda stored: with_codes(stored, shape))
 
 
 def _int_packed(name: str, weights: Mapping[str, Tensor]) -> _Layout | None:

@@ -5,6 +5,7 @@ Each function returns the numbers, float32, and the step of rounding at each.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 
@@ -97,3 +98,27 @@ def mxfp8(stored: Stored, step: float) -> tuple[Floats, Array]:
 def real_scales(scale: Array) -> Floats:
     real: Floats = packed.exponents(scale) if scale.dtype == np.uint8 else scale.astype(np.float32)
     return real
+
+
+def with_codes(stored: Stored, shape: tuple[int, ...]) -> tuple[Floats, Array]:
+    """Four bits that are numbers of one of 16 codes, the first in the high half; scales of blocks.
+
+    Scales may be such numbers themselves, of 256 codes, with an offset for all.
+
+    Source: ``QuantState`` and ``dequantize_4bit`` of bitsandbytes.
+    """
+    raw = np.ascontiguousarray(stored["data"]).view(np.uint8).reshape(-1)
+    place = np.stack([raw >> 4, raw & 15], -1).reshape(-1)[: math.prod(shape)]
+    code, scale = stored["code"].astype(np.float32), stored["scale"].reshape(-1)
+    if "nested_absmax" in stored:
+        state = json.loads(np.ascontiguousarray(stored["state"]).tobytes())
+        outer = stored["nested_absmax"].reshape(-1).astype(np.float32)
+        size = int(state["nested_blocksize"])
+        if len(outer) != -(-len(scale) // size):
+            raise ValueError(f"{len(outer)} scales of {len(scale)} scales in blocks of {size}")
+        scale = stored["nested_quant_map"].astype(np.float32)[scale]
+        scale = scale * np.repeat(outer, size)[: len(scale)] + np.float32(state["nested_offset"])
+    step = np.repeat(scale.astype(np.float32), len(place) // len(scale))
+    spacing = np.gradient(np.sort(code))[np.argsort(np.argsort(code))]
+    real: Floats = (code[place] * step).reshape(shape)
+    return real, (spacing[place] * step).reshape(shape)

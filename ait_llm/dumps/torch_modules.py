@@ -286,8 +286,10 @@ class TorchDump(Dump):
             return self._parameters(process)
         if process not in self._own:
             own: dict[str, dict[str, Tensor]] = {}
-            for name, tensor in self._parameters(process).items():
-                own.setdefault(name.rpartition(".")[0], {})[name] = tensor
+            every = self._parameters(process)
+            for name, tensor in every.items():
+                weight = next((each for each in _above(name) if each in every), name)
+                own.setdefault(weight.rpartition(".")[0], {})[name] = tensor
             self._own[process] = own
         return self._own[process].get(module, NOTHING)
 
@@ -378,6 +380,13 @@ def _stems(folder: Path | str) -> list[str]:
         for entry in _scan(folder)
         if entry.name.endswith(SUFFIX) and not entry.is_dir(follow_symlinks=False)
     ]
+
+
+def _above(name: str) -> Iterator[str]:
+    """Names of what a tensor may belong to: ``weight.absmax`` belongs to ``weight``."""
+    for _ in range(2):
+        name = name.rpartition(".")[0]
+        yield name
 
 
 @lru_cache(maxsize=4096)  # most folders hold the same names

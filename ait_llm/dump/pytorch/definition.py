@@ -38,6 +38,7 @@ _BY_CLASS = frozenset(
 )
 # What computes in the module's place, or says how: its own attributes are told as ``impl.scale``.
 _TOLD_INSIDE = ("impl", "moe_config", "moe_config.moe_parallel_config")
+_TOLD_OF_CLASS = ("state", "MatmulLtState")  # of bitsandbytes
 # Of a quantised weight, what says that its inputs are quantised, too.
 _OF_INPUTS = frozenset({"act_quant_kwargs", "act_pre_scale", "activation_quantization"})
 # Changes between calls, and is no part of what the author of a model wrote.
@@ -90,6 +91,9 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
     for name, value in _own_members(module, _BY_CLASS):
         if name not in _NOT_ITS_OWN and name != "config":
             yield name, value
+    name, kind = _TOLD_OF_CLASS
+    if type(vars(module).get(name)).__name__ == kind:
+        yield from ((f"{name}.{key}", value) for key, value in _members(vars(module)[name]))
     for path in _TOLD_INSIDE:
         inside: Any = module
         for name in path.split("."):

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ait_llm.dump.pytorch.beside import beside
 from ait_llm.dump.pytorch.following import Follower, follow, stop_following
 from ait_llm.dump.pytorch.following_loops import LoopFollower
 from ait_llm.dump.pytorch.ledger import Ledger
@@ -207,6 +208,9 @@ class CaptureSession:
         own = None if not self.options.own_code else _own_names(capture, tied)
         for name, tensor in _weights(capture.model):
             if own is None or name in own:
+                self.recorder.values(unit, tensor, f"{capture.root}.{name}")
+        for owner, name, tensor in beside(capture.model):
+            if own is None or owner in own:
                 self.recorder.values(unit, tensor, f"{capture.root}.{name}")
         for name, other in tied.items():
             unit.values[f"{capture.root}.{name}"] = f"{capture.root}.{other}"

@@ -8,6 +8,7 @@ dump is.
 
 from ait_llm.opcheck.golden.modules import (
     activations,
+    bitsandbytes,
     engines,
     experts,
     fused_experts,
@@ -35,6 +36,7 @@ __all__ = [
     "Compute",
     "Given",
     "activations",
+    "bitsandbytes",
     "definition_of",
     "engines",
     "experts",

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from ait_llm.opcheck.golden.base import Arithmetic, GoldenOp, Params, Result
-from ait_llm.opcheck.golden.functions import golden_function
 from ait_llm.opcheck.golden.modules.experts import added_up
 from ait_llm.opcheck.golden.modules.table import Compute, Given, module
 
@@ -28,7 +26,6 @@ _HELD = "routed_experts"
 _INPUTS = (("0", "1"), ("0", "router_logits"), ("hidden_states", "router_logits"))
 _ROWS = 16  # that the packed weights of CPUs keep together
 _NEAR = 2.0**-18  # relative: scores that a kernel may take either of
-_OTHERWISE = "weights that lie in another way"
 _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "SILU": functional.silu,
     "GELU": functional.gelu,
@@ -118,6 +115,10 @@ class FusedExperts:
     def unclear(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """Rows that may take other experts, ``[tokens, 1]``."""
         return self._taken(tensors)[1]
+
+    def others(self) -> Sequence[Compute]:
+        """With weights that lie in another way."""
+        return [replace(self, layouts=(each,)) for each in self.layouts[1:]]
 
     def _shares(self, logits: Tensor, taken: Tensor) -> Tensor:
         if self.score == "softmax" and self.groups == (1, 1):
@@ -275,37 +276,3 @@ def _is_own(given: Given) -> bool:
     return all(sizes[name] == 1 for name in _SHARED) or (
         known.get(f"{at}.skip_final_all_reduce") is True and "w2_bias" not in given.weights
     )
-
-
-def of_clear_rows(golden: GoldenOp, compute: FusedExperts, names: Sequence[str]) -> GoldenOp:
-    """The same, judged in the rows of which it is known which experts they take.
-
-    Args:
-        golden: computes with the weights in their first layout; the others are alternatives.
-        compute: what it computes.
-        names: of its inputs.
-    """
-
-    def alternatives(params: Params) -> tuple[Params, ...]:
-        ways = range(1, len(compute.layouts))
-        return (*golden.alternatives(params), *({**params, _OTHERWISE: way} for way in ways))
-
-    def run(inputs: Sequence[Tensor | None], params: Params, how: Arithmetic) -> Result:
-        chosen = golden
-        if _OTHERWISE in params:
-            other = replace(compute, layouts=compute.layouts[params[_OTHERWISE] :])
-            chosen = golden_function(golden.name, partial(_called, other, names))
-        found = chosen.compute(inputs, params, how)
-        unclear = compute.unclear(_named(names, inputs))
-        return replace(found, undefined={0: unclear}) if unclear.any() else found
-
-    return replace(golden, compute=run, alternatives=alternatives, plain=None)
-
-
-def _called(compute: FusedExperts, names: Sequence[str], inputs: Sequence[Tensor | None]) -> Tensor:
-    return compute(_named(names, inputs))
-
-
-def _named(names: Sequence[str], inputs: Sequence[Tensor | None]) -> dict[str, Tensor]:
-    given = zip(names, inputs, strict=True)
-    return {name: tensor for name, tensor in given if tensor is not None}

@@ -48,15 +48,27 @@ class Product:
         given: what is known of the module.
         weight: makes it.
         others: make what else it may be, by words for how what is stored is read then.
+        dtype: of the product, and of the bias that was saved in another; None for that of ``x``.
     """
 
     given: Given
     weight: Weight
     others: Mapping[str, Weight] = field(default_factory=dict)
+    dtype: torch.dtype | None = None
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        x = only(tensors, self.given)
-        return functional.linear(x, self.weight(tensors).to(x.dtype), tensors.get("bias"))
+        given, bias = only(tensors, self.given), tensors.get("bias")
+        x = given if self.dtype is None else given.to(self.dtype)
+        if bias is not None and self.dtype is not None:
+            bias = in_type(bias, self.dtype)
+        bias = None if bias is None else bias.to(x.dtype)
+        return functional.linear(x, self.weight(tensors).to(x.dtype), bias).to(given.dtype)
+
+
+def in_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers of a type, however wide they are kept: what a module was given rounded."""
+    with _disable_current_modes():
+        return tensor.detach().to(dtype).to(torch.float64)
 
 
 def product(given: Given) -> Product:

@@ -27,6 +27,7 @@ class Given:
         dequantised: names of weights that are stored in fewer bits, and given as real numbers.
         members: classes of the modules that it consists of, by their names.
         attended: of paged attention, what its rows attend to.
+        types: of its tensor arguments, by their names.
     """
 
     type: str
@@ -37,6 +38,7 @@ class Given:
     dequantised: frozenset[str] = frozenset()
     members: Mapping[str, str] = field(default_factory=dict)
     attended: tuple[Rows, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, name: str) -> float | None:
         """A number of the definition; None where it has none of that name."""

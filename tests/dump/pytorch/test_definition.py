@@ -221,3 +221,17 @@ def test_how_an_engine_shares_its_experts_out_is_told() -> None:
         "moe_config.skip_final_all_reduce": True,
         "moe_config.moe_parallel_config.tp_size": 2,
     }
+
+
+class MatmulLtState:
+    def __init__(self) -> None:
+        self.threshold = 6.0
+        self.CB = torch.ones(1)
+
+
+def test_of_a_state_only_that_of_a_known_class_is_told() -> None:
+    module = nn.Identity()
+    module.state = MatmulLtState()
+    assert definition(module) == {"state.threshold": 6.0}
+    module.state = Parallel()
+    assert definition(module) == {}
