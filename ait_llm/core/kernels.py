@@ -152,8 +152,7 @@ class NativeKernels:
             raise ValueError(f"the native statistics do not know element type {element}")
         if failure:
             raise MemoryError(f"no memory to reduce {count} elements")
-        high, low, mean, norm, nan, inf = numbers
-        return high, low, mean, norm, nan, inf
+        return tuple(numbers[:])  # type: ignore[return-value]  # there are six
 
     def byte_statistics(self, address: int, count: int, values: npt.NDArray[np.float64]) -> Numbers:
         """The same for elements of one byte.
@@ -165,8 +164,7 @@ class NativeKernels:
         """
         numbers = _SixDoubles()
         self._byte_statistics(address, count, values.ctypes.data, numbers)
-        high, low, mean, norm, nan, inf = numbers
-        return high, low, mean, norm, nan, inf
+        return tuple(numbers[:])  # type: ignore[return-value]  # there are six
 
     def sample(self, address: int, size: int) -> int:
         """A mark of bytes spread over a stretch of memory; of all of them up to 32 KiB.

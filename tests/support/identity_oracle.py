@@ -77,6 +77,10 @@ def claims(out: Path) -> dict[Key, Claim]:
 def _as_told_by(oracle: Oracle) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ait_llm.dump.pytorch.recorder.identity_of", oracle)
+        patch.setattr(
+            "ait_llm.dump.pytorch.recorder.ordinary_identity",
+            lambda tensor, _storage, numbers: oracle(tensor, numbers=numbers),
+        )
         with _filled_memory():
             yield
 

@@ -109,7 +109,6 @@ def identity_of(
     *,
     unchanged: bool | None = None,
     numbers: Numbers | None = None,
-    is_eager: bool = False,
 ) -> Identity | None:
     """The identity of a tensor's present value; None where it cannot be told.
 
@@ -118,10 +117,9 @@ def identity_of(
         unchanged: True if its bytes are those that this object had when it was last seen, False if
             they are not and no counter shows why; None if nobody looked.
         numbers: statistics of its elements; None if there are none.
-        is_eager: it is known to be no negated or conjugated view.
     """
     # Negated and conjugated views have other values than those at their place of the storage.
-    if not MARKS_LAST or (not is_eager and is_lazy(tensor)):
+    if not MARKS_LAST or is_lazy(tensor):
         return None
     storage = _marked(tensor)
     if storage is None:
@@ -142,12 +140,35 @@ def identity_of(
     return storage.number, storage.version, offset, strides
 
 
+def ordinary_identity(
+    tensor: Tensor, storage: torch.UntypedStorage, numbers: Numbers
+) -> Identity | None:
+    """The same of what :func:`ait_llm.dump.pytorch.layouts.is_ordinary` is true for.
+
+    Args:
+        tensor: the tensor.
+        storage: its storage.
+        numbers: statistics of its elements.
+    """
+    if not MARKS_LAST:
+        return None
+    known = _mark_of(storage)
+    offset, strides = int(tensor.storage_offset()), tensor.stride()
+    with _lock:
+        version = _uncounted(known, (offset, strides, tensor.shape, tensor.dtype), None, numbers)
+    return None if version is None else (known.number, version, offset, strides)
+
+
 def _marked(tensor: Tensor) -> _Storage | None:
     """The mark on a tensor's storage, made if there is none."""
     try:
-        attributes = tensor.untyped_storage().__dict__
+        return _mark_of(tensor.untyped_storage())
     except (RuntimeError, NotImplementedError):  # wrappers of transforms have no storage
         return None
+
+
+def _mark_of(storage: torch.UntypedStorage) -> _Storage:
+    attributes = storage.__dict__
     known: _Storage | None = attributes.get(_ATTRIBUTE)
     if known is None:  # setdefault: another thread may be here too
         known = attributes.setdefault(_ATTRIBUTE, _Storage())

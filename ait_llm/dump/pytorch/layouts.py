@@ -109,6 +109,22 @@ def is_lazy(tensor: Tensor) -> bool:
     return bool(keys.has(_KEYS.Negative) or (tensor.dtype.is_complex and tensor.is_conj()))
 
 
+def _keys_of_inference() -> object:
+    """By which keys torch calls operators with a dense tensor on the host in inference mode."""
+    if _DISPATCH_KEYS is None:
+        return None
+    with torch.inference_mode():
+        return _DISPATCH_KEYS(torch.empty(1, device="cpu"))
+
+
+_ORDINARY = _keys_of_inference()
+
+
+def is_ordinary(tensor: Tensor) -> bool:
+    """True for a dense tensor of inference mode on the host, with no wrapper and not lazy."""
+    return _ORDINARY is not None and _DISPATCH_KEYS(tensor) == _ORDINARY  # type: ignore[misc]
+
+
 def _is_in_rows(tensor: Tensor) -> bool:
     """True unless pairs of small floats lie along another axis than the last one."""
     return tensor.dtype is not _PAIRS or tensor.dim() == 0 or tensor.stride(-1) == 1

@@ -26,6 +26,10 @@ _MAKE_ENCODER = getattr(json.encoder, "c_make_encoder", None)
 _STATES = ("saved", "described", "empty", "failed", "dropped")
 
 
+CallLine = tuple[str, int, int, str]
+"""State, tensors and bytes of a captured call, and its line as text."""
+
+
 def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -74,6 +78,15 @@ class Ledger:
                 self._tensors += line.get("tensors", 0)
                 self._bytes += line.get("bytes", 0)
         self._write(*({"kind": "op", **line} for line in lines))
+
+    def calls(self, lines: Sequence[CallLine]) -> None:
+        """The same with lines that are text already."""
+        with self._lock:
+            for state, tensors, size, _ in lines:
+                self._states[state] += 1
+                self._tensors += tensors
+                self._bytes += size
+        self._put([text.encode() for _, _, _, text in lines])
 
     def note(self, text: str, **facts: Any) -> None:
         """Append a remark that concerns the whole capture."""
@@ -141,8 +154,10 @@ class Ledger:
         self._has_news = False
 
     def _write(self, *lines: Mapping[str, Any]) -> None:
+        self._put([_encoded(line) for line in lines])
+
+    def _put(self, encoded: Sequence[bytes]) -> None:
         self._has_news = True
-        encoded = [_encoded(line) for line in lines]
         with self._lock:
             if self._file < 0:
                 return
@@ -203,13 +218,18 @@ def _open(path: Path) -> int:
 
 
 @functools.cache
-def _encode() -> Callable[[Mapping[str, Any]], str]:
+def _encode() -> Callable[[Mapping[str, Any] | Sequence[Any]], str]:
     """What writes an object as JSON; the encoder's own method makes one of these each time."""
     if _MAKE_ENCODER is None:
         return _ENCODER.encode
     text = json.encoder.encode_basestring_ascii
     parts = _MAKE_ENCODER(None, _ENCODER.default, text, None, ":", ",", False, False, True)
     return lambda line: "".join(parts(line, 0))
+
+
+def json_text(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    """A value as the ledger writes it."""
+    return _encode()(value)
 
 
 def _encoded(line: Mapping[str, Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import threading
@@ -28,10 +29,11 @@ from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.module_paths import layer_number
 from ait_llm.dump.pytorch.operator_mode import OperatorMode
 from ait_llm.dump.pytorch.options import CaptureOptions
-from ait_llm.dump.pytorch.recorder import Recorder, Unit
+from ait_llm.dump.pytorch.recorder import Recorder
 from ait_llm.dump.pytorch.spans import call_span
 from ait_llm.dump.pytorch.steps import StepCounter
 from ait_llm.dump.pytorch.tapped_calls import TappedCalls
+from ait_llm.dump.pytorch.unit import Unit
 from ait_llm.dump.taps.operator import ENTER, ENTER_ROOT, LEAVE, LEAVE_ROOT
 
 
@@ -114,6 +116,8 @@ class ModelCapture:
         self.engine: EngineRun | None = None
         self._session = session
         self._options = session.options
+        self._records_inputs = self._options.modules and self._options.inputs
+        self._records_outputs = self._options.modules and self._options.outputs
         self._handles: list[RemovableHandle] = []
         self._state = _ThreadState()
         self._lock = threading.Lock()
@@ -251,19 +255,20 @@ class ModelCapture:
             args, kwargs: what it is called with.
             early: the module's own hook may report the same call once more.
         """
-        values = [(f"input_{index}", value) for index, value in enumerate(args)]
-        values += [(f"input_{name}", value) for name, value in kwargs.items()]
+        values: list[tuple[str, Any]] = list(zip(_input_names(len(args)), args, strict=True))
+        if kwargs:
+            values += [(f"input_{name}", value) for name, value in kwargs.items()]
         if self._taps.is_recording:
             self._taps.note(ENTER, path, values)
             return
         unit = self._open_unit(path, module, early=early)
-        if unit is not None and self._options.inputs and self._options.modules:
+        if unit is not None and self._records_inputs:
             self._record(unit, values)
 
     def enter_tapped(self, path: str, values: Iterable[tuple[str, object]]) -> None:
         """Begin the record of a call within a graph, with the inputs that it reported."""
         unit = self._open_unit(path, self._selected[path], early=False)
-        if unit is not None and self._options.inputs and self._options.modules:
+        if unit is not None and self._records_inputs:
             self._record(unit, values, tapped=True)
 
     def leave_tapped(self, path: str, values: Iterable[tuple[str, object]]) -> None:
@@ -327,7 +332,7 @@ class ModelCapture:
         if error is not None and error is not opened.handled:
             self._finish(opened, f"the module raised {type(error).__name__}")
         else:
-            if self._options.outputs and self._options.modules:
+            if self._records_outputs:
                 self._record(opened.unit, values, tapped=tapped)
             self._finish(opened)
         if self._options.operators:
@@ -555,6 +560,12 @@ class ModelCapture:
 
         self._generate = CountedGenerate(self.model, begin)
         self.model.__dict__["generate"] = self._generate
+
+
+@functools.cache
+def _input_names(count: int) -> tuple[str, ...]:
+    """Names of positional inputs."""
+    return tuple(f"input_{index}" for index in range(count))
 
 
 _NO_STEP = _Step(-1, -1, selected=False)

@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ait_llm.dump.pytorch.identity import ObservedWrites, is_collective, may_write
 
 if TYPE_CHECKING:
-    from ait_llm.dump.pytorch.recorder import Recorder, Unit
+    from ait_llm.dump.pytorch.recorder import Recorder
+    from ait_llm.dump.pytorch.unit import Unit
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is untyped here

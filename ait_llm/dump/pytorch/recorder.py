@@ -8,7 +8,6 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
 from ait_llm.dump.pytorch.budget import Budget
-from ait_llm.dump.pytorch.identity import Identity, identity_of
-from ait_llm.dump.pytorch.layouts import dense_parts, is_plain
+from ait_llm.dump.pytorch.identity import identity_of, ordinary_identity
+from ait_llm.dump.pytorch.layouts import dense_parts, is_ordinary, is_plain
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.snapshot import BufferPool, Found, SavedOnce, snapshot
@@ -28,77 +27,21 @@ from ait_llm.dump.pytorch.statistics import (
     NotKept,
     Reduced,
     StatisticsTable,
-    brief_statistics,
     csv_cell,
+    ordinary_cells,
+    ordinary_numbers,
     share_model_threads,
     tensor_description,
     tensor_statistics,
 )
 from ait_llm.dump.pytorch.survey import SizeSurvey, storage_identity
+from ait_llm.dump.pytorch.unit import WEIGHTS, Unit, op_line
 from ait_llm.dump.pytorch.values import Leaf, leaves
-from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
+from ait_llm.dump.pytorch.writer import BackgroundWriter, WriteJob
 
-# Type name of the unit that holds a model's parameters and buffers.
-WEIGHTS = "weights"
-# Entries of a kind in one ledger line, whose length readers limit.
-_MAX_ENTRIES = 500
-_MAX_NAME = 180
+_TENSOR_OR_NONE = frozenset({Tensor, type(None)})
 # What stands for itself in a folder name; the reader undoes the escapes.
 _ESCAPES = str.maketrans({"%": "%25", "/": "%2F", "@": "%40", "\0": "%00", "\n": "%0A"})
-
-
-@dataclass(slots=True)
-class Unit:
-    """One call of a module or operator while it is being captured.
-
-    Attributes:
-        path: dotted path, such as ``root.model.layers.0.mlp``.
-        type_name: class or operator name.
-        step: generation step.
-        generation: number of the generation that the step belongs to.
-        call: how often this path was called in the step before.
-        order: position among all calls of the process, counted at entry.
-        folder: where its files go.
-        layer: layer whose part of a cache object belongs to this call, if it has one.
-    """
-
-    path: str
-    type_name: str
-    step: int
-    generation: int
-    call: int
-    order: int
-    folder: str
-    layer: int | None = None
-    outcome: Outcome = field(default_factory=Outcome)
-    values: dict[str, Any] = field(default_factory=dict)
-    missed: list[dict[str, str]] = field(default_factory=list)
-    notes: dict[str, str] = field(default_factory=dict)
-    weights: dict[str, dict[str, Any]] = field(default_factory=dict)
-    identities: dict[str, Identity] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-    described: int = 0
-    linked: int = 0
-    lost_tensors: int = 0
-    row: str = ""
-
-    def unique(self, name: str) -> str:
-        """A file stem that no other value of this call has, not longer than files allow."""
-        if name not in self.names and len(name) <= _MAX_NAME:
-            self.names.add(name)
-            return name
-        short = name[:_MAX_NAME]
-        found, number = short, 1
-        while found in self.names:
-            number += 1
-            found = f"{short}-{number}"
-        self.names.add(found)
-        return found
-
-    def miss(self, name: str, reason: str, *, tensor: bool = False) -> None:
-        """Note a value of which nothing is captured."""
-        self.lost_tensors += tensor
-        self.missed.append({"name": name, "reason": reason})
 
 
 class Recorder:
@@ -123,13 +66,13 @@ class Recorder:
         # Folders in the ledger are relative to the one above.
         self._above = len(str(folder.parent)) + 1
         self._rows: deque[tuple[Unit, str, str | Callable[[], str]]] = deque()
-        self._reported: list[tuple[Unit, str]] = []
+        self._ended: deque[tuple[Unit, str]] = deque()
         self._pool = BufferPool(options.queue_bytes)
         self._saved = SavedOnce(options.queue_bytes // 4)
         self._known = KnownStatistics()
         self.survey = SizeSurvey(folder) if options.survey else None
         self._address = storage_identity if options.survey else _storage_address
-        self._only_statistics = options.statistics and not options.data
+        self._only_statistics = options.statistics and not (options.data or options.survey)
         self._table: StatisticsTable | None = None
         if options.statistics or options.descriptions:
             self._table = StatisticsTable(folder)
@@ -201,7 +144,10 @@ class Recorder:
         if type(value) is Tensor:
             self._try_tensor(unit, unit.unique(name), value)
             return
-        if type(value) is tuple and all(type(each) is Tensor or each is None for each in value):
+        if value is None:
+            unit.values[unit.unique(name)] = None
+            return
+        if type(value) is tuple and _TENSOR_OR_NONE.issuperset(map(type, value)):
             for place, each in enumerate(value):
                 part = unit.unique(f"{name}_{place}")
                 if each is None:
@@ -248,7 +194,12 @@ class Recorder:
             unit: the call.
             failure: why the call did not complete, if it did not.
         """
-        self.writer.call(self._report, unit, failure)
+        if not self._only_statistics:
+            self.writer.call(self._report, unit, failure)
+            return
+        self._ended.append((unit, failure))  # no file of it is waited for
+        if len(self._ended) == 1:
+            self.writer.call(self._write_lines)
 
     def close(self, end: str) -> None:
         """Finish writing, close the tables and seal the ledger."""
@@ -266,7 +217,7 @@ class Recorder:
 
     def _report(self, unit: Unit, failure: str) -> None:
         """Have a line for a call whose tensors are written; on the writer's thread."""
-        self._reported.append((unit, failure))
+        self._ended.append((unit, failure))
 
     def _write_lines(self) -> None:
         """Write the rows and lines of all calls that ended; on the writer's thread.
@@ -274,11 +225,12 @@ class Recorder:
         One write for many of them: between two system calls of this thread the model's has to wait
         for the interpreter.
         """
-        reported, self._reported = self._reported, []
+        reported: list[tuple[Unit, str]] = []
+        while self._ended:  # others may be added meanwhile
+            reported.append(self._ended.popleft())
         error: OSError | None = None
         if self._table is not None:
-            while self._rows:  # all of those calls are there; others may be added meanwhile
-                self._add_row(*self._rows.popleft())
+            self._add_rows(self._table)
             try:
                 self._table.flush()
             except OSError as failed:
@@ -288,7 +240,7 @@ class Recorder:
         for unit, _ in reported:
             if error is not None and unit.described:
                 unit.outcome.fail(error)
-        self.ledger.operations([_line(unit, failure, self._above) for unit, failure in reported])
+        self.ledger.calls([op_line(unit, failure, self._above) for unit, failure in reported])
         for unit, _ in reported:
             if unit.outcome.lost and not self._complained:
                 self._complained = True
@@ -301,20 +253,18 @@ class Recorder:
 
     def _try_tensor(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool = False) -> None:
         try:
-            self._tensor(unit, name, tensor, is_new=is_new)
+            if not self._brief(unit, name, tensor, is_new=is_new):
+                self._tensor(unit, name, tensor, is_new=is_new)
         except Exception as error:  # noqa: BLE001 - exotic tensors; the program must go on
             kind = f"{type(tensor).__qualname__} of {tensor.dtype}"
             unit.miss(name, f"{kind}: {_first_line(error)}", tensor=True)
 
     def _tensor(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool) -> None:
-        if self._only_statistics and not is_new:
-            is_ordinary = type(tensor) is Tensor and unit.type_name != WEIGHTS
-            if is_ordinary and self._brief(unit, name, tensor):
-                return
-            if (cells := self._known.find(tensor)) is not None:
-                self._row(unit, name, cells)
-                self._identify(unit, name, tensor, cells)
-                return
+        is_known = self._only_statistics and not is_new
+        if is_known and (cells := self._known.find(tensor)) is not None:
+            self._row(unit, name, cells)
+            self._identify(unit, name, tensor, cells)
+            return
         if (
             self._weights
             and unit.type_name != WEIGHTS
@@ -339,16 +289,27 @@ class Recorder:
             part_name = unit.unique(f"{name}{part.suffix}") if part.suffix else name
             self._dense(unit, part_name, part.tensor, None)
 
-    def _brief(self, unit: Unit, name: str, tensor: Tensor) -> bool:
+    def _brief(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool) -> bool:
         """Record the statistics of an ordinary tensor in few steps; False where it is none."""
-        if self._weights and self._address(tensor) in self._weights:
+        if (
+            not self._only_statistics
+            or is_new
+            or type(tensor) is not Tensor
+            or not is_ordinary(tensor)
+            or unit.type_name == WEIGHTS
+        ):
             return False
-        cells = brief_statistics(tensor)
-        if cells is None:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in self._weights:
+            return False
+        numbers = ordinary_numbers(tensor)
+        if numbers is None:
             return False
         unit.described += 1
-        self._rows.append((unit, name, cells))
-        identity = identity_of(tensor, numbers=cells.numbers, is_eager=True)
+        self._rows.append(
+            (unit, name, functools.partial(ordinary_cells, tensor.dtype, tensor.shape, numbers))
+        )
+        identity = ordinary_identity(tensor, storage, numbers)
         if identity is not None:
             unit.identities[name] = identity
         return True
@@ -448,16 +409,24 @@ class Recorder:
         unit.described += 1
         self._rows.append((unit, name, cells))
 
-    def _add_row(self, unit: Unit, name: str, cells: str | Callable[[], str]) -> None:
-        """Add a row to the table; on the writer's thread, which may wait for a device."""
-        assert self._table is not None
-        if not unit.row:
-            unit.row = f"{csv_cell(unit.path)},{csv_cell(unit.type_name)},{unit.call},"
-        row = f"{unit.row}{csv_cell(name)},"
-        try:
-            self._table.add(unit.step, row + (cells if isinstance(cells, str) else cells()))
-        except (OSError, RuntimeError) as error:
-            unit.outcome.fail(error)
+    def _add_rows(self, table: StatisticsTable) -> None:
+        """Add the rows to the table; on the writer's thread, which may wait for a device."""
+        rows = self._rows
+        while rows:  # all of the calls that ended are there; others may be added meanwhile
+            unit, name, cells = rows.popleft()
+            if not unit.row:
+                unit.row = _row_head(unit.path, unit.type_name, unit.call)
+            try:
+                text = cells if isinstance(cells, str) else cells()
+                table.add(unit.step, f"{unit.row}{csv_cell(name)},{text}")
+            except (OSError, RuntimeError) as error:
+                unit.outcome.fail(error)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _row_head(path: str, type_name: str, call: int) -> str:
+    """The first cells of the rows of a call."""
+    return f"{csv_cell(path)},{csv_cell(type_name)},{call},"
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -490,58 +459,3 @@ def _plain(leaf: Leaf) -> Any:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else type(error).__name__
-
-
-def _line(unit: Unit, failure: str, above: int) -> dict[str, Any]:
-    """The ledger line of a finished call.
-
-    Args:
-        unit: the call.
-        failure: why it did not complete, if it did not.
-        above: characters of the path of the ``torch_tensors`` folder, with the separator.
-    """
-    outcome = unit.outcome
-    lost = outcome.lost
-    if failure or lost:
-        state = "failed"
-    elif outcome.tensors:
-        state = "saved"
-    elif unit.described:
-        state = "described"
-    elif unit.lost_tensors:
-        state = "dropped"
-    else:
-        state = "empty"
-    line: dict[str, Any] = {
-        "op": unit.path,
-        "type": unit.type_name,
-        "path": unit.folder[above:],
-        "step": unit.step,
-        "generation": unit.generation,
-        "call": unit.call,
-        "order": unit.order,
-        "state": state,
-        "tensors": outcome.tensors,
-        "bytes": outcome.bytes,
-    }
-    if unit.linked:
-        line["linked"] = unit.linked
-    if failure or lost:
-        line |= {"errno": outcome.errno, "reason": failure or outcome.reason, "lost": lost}
-    elif state == "dropped":
-        line |= {"reason": unit.missed[0]["reason"], "lost": unit.lost_tensors}
-    if unit.identities:  # of those beyond the limit nothing is lost but who they are
-        # a parameter without one lies in order
-        limit = None if unit.type_name == WEIGHTS else _MAX_ENTRIES
-        line["identity"] = dict(itertools.islice(unit.identities.items(), limit))
-    entries = (("weights", unit.weights), ("values", unit.values), ("notes", unit.notes))
-    for key, found in entries:
-        if found:
-            line[key] = dict(itertools.islice(found.items(), _MAX_ENTRIES))
-    if unit.missed:
-        line["not_captured"] = unit.missed[:_MAX_ENTRIES]
-    left_out = sum(max(0, len(found) - _MAX_ENTRIES) for _, found in entries)
-    left_out += max(0, len(unit.missed) - _MAX_ENTRIES)
-    if left_out:
-        line["left_out"] = left_out
-    return line

@@ -24,7 +24,8 @@ from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.model_tree import write_module_tree
 from ait_llm.dump.pytorch.options import CaptureOptions
-from ait_llm.dump.pytorch.recorder import WEIGHTS, Recorder
+from ait_llm.dump.pytorch.recorder import Recorder
+from ait_llm.dump.pytorch.unit import WEIGHTS
 from ait_llm.errors import UsageError
 
 # Module names in one note of the ledger.

@@ -300,35 +300,29 @@ def reduced(tensor: Tensor) -> Reduced | None:
     return Reduced(dtype, tuple(tensor.shape), numbers)
 
 
-def brief_statistics(tensor: Tensor) -> Cells | None:
-    """The same at once for the most ordinary tensors of inference mode, of which there are many.
+def ordinary_numbers(tensor: Tensor) -> Numbers | None:
+    """Numbers of the most ordinary tensors of inference mode, of which there are many.
 
     They count no changes, so that nothing can be known of them from before.
 
     Args:
-        tensor: of the class ``Tensor`` itself.
+        tensor: one that :func:`ait_llm.dump.pytorch.layouts.is_ordinary` is true for.
 
     Returns:
-        None for all others, and where the native library is not installed.
+        None for other types of elements, without any, and where the native library is not there.
     """
-    code = _ELEMENTS.get(tensor.dtype)
-    count = tensor.numel()
-    if (
-        code is None
-        or not count
-        or not tensor.is_inference()
-        or not tensor.is_cpu
-        or tensor.layout is not torch.strided
-        or tensor.is_nested
-        or not tensor.is_contiguous()
-        or is_lazy(tensor)
-    ):
+    code, kernels, count = _ELEMENTS.get(tensor.dtype), native_kernels(), tensor.numel()
+    if code is None or kernels is None or not count:
         return None
-    kernels, address = native_kernels(), tensor.data_ptr()
-    if kernels is None or not address:
-        return None
-    numbers = kernels.statistics(code, address, count)
-    return Cells(_head(tensor.dtype, tensor.shape), _Result(numbers))
+    if not _fills_its_memory(tensor):
+        tensor = tensor.contiguous()
+    address = tensor.data_ptr()
+    return kernels.statistics(code, address, count) if address else None
+
+
+def ordinary_cells(dtype: torch.dtype, shape: tuple[int, ...], numbers: Numbers) -> str:
+    """Their cells in a table, as of :func:`tensor_statistics`."""
+    return _head(dtype, shape) + _cells(numbers)
 
 
 def host_numbers(tensor: Tensor, known: KnownStatistics | None = None) -> Numbers | None:
@@ -361,6 +355,7 @@ def _head(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
 _SPECIAL = re.compile('[,"\r\n]')
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def csv_cell(text: str) -> str:
     """``text`` as a cell of CSV, quoted where it must be."""
     if _SPECIAL.search(text) is None:

@@ -19,12 +19,14 @@ from torch import Tensor
 
 from ait_llm.core.kernels import NativeKernels, Numbers, loaded_openmp
 from ait_llm.dump.pytorch import statistics
+from ait_llm.dump.pytorch.layouts import is_ordinary
 from ait_llm.dump.pytorch.statistics import (
     COLUMNS,
     KnownStatistics,
     StatisticsTable,
-    brief_statistics,
     csv_cell,
+    ordinary_cells,
+    ordinary_numbers,
     tensor_statistics,
 )
 
@@ -395,14 +397,38 @@ def test_what_is_reduced_at_once_in_inference_mode_is_what_is_reduced_elsewhere(
     values = (torch.arange(-30, 34).reshape(8, 8) * 3).to(dtype)
     expected = tensor_statistics(values)
     with torch.inference_mode():
-        found = brief_statistics(values.clone())
+        found = ordinary_numbers(values.clone())
     assert (found is None) is (statistics.native_kernels() is None)
-    assert found is None or found() == (expected if isinstance(expected, str) else expected())
+    if found is not None:
+        cells = ordinary_cells(dtype, values.shape, found)
+        assert cells == (expected if isinstance(expected, str) else expected())
 
 
-def test_only_ordinary_tensors_of_inference_mode_are_reduced_at_once() -> None:
-    assert brief_statistics(torch.ones(3)) is None  # it counts changes
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x.T, lambda x: x[:, 2:5], lambda x: x.T[:2], lambda x: x[::2, 1]],
+    ids=["turned", "columns", "turned-rows", "strided"],
+)
+def test_views_have_the_numbers_of_their_own_elements_alone(
+    view: Callable[[Tensor], Tensor],
+) -> None:
+    with torch.inference_mode():
+        part = view(torch.arange(48, dtype=torch.float32).reshape(6, 8))
+        found = ordinary_numbers(part)
+    assert found is None or list(found) == pytest.approx(expected(part))
+
+
+def test_only_plain_tensors_of_inference_mode_on_the_host_are_ordinary() -> None:
+    assert not is_ordinary(torch.ones(3))  # it counts changes
     with torch.inference_mode():
         whole = torch.ones(4, 4)
-        others = [whole.T[:2], torch.empty(0), torch._neg_view(whole), whole.to(torch.complex64)]
-        assert [brief_statistics(each) for each in others] == [None] * 4
+        assert is_ordinary(whole)
+        assert is_ordinary(whole.T[:2])
+        others = [torch._neg_view(whole), whole.to_sparse(), torch.empty(2, device="meta")]
+        assert not any(is_ordinary(each) for each in others)
+
+
+def test_what_has_no_numbers_is_left_to_others() -> None:
+    with torch.inference_mode():
+        others = [torch.empty(0), torch.ones(2, dtype=torch.complex64), torch.ones(2) > 0]
+        assert [ordinary_numbers(each) for each in others] == [None] * 3
