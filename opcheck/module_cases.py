@@ -74,7 +74,8 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         partial(_called, compute, names),
         accepts=legal_choice(given),
         # A weight of few bits is rounded, or the product before it is scaled.
-        roundings=int(isinstance(compute, Product)),
+        roundings=getattr(compute, "roundings", 0),
+        short_sums=getattr(compute, "short_sums", 0),
     )
     if isinstance(compute, Product):
         golden = rounded_first(golden, compute, names)

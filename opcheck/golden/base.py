@@ -122,6 +122,8 @@ class KernelArithmetic:
             its first input, or of one where ``near_one``.
         near_one: see ``lost``.
         half_sums: from float16 inputs it keeps everything in float16, sums too.
+        short_sums: so many terms of its sums may be added up in 14 bits, as units for products of
+            floats of 8 bits do, before they are added to others in float32.
     """
 
     moves: bool = False
@@ -135,9 +137,12 @@ class KernelArithmetic:
     lost: int = 0
     near_one: bool = False
     half_sums: bool = False
+    short_sums: int = 0
 
 
 FLOAT32_KERNEL = KernelArithmetic()
+# How many terms: all, or as many as kernels take at most that hand sums on between.
+ALL_SHORT, SOME_SHORT = 1 << 30, 128
 MOVES = KernelArithmetic(moves=True)
 QUANTISES = KernelArithmetic(quantises=True)
 PRODUCTS = KernelArithmetic(products=True)

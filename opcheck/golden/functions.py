@@ -44,6 +44,7 @@ def golden_function(
     *,
     accepts: Accepts | None = None,
     roundings: int = 0,
+    short_sums: int = 0,
     in_place: bool = False,
 ) -> GoldenOp:
     """The golden operator of one call of a function.
@@ -54,9 +55,10 @@ def golden_function(
         accepts: see :class:`GoldenOp`.
         roundings: how often kernels store values in 16 bits on the way beside the function's own
             steps, such as weights that were dequantised.
+        short_sums: see :class:`KernelArithmetic`.
         in_place: its result is the memory of its first input, which may have been saved after it.
     """
-    own = _Golden(name, function, roundings, in_place=in_place)
+    own = _Golden(name, function, (roundings, short_sums), in_place=in_place)
     return GoldenOp(
         name=name,
         compute=own.compute,
@@ -72,11 +74,13 @@ def golden_function(
 class _Golden:
     """One call of a function; it is traced when it is first computed, on its own inputs."""
 
-    def __init__(self, name: str, function: Function, roundings: int, *, in_place: bool) -> None:
+    def __init__(
+        self, name: str, function: Function, declared: tuple[int, int], *, in_place: bool
+    ) -> None:
         self._in_place = in_place
         self._name = name
         self._function = function
-        self._roundings = roundings
+        self._roundings, self._short_sums = declared
         self._trace: Trace | None = None
 
     def no_shapes(self, inputs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc, ...]:
@@ -117,7 +121,10 @@ class _Golden:
             return FLOAT32_KERNEL
         kernel = _kernel_of(self._trace)
         apart = int(bool(params.get(_APART))) + self._roundings
-        return kernel if kernel.moves else replace(kernel, roundings=kernel.roundings + apart)
+        if kernel.moves:
+            return kernel
+        short = max(kernel.short_sums, self._short_sums)
+        return replace(kernel, roundings=kernel.roundings + apart, short_sums=short)
 
     def plain(self, inputs: Sequence[Tensor | None], params: Params) -> Sequence[Tensor]:
         """What the function itself makes here; it is traced, which refuses what is too large."""
@@ -172,7 +179,8 @@ def _kernel_of(trace: Trace) -> KernelArithmetic:
     kernel = FLOAT32_KERNEL if others else replace(first.kernel, once=False)
     roundings = max(step.kernel.roundings for step in trace.steps) + int(trace.is_staged)
     unknown = any(step.kernel.unknown for step in trace.steps)
-    return replace(kernel, roundings=roundings, terms=terms, unknown=unknown)
+    short = max(step.kernel.short_sums for step in trace.steps)
+    return replace(kernel, roundings=roundings, terms=terms, unknown=unknown, short_sums=short)
 
 
 def _widest(inputs: Sequence[Tensor | None], how: Arithmetic) -> torch.dtype:

@@ -12,10 +12,12 @@ from typing import Any
 
 from ait_llm.opcheck.golden.aten.kinds import base_name, is_attention, is_exact
 from ait_llm.opcheck.golden.base import (
+    ALL_SHORT,
     ATTENTION,
     FLOAT32_KERNEL,
     MOVES,
     PRODUCTS,
+    SOME_SHORT,
     KernelArithmetic,
 )
 
@@ -43,6 +45,8 @@ _SUMS = frozenset(
         "trace",
     }
 )
+# Products of floats of 8 bits, and the place of ``use_fast_accum`` among their arguments.
+_OF_EIGHT_BITS = {"_scaled_mm": "7", "_scaled_mm_v2": "11"}
 # Kernels may round the real weights that packed ones stand for before they multiply.
 _REAL_WEIGHTS = frozenset({"_weight_int4pack_mm_for_cpu"})
 # Computed in float32 element by element, or row by row, and rounded once at the end.
@@ -209,6 +213,9 @@ def kernel_of(type_name: str, plain: Mapping[str, Any]) -> KernelArithmetic:
     linear = all(isinstance(value, (int, float)) and value >= 1 for value in factors)
     if name in _REAL_WEIGHTS:
         return replace(PRODUCTS, roundings=1)
+    if name in _OF_EIGHT_BITS:
+        quick = plain.get("use_fast_accum", plain.get(_OF_EIGHT_BITS[name], False))
+        return replace(PRODUCTS, short_sums=ALL_SHORT if quick else SOME_SHORT)
     if name in _SUMS:
         return PRODUCTS if linear else FLOAT32_KERNEL
     if name in _LOST:

@@ -18,6 +18,7 @@ from ait_llm.opcheck.golden.modules import (
     paged,
     quantised,
     rotary,
+    rounded_inputs,
     routers,
 )
 from ait_llm.opcheck.golden.modules.fused_experts import why_unknown
@@ -51,6 +52,7 @@ __all__ = [
     "paged",
     "quantised",
     "rotary",
+    "rounded_inputs",
     "routers",
     "why_lost",
     "why_unknown",

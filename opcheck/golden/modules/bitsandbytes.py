@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -106,6 +107,7 @@ class EightBits:
     given: Given
     threshold: float
     factor: float
+    roundings: ClassVar[int] = 0
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> Tensor:
         x, scales = only(tensors, self.given), tensors["SCB"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -103,6 +104,7 @@ class FusedExperts:
     factors: tuple[float, float]
     layouts: tuple[Layout, ...]
     in_own_type: bool
+    roundings: ClassVar[int] = 0
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> Tensor:
         x, logits = (tensors[name] for name in self.names)

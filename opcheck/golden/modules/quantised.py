@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -55,6 +56,7 @@ class Product:
     weight: Weight
     others: Mapping[str, Weight] = field(default_factory=dict)
     dtype: torch.dtype | None = None
+    roundings: ClassVar[int] = 1
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> Tensor:
         given, bias = only(tensors, self.given), tensors.get("bias")

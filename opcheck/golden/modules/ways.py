@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -23,6 +23,9 @@ _OTHERWISE = "computed in another way"
 @runtime_checkable
 class SeveralWays(Protocol):
     """What a module computes, with what it does not tell."""
+
+    roundings: ClassVar[int]
+    """How often kernels store values in 16 bits beside the steps that are written here."""
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> Any:
         """The result."""
@@ -52,7 +55,10 @@ def in_any_way(golden: GoldenOp, compute: SeveralWays, names: Sequence[str]) -> 
         chosen = golden
         if _OTHERWISE in params:
             other = partial(_called, others[params[_OTHERWISE]], names)
-            chosen = golden_function(golden.name, other)
+            short = golden.kernel(params).short_sums
+            chosen = golden_function(
+                golden.name, other, roundings=compute.roundings, short_sums=short
+            )
         found = chosen.compute(inputs, params, how)
         unclear = compute.unclear(_named(names, inputs))
         if unclear is None or not unclear.any():
