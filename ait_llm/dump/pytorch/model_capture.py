@@ -27,7 +27,7 @@ from ait_llm.dump.pytorch.hooks import (
 )
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.module_paths import layer_number
-from ait_llm.dump.pytorch.operator_mode import OperatorMode
+from ait_llm.dump.pytorch.operator_mode import OperatorMode, OperatorsOutsideGraphs
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.recorder import Recorder
 from ait_llm.dump.pytorch.spans import call_span
@@ -35,6 +35,7 @@ from ait_llm.dump.pytorch.steps import StepCounter
 from ait_llm.dump.pytorch.tapped_calls import TappedCalls
 from ait_llm.dump.pytorch.unit import Unit
 from ait_llm.dump.taps.operator import ENTER, ENTER_ROOT, LEAVE, LEAVE_ROOT
+from ait_llm.dump.taps.operators import is_inside_graph, will_be_compiled
 
 
 class Session(Protocol):
@@ -96,6 +97,7 @@ class _ThreadState(threading.local):
         self.open: list[_OpenUnit] = []
         self.recording = False
         self.mode: OperatorMode | None = None
+        self.operators: list[Unit | None] = []
 
 
 class ModelCapture:
@@ -154,6 +156,10 @@ class ModelCapture:
     def selected(self) -> dict[str, nn.Module]:
         """The modules that are recorded, by path."""
         return dict(self._selected)
+
+    def is_selected(self, path: str) -> bool:
+        """True if the module at a path is recorded."""
+        return path in self._selected
 
     def paths_of(self, module: nn.Module) -> list[str]:
         """Where a module is recorded: nowhere, or at one path."""
@@ -217,8 +223,10 @@ class ModelCapture:
         self._lock = threading.Lock()
         self._running_roots = 0
 
-    def enter_root(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Account for a forward call of the model itself."""
+    def enter_root(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, tapped: bool = False
+    ) -> None:
+        """Account for a forward call of the model itself, perhaps within a graph."""
         if self._taps.is_recording:
             named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
             self._taps.note(ENTER_ROOT, self.root, named.items())
@@ -236,7 +244,8 @@ class ModelCapture:
         state.roots.append(_RootCall(frame, step, len(state.open)))
         with self._lock:
             self._running_roots += 1
-        self._enter_mode(step)
+        if not tapped:  # a graph reports its operators itself
+            self._enter_mode(step)
 
     def enter(
         self,
@@ -267,15 +276,38 @@ class ModelCapture:
 
     def enter_tapped(self, path: str, values: Iterable[tuple[str, object]]) -> None:
         """Begin the record of a call within a graph, with the inputs that it reported."""
-        unit = self._open_unit(path, self._selected[path], early=False)
+        module = self._selected.get(path)
+        if module is None:
+            self.enter_member(path)
+            return
+        unit = self._open_unit(path, module, early=False, tapped=True)
         if unit is not None and self._records_inputs:
             self._record(unit, values, tapped=True)
+
+    def enter_operator(self, name: str, values: Iterable[tuple[str, object]]) -> None:
+        """Begin the record of an operator within a graph, with the inputs that it reported."""
+        unit = self._begin_operator(name) if self.is_on else None
+        self._state.operators.append(unit)
+        if unit is not None and self._options.inputs:
+            self._record(unit, values, tapped=True)
+
+    def leave_operator(self, values: Iterable[tuple[str, object]]) -> None:
+        """Finish it with its outputs."""
+        opened = self._state.operators
+        unit = opened.pop() if opened else None
+        if unit is None:
+            return
+        if self._options.outputs:
+            self._record(unit, values, tapped=True)
+        self._session.recorder.finish(unit)
 
     def leave_tapped(self, path: str, values: Iterable[tuple[str, object]]) -> None:
         """Finish it with its outputs."""
         self._leave(path, values, tapped=True)
 
-    def _open_unit(self, path: str, module: nn.Module, *, early: bool) -> Unit | None:
+    def _open_unit(
+        self, path: str, module: nn.Module, *, early: bool, tapped: bool = False
+    ) -> Unit | None:
         """The record of a call that begins; None for one that is not recorded."""
         if not self.is_on:
             return None
@@ -284,7 +316,7 @@ class ModelCapture:
         if not step.selected or self._is_entered(path):
             return None
         self._called.add(path)
-        if self._options.operators:
+        if not tapped:
             self._enter_mode(step)
         unit = self._unit(path, self._type_name(path, module), step, self._layers.get(path))
         state.open.append(_OpenUnit(unit, step, sys.exc_info()[1], early))
@@ -437,8 +469,12 @@ class ModelCapture:
     def _enter_mode(self, step: _Step) -> None:
         if self._options.operators and step.selected and self._state.mode is None:
             state = self._state
-            mode = OperatorMode(
-                self._begin_operator, lambda: self._session.recorder, lambda: state.recording
+            is_compiled = self._taps.are_compiled or will_be_compiled(sys._getframe(1))
+            kind = OperatorsOutsideGraphs if is_compiled else OperatorMode
+            mode = kind(
+                lambda name: None if is_inside_graph() else self._begin_operator(name),
+                lambda: self._session.recorder,
+                lambda: state.recording or is_inside_graph(),
             )
             mode.__enter__()
             self._state.mode = mode
@@ -474,6 +510,7 @@ class ModelCapture:
         with self._lock:
             self._running_roots = max(0, self._running_roots - len(state.roots))
         state.roots.clear()
+        state.operators.clear()
         self._close_units(0, reason)
         self._leave_mode()
 
@@ -526,7 +563,8 @@ class ModelCapture:
             self.leave(path, rest[-1])
 
         taps = (self._taps.before(path), self._taps.after(path))
-        traced_before, traced_after = taps if self._options.modules else (None, None)
+        seen = self._options.modules or self._options.operators
+        traced_before, traced_after = taps if seen else (None, None)
         self._handles.append(
             module.register_forward_pre_hook(Hook(before, traced_before), with_kwargs=True)
         )
@@ -538,15 +576,11 @@ class ModelCapture:
 
     def _hook_member(self, path: str, module: nn.Module) -> None:
         """See a module run, wherever it is, and record nothing of it."""
+        before = Hook(lambda *args: self.enter_member(path), self._taps.before(path))
+        after = Hook(lambda *args: self.leave_member(path), self._taps.after(path))
+        self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
         self._handles.append(
-            module.register_forward_pre_hook(
-                Hook(lambda *args: self.enter_member(path)), with_kwargs=True
-            )
-        )
-        self._handles.append(
-            module.register_forward_hook(
-                Hook(lambda *args: self.leave_member(path)), with_kwargs=True, always_call=True
-            )
+            module.register_forward_hook(after, with_kwargs=True, always_call=True)
         )
 
     def _wrap_generate(self) -> None:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ait_llm.dump.pytorch.identity import ObservedWrites, is_collective, may_write
@@ -100,6 +101,28 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             return output
         finally:
             writes.done()
+
+
+class OperatorsOutsideGraphs(OperatorMode):  # type: ignore[no-untyped-call]  # as above
+    """The same where a part of the model is compiled: it leaves that part compiled."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **kwargs or {})
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """What torch asks before it compiles while a mode is on."""
+        return True
 
 
 def _wait(output: Any) -> None:

@@ -28,6 +28,8 @@ CLOCKS: dict[str, Tensor] = {}
 """By device. Compiled code finds them here when it is called, with or without a capture."""
 
 ENTER_ROOT, ENTER, LEAVE, LEAVE_ROOT = "enter_root", "enter", "leave", "leave_root"
+ENTER_OPERATOR, LEAVE_OPERATOR = "enter_operator", "leave_operator"
+"""Of these, ``path`` is the operator's name, and ``texts`` have values as ``repr`` writes them."""
 
 
 class Receiver(Protocol):
@@ -58,13 +60,15 @@ def is_available() -> bool:
     return hasattr(torch.library, "custom_op")
 
 
-def register(receiver: Receiver, device: torch.device) -> str:
+def register(receiver: Receiver, device: torch.device, *, operators: bool = False) -> str:
     """The number, as text, by which taps call a receiver, as long as that lives.
 
     Args:
         receiver: is told of its taps.
         device: where its values are.
+        operators: graphs with its taps get some around their operators, too.
     """
+    from ait_llm.dump.taps import operators as around
     from ait_llm.dump.taps import replays
 
     replays.watch_graphs()
@@ -72,7 +76,8 @@ def register(receiver: Receiver, device: torch.device) -> str:
         _define()
         _clock(device)
         _clock(torch.device("cpu"))
-    number = str(next(_numbers))  # a dynamic graph would take an int for a size
+    # a dynamic graph would take an int for a size
+    number = around.number_for(str(next(_numbers)), operators=operators)
     _receivers[number] = receiver
     return number
 
@@ -112,7 +117,7 @@ def _clock(device: torch.device) -> None:
 def _define() -> None:
     if _library:
         return
-    from ait_llm.dump.taps import inductor, replays
+    from ait_llm.dump.taps import inductor, operators, replays
 
     library: Any = torch.library.Library("ait_llm", "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define(f"tap{SCHEMA}", tags=torch.Tag.pt2_compliant_tag)
@@ -120,6 +125,7 @@ def _define() -> None:
     torch.library.register_fake("ait_llm::tap", _nothing, lib=library)
     _library.append(library)
     inductor.prepare(torch.ops.ait_llm.tap.default)
+    operators.prepare(torch.ops.ait_llm.tap.default, ENTER_OPERATOR, LEAVE_OPERATOR)
 
 
 def _nothing(*arguments: object) -> None:

@@ -30,13 +30,16 @@ COMPILED: set[str] = set()
 """Numbers of captures of which graphs have taps."""
 
 
-def before_module(number: str, clock: str, path: str) -> Callable[..., None]:
+def before_module(
+    number: str, clock: str, path: str, *, values: bool = True
+) -> Callable[..., None]:
     """What the hook before a module's call puts into a graph.
 
     Args:
         number: of the capture.
         clock: key of the model's device.
         path: of the module.
+        values: False where it is enough that the module runs.
     """
 
     def before(
@@ -45,16 +48,16 @@ def before_module(number: str, clock: str, path: str) -> Callable[..., None]:
         named = {} if kwargs is None else kwargs
         parts = [(f"input_{index}", value) for index, value in enumerate(args)]
         parts += [(f"input_{name}", value) for name, value in named.items()]
-        _insert(number, clock, ENTER, path, parts)
+        _insert(number, clock, ENTER, path, parts if values else [])
 
     return before
 
 
-def after_module(number: str, clock: str, path: str) -> Callable[..., None]:
+def after_module(number: str, clock: str, path: str, *, values: bool = True) -> Callable[..., None]:
     """The same for the hook behind it."""
 
     def after(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-        _insert(number, clock, LEAVE, path, [("output", rest[-1])])
+        _insert(number, clock, LEAVE, path, [("output", rest[-1])] if values else [])
 
     return after
 
