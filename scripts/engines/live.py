@@ -4,10 +4,10 @@
             [--write PAGE]
 
 For each family: healthy offline, as a server with four requests at once, on two ranks, and
-compiled, where a run without a capture must choose the same tokens with the same log-probabilities
-to the last bit; then eight faults, and with ``--compiled`` these in compiled runs. Captures and
-results are kept in FOLDER, so that a run that was broken off goes on; ``--again`` compares what is
-there once more, ``--write`` writes the table.
+compiled, on one rank and on two, where a run without a capture must choose the same tokens with
+the same log-probabilities to the last bit; then eight faults, and with ``--compiled`` these in
+compiled runs. Captures and results are kept in FOLDER, so that a run that was broken off goes on;
+``--again`` compares what is there once more, ``--write`` writes the table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bugs import BUGS, Bug
 
 HERE = Path(__file__).resolve().parent
 FAMILIES = ("llama", "qwen3", "mixtral", "gemma2")
-HEALTHY = ("offline", "serve", "ranks", "compiled")
+HEALTHY = ("offline", "serve", "ranks", "compiled", "compiled-ranks")
 _COMPILED = "compiled-"
 PORT = 8765
 _DUMP = ("--type", "torch", "-er", "all")
@@ -49,14 +49,14 @@ def capture(name: str, checkpoint: Path, folder: Path, bug: Bug | None) -> int:
     environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
     if name == "serve":
         return serve(checkpoint, folder)
-    if name == "ranks":
+    if name.endswith("ranks"):
         script.append("2")
         environment = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
     if name.startswith("compiled"):
         environment["AIT_COMPILED"] = "1"
     if bug is not None:
         environment["AIT_BUG"] = name.removeprefix(_COMPILED)
-    if name == "compiled":
+    if is_plain_too(name):
         run(script, folder / "plain.log", **environment)
     words = ["ait", "llm", "dump", "--exec", shlex.join(script), *_DUMP, "-o", str(folder / "mine")]
     return run(words, folder / "mine.log", **environment)
@@ -89,7 +89,7 @@ def examine(family: str, name: str, checkpoint: Path, folder: Path) -> dict[str,
     begun = time.monotonic()
     code = capture(name, checkpoint, folder, bug)
     found: dict[str, Any] = {"family": family, "case": name, "dump": code}
-    if name == "compiled":
+    if is_plain_too(name):
         found["same"] = answers(folder / "plain.log") == answers(folder / "mine.log") != []
     words = ["ait", "llm", "golden", "--model", str(checkpoint), "--like", str(folder / "mine")]
     found["golden"] = run([*words, "-o", str(folder / "golden")], folder / "golden.log")
@@ -108,6 +108,11 @@ def compared(name: str, checkpoint: Path, folder: Path) -> dict[str, Any]:
 def answers(log: Path) -> list[str]:
     """Tokens and probabilities that a program printed."""
     return [line for line in log.read_text().splitlines() if line.startswith("[[")]
+
+
+def is_plain_too(name: str) -> bool:
+    """True for a case that is also run without a capture."""
+    return name.startswith("compiled") and bug_of(name) is None
 
 
 def bug_of(name: str) -> Bug | None:
