@@ -93,6 +93,26 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """A multiple, in float32: what the other side multiplies by a number as it computes it."""
+
+    factor: float
+
+    def apply(self, array: Array) -> Array:
+        """The multiple, copied."""
+        wide = array.astype(np.promote_types(array.dtype, np.float32), copy=False)
+        multiple: Array = wide * wide.dtype.type(self.factor)
+        return multiple
+
+    def dims(self, dims: Dims) -> Dims:
+        """The same dims."""
+        return dims
+
+    def __str__(self) -> str:
+        return f"times {self.factor:g}"
+
+
+@dataclass(frozen=True, slots=True)
 class Dequantise:
     """Integers as the real numbers they stand for: ``(q - offset) * scale``, in float32.
 

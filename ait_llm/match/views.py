@@ -15,7 +15,7 @@ import numpy as np
 from ait_llm.core.comparison import TensorRecord
 from ait_llm.dumps.model import Tensor
 from ait_llm.formats.elements import Array
-from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift, Times
 from ait_llm.match.view_dims import Dims, axis_of, misfit
 
 
@@ -186,7 +186,9 @@ class Plus:
         return f"plus {self.record.title}{views}"
 
 
-View = Part | Rows | Reshape | Reorder | Repeat | Shift | FirstUse | Hidden | Dequantise | Plus
+View = (
+    Part | Rows | Reshape | Reorder | Repeat | Shift | FirstUse | Hidden | Times | Dequantise | Plus
+)
 
 
 def added(one: Array, other: Array) -> Array:

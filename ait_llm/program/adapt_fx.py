@@ -9,7 +9,7 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.common_nodes import CommonNode, graphs_of, nodes_of_flow, nodes_of_graph
-from ait_llm.program.describe import shape_of
+from ait_llm.program.describe import params_of, shape_of
 from ait_llm.program.flow import Flow
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
@@ -51,7 +51,12 @@ def _call(found: Flow, op: int, operation: Operation) -> Call:
             inputs.append(value.number)
     written = [found.at(op, "out", tensor.index) for tensor in operation.outputs]
     outputs = tuple(value.number for value in written if value is not None)
-    return Call(kind_of(operation.type), tuple(inputs), outputs, tuple(numbers))
+    kind = kind_of(operation.type)
+    if kind == "ms_FusedMatMul" and any(
+        params_of(operation).get(turned) for turned in ("transA", "transB", "transBatchA")
+    ):
+        kind = f"{kind}_turned"  # its second factor is no weight as other products read it
+    return Call(kind, tuple(inputs), outputs, tuple(numbers))
 
 
 def _number(tensor: Tensor) -> float | None:

@@ -17,6 +17,7 @@ _PRODUCTS = {
     "bmm": (0, 1, 2, False),
     "matmul": (0, 1, 2, False),
     "onednn_mm": (0, 1, 2, True),
+    "ms_FusedMatMul": (0, 1, 2, False),
 }
 # Their weight is packed: what is read is a handle of it.
 _PACKED = frozenset({"onednn_mm"})

@@ -11,7 +11,7 @@ from ait_llm.errors import FormatError
 from ait_llm.match.mapping.names import plain
 from ait_llm.match.mapping.relations import Word
 from ait_llm.match.mapping.text import Line, Term, UserMapping, When
-from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift, Times
 from ait_llm.match.views import Part, Reorder, Repeat, Reshape, Rows, View
 
 SCHEMA = "ait-llm-mapping"
@@ -19,7 +19,18 @@ VERSION = 1
 _KINDS: Mapping[str, type[View]] = MappingProxyType(
     {
         kind.__name__.lower(): kind
-        for kind in (Part, Rows, Reshape, Reorder, Repeat, Shift, FirstUse, Hidden, Dequantise)
+        for kind in (
+            Part,
+            Rows,
+            Reshape,
+            Reorder,
+            Repeat,
+            Shift,
+            FirstUse,
+            Hidden,
+            Times,
+            Dequantise,
+        )
     }
 )
 
@@ -93,7 +104,7 @@ def _view(line: Any) -> View:
         raise ValueError(f"unknown view {line['view']!r}")
     for key, value in values.items():
         numbers = value if isinstance(value, list) else [value]
-        real = kind in (Dequantise, Hidden) and key != "axis"
+        real = kind in (Dequantise, Hidden, Times) and key != "axis"
         if not all(type(number) is int or (real and type(number) is float) for number in numbers):
             raise ValueError(f"{key!r} of view {line['view']!r} is not numbers")
         if isinstance(value, list):

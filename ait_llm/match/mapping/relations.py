@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift, Times
 from ait_llm.match.views import Part, Reorder, Repeat, Reshape, Rows, View, shape_after
 
 Shape = tuple[int, ...]
@@ -239,6 +239,7 @@ _WORDS: Mapping[str, _Kind] = MappingProxyType(
         ),
         "first-use": _Kind("first-use", "first-use", lambda *_: (FirstUse(),)),
         "hides": _Kind(f"hides {_R}", "hides -65504.0", lambda n, *_: (Hidden(float(n[0])),)),
+        "times": _Kind(f"times {_R}", "times 0.5", lambda n, *_: (Times(float(n[0])),)),
         "dequantised": _Kind(
             f"dequantised {_R}(,{_R})* {_R}(,{_R})* -{_N}",
             "dequantised 0.5 0.0 -1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ait_llm.match.mapping.relations import Shape
-from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift, Times
 from ait_llm.match.views import Part, Plus, Reorder, Repeat, Reshape, Rows, View, shape_after
 
 
@@ -46,6 +46,8 @@ def _word(view: View, shape: Shape) -> str:
             return "first-use"
         case Hidden(value):
             return f"hides {value!r}"
+        case Times(factor):
+            return f"times {factor!r}"
         case Dequantise(scale, offset, axis):
             return f"dequantised {_reals(scale)} {_reals(offset)} {axis}"
         case Plus():

@@ -16,6 +16,7 @@ from ait_llm.match.programs.shapes import (
 )
 from ait_llm.match.programs.shards import Portion
 from ait_llm.match.programs.tokens import Tokens
+from ait_llm.match.value_views import Times
 from ait_llm.program.describe import shape_of
 
 # Both shapes, the columns of each side, and the rows that a tensor was gathered from.
@@ -54,7 +55,11 @@ class LinkViews:
                 rows,
                 self._portion,
             )
-        return self._known[key] or self._elsewhere(shapes[0], shapes[1], link)
+        views = self._known[key] or self._elsewhere(shapes[0], shapes[1], link)
+        if views is None or link.factors == (1.0, 1.0):
+            return views
+        times = [() if factor == 1.0 else (Times(factor),) for factor in link.factors]
+        return Views((*views.left, *times[0]), (*views.right, *times[1]))
 
     def are_of_other_tokens(self, tensor: Tensor, link: Link) -> bool:
         """True for a left tensor whose rows are known, and none of which the right one has.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ait_llm.match.programs.align import Pair
 from ait_llm.match.programs.fuse import Share
 from ait_llm.match.programs.layout import Layouts, Piece
+from ait_llm.match.programs.multiples import multiple_of, multiplied
 from ait_llm.match.programs.rank_columns import gives_summand
 from ait_llm.match.programs.shapes import Columns
 from ait_llm.match.programs.shards import portion_of
@@ -45,6 +46,7 @@ class Link:
         reason: why, in a few words.
         left_columns, right_columns: which share of the last axis; None for all of it.
         alternatives: right operations whose values fit as well.
+        factors: by which left and right are multiplied to be the same.
     """
 
     left: Value
@@ -54,6 +56,7 @@ class Link:
     left_columns: Columns | None = None
     right_columns: Columns | None = None
     alternatives: tuple[int, ...] = ()
+    factors: tuple[float, float] = (1.0, 1.0)
 
     @property
     def is_whole(self) -> bool:
@@ -149,6 +152,8 @@ class Links:
             return  # only one of them multiplies the rows by a number
         if self._is_summand(a, t):
             return
+        if self._is_all_of(item, a, t) and self._add_multiple(a, t, limit, reason):
+            return
         self.add(
             _logits(self._left, a, self._right, t),
             _logits(self._right, t, self._left, a),
@@ -158,6 +163,30 @@ class Links:
             right_columns=right_columns,
             alternatives=tuple(dict.fromkeys(alternatives)),
         )
+
+    @staticmethod
+    def _is_all_of(item: Share | None, a: Unit, t: Unit) -> bool:
+        return item is None or item.width == a.fan_out == t.fan_out
+
+    def _add_multiple(self, a: Unit, t: Unit, limit: float, reason: str) -> bool:
+        """Link results of which one is a multiple of the other one; False if neither is."""
+        left, right = multiple_of(self._left, a), multiple_of(self._right, t)
+        if left == right or a.result is None or t.result is None:
+            return False
+        self._append(Link(a.result, t.result, limit, reason, factors=(right, left)))
+        # where the other side multiplies next, that result is the same as it is
+        for side, unit, number, mine in (
+            (self._left, a, right, t.result),
+            (self._right, t, left, a.result),
+        ):
+            value = multiplied(side, unit, number)
+            if value is not None:
+                ours, theirs = (value, mine) if side is self._left else (mine, value)
+                self.of_left.setdefault(ours.number, []).append(
+                    link := Link(ours, theirs, limit, f"{reason}, multiplied")
+                )
+                self.of_right.setdefault(theirs.number, []).append(link)
+        return True
 
     def add_choices(self, pairs: Sequence[Pair], where: str) -> None:
         """Link the experts that a router chooses, and their weights."""
