@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ait_llm.core import OpId
 from ait_llm.dumps.fx_kernels import KernelLaunch, buffer_types, read_kernels
-from ait_llm.dumps.fx_nodes import GraphNode, GraphValue, graph_nodes, graph_sources
+from ait_llm.dumps.fx_nodes import GraphNode, GraphValue, graph_nodes, graph_results, graph_sources
 from ait_llm.dumps.fx_place import FILE_NAME, FxPlace, FxUnit, find_fx_place
 from ait_llm.dumps.fx_records import FxFiles, others_among, tensors_among
 from ait_llm.dumps.fx_types import Places, logical_types, read_graph
@@ -38,6 +38,7 @@ class FxDump(Dump):
         self._types: dict[Path, Places] = {}
         self._graphs: dict[Path, Mapping[str, GraphNode]] = {}
         self._sources: dict[Path, Mapping[str, GraphValue]] = {}
+        self._results: dict[Path, Mapping[str, tuple[str, int]]] = {}
         self._kernels: dict[Path, Mapping[str, KernelLaunch]] = {}
         self._source = lru_cache(maxsize=None)(partial(FxFiles, place.root))
 
@@ -112,6 +113,7 @@ class FxDump(Dump):
         self._types.clear()
         self._graphs.clear()
         self._sources.clear()
+        self._results.clear()
         self._kernels.clear()
 
     @cached_property
@@ -171,6 +173,7 @@ class FxDump(Dump):
             nodes = read_graph(folder, self.root)
             self._graphs[folder] = graph_nodes(nodes)
             self._sources[folder] = graph_sources(nodes)
+            self._results[folder] = graph_results(nodes)
             types = logical_types(nodes)
             self._types[folder] = {**types, **buffer_types(self._launches(folder))}
         return self._types[folder]
@@ -206,6 +209,7 @@ class FxDump(Dump):
             model_call=calls_of_model.get(place_of_unit),
             nodes=nodes,
             sources=self._sources.get(unit.folder.parent, {}),
+            results=self._results.get(unit.folder.parent, {}),
             tensors=tensors,
         )
         operations = []

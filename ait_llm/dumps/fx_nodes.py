@@ -106,6 +106,26 @@ def graph_sources(nodes: Sequence[Mapping[str, Any]]) -> dict[str, GraphValue]:
     return found
 
 
+def graph_results(nodes: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, int]]:
+    """What a graph gives back by name, where it has names for it: node, and which of its results.
+
+    Args:
+        nodes: of a ``graph.json``.
+    """
+    selected = {
+        str(node["name"]): (next(_names(node["args"][0]), ""), node["args"][1])
+        for node in nodes
+        if node.get("target") == _GETITEM and len(node.get("args") or []) == 2
+    }
+    return {
+        str(name): selected.get(leaf["node"], (leaf["node"], 0))
+        for node in nodes
+        if node.get("op") == "output"
+        for name, leaf in (node.get("kwargs") or {}).items()
+        if _is_node(leaf)
+    }
+
+
 def _leaves(label: str, value: Any) -> Iterator[tuple[str, Any]]:
     """What an argument holds, with its place."""
     if isinstance(value, list):

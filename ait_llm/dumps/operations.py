@@ -111,6 +111,8 @@ class GraphRun:
         model_call: number of the call of the program's model in which it ran, None if unknown.
         nodes: the graph before compilation, by name; empty where the capture did not write it down.
         sources: its inputs and constants, in the same way.
+        results: what it gives back by name, where it has names for it, in the same way as nodes
+            say what they read.
         tensors: values of that graph by the node or input that made them, and which result; empty
             where operations are no nodes.
     """
@@ -125,6 +127,7 @@ class GraphRun:
     model_call: int | None = None
     nodes: Mapping[str, GraphNode] = field(default=NOTHING, repr=False, compare=False)
     sources: Mapping[str, GraphValue] = field(default=NOTHING, repr=False, compare=False)
+    results: Mapping[str, tuple[str, int]] = field(default=NOTHING, repr=False, compare=False)
     tensors: Mapping[tuple[str, int], Tensor] = field(
         default_factory=dict, repr=False, compare=False
     )

@@ -11,6 +11,7 @@ import numpy as np
 from ait_llm.dumps.model import Tensor
 from ait_llm.formats.elements import Array
 from ait_llm.program.describe import integers, is_float, shape_of, size_of
+from ait_llm.program.graph_names import names_of_node
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
@@ -118,9 +119,7 @@ def _whole_masks(program: Program, rows: Rows, *, named: bool = False) -> Iterat
 
     With ``named`` only what the program itself calls a mask: other integers may look like one.
     """
-    for tensor in _inputs(program):
-        if named and "mask" not in (tensor.ir_name or ""):
-            continue
+    for tensor in _masks_by_name(program) if named else _inputs(program):
         shape = shape_of(tensor)
         if shape is None or len(shape) != 2 or shape[0] != rows.batch or shape[1] < rows.seq:
             continue
@@ -194,6 +193,21 @@ def _inputs(program: Program) -> Iterator[Tensor]:
                 continue
             seen.add(value.number)
             yield tensor
+
+
+def _masks_by_name(program: Program) -> Iterator[Tensor]:
+    """Integer inputs that the program or its graph calls a mask, each value once."""
+    seen: set[int] = set()
+    for op, operation in enumerate(program.operations):
+        given = {id(tensor): name for name, tensor in names_of_node(operation)}
+        for tensor in operation.inputs:
+            name = tensor.ir_name or given.get(id(tensor)) or ""
+            if "mask" not in name or is_float(tensor):
+                continue
+            value = program.value(op, tensor)
+            if value is not None and value.number not in seen:
+                seen.add(value.number)
+                yield tensor
 
 
 def _common_shape(program: Program) -> tuple[int, int] | None:

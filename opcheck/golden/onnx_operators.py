@@ -82,6 +82,17 @@ def _gather_nd(data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     return torch.stack(rows).reshape(shape)
 
 
+def _div(a: Tensor, b: Tensor) -> Tensor:
+    """Of integers: rounded towards zero."""
+    return torch.div(a, b, rounding_mode=None if a.is_floating_point() else "trunc")
+
+
+def _constant_of_shape(
+    shape: Tensor, *, value: float = 0.0, dtype: torch.dtype | None = None
+) -> Tensor:
+    return torch.full(shape.tolist(), value, dtype=dtype or torch.float32)
+
+
 def _quick_gelu(x: Tensor, *, alpha: float = 1.702) -> Tensor:
     return x * torch.sigmoid(alpha * x)
 
@@ -98,6 +109,9 @@ def _fused_product(
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "Shape(Tensor data, *, int start=0, int? end=None) -> Tensor": _shape,
     "Range(Tensor start, Tensor limit, Tensor delta) -> Tensor": _range,
+    "ConstantOfShape(Tensor shape, *, float value=0.0, ScalarType? dtype=None)"
+    " -> Tensor": _constant_of_shape,
+    "Div(Tensor a, Tensor b) -> Tensor": _div,
     "Expand(Tensor data, Tensor shape) -> Tensor": _expand,
     "Reshape(Tensor data, Tensor shape, *, int allowzero=0) -> Tensor": _reshape,
     "Slice(Tensor data, Tensor starts, Tensor ends, Tensor? axes=None, Tensor? steps=None)"

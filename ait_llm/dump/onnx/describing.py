@@ -8,6 +8,7 @@ from typing import Any
 from ait_llm.dump.onnx.graph import Laid, Placed, fit_for_file
 from ait_llm.dump.onnx.node import Named, Operator
 
+_OUTPUT = "output"
 _Made = Mapping[str, tuple[str, int, bool]]
 """Node by the value that it makes, which of its results that is, and whether it has several."""
 
@@ -41,7 +42,19 @@ def describe(
                 made_by[name] = (each.name, place, several)
     for each in laid.nodes:
         lines += _lines(each, made_by, output)
+    results = {name: {"node": _written(name, made_by)} for name in laid.results if name in made_by}
+    if results:
+        lines.append(
+            {"name": _OUTPUT, "op": "output", "target": _OUTPUT, "args": [], "kwargs": results,
+             "inputs": sorted({made_by[name][0] for name in results})}
+        )  # fmt: skip
     return lines
+
+
+def _written(name: str, made_by: _Made) -> str:
+    """The node that makes a value, or selects it from the results of one with several."""
+    node, place, several = made_by.get(name, (name, 0, False))
+    return f"{node}_{place}" if several else node
 
 
 def _lines(
@@ -54,8 +67,7 @@ def _lines(
             return [written(each) for each in value]
         if not isinstance(value, Named):
             return value
-        name, place, several = made_by.get(value.name, (value.name, 0, False))
-        return {"node": f"{name}_{place}" if several else name}
+        return {"node": _written(value.name, made_by)}
 
     line: dict[str, Any] = {
         "name": placed.name,

@@ -60,6 +60,7 @@ class Laid:
             NumPy a copy in float32, which holds each of their numbers.
         narrow: the type of such values, as torch calls it.
         hidden: nodes within the branches and bodies of others, whose values are not seen.
+        results: names of what the model gives back.
     """
 
     nodes: tuple[Placed, ...]
@@ -68,6 +69,7 @@ class Laid:
     shown: Mapping[str, str]
     narrow: Mapping[str, str]
     hidden: int
+    results: tuple[str, ...] = ()
 
 
 def lay_out(model: onnx.ModelProto) -> Laid:
@@ -87,7 +89,8 @@ def lay_out(model: onnx.ModelProto) -> Laid:
             if value is not None:
                 constants[each.output[0]] = value
     types = _types(model)
-    is_output = {each.name for each in graph.output}
+    results = tuple(each.name for each in graph.output)
+    is_output = set(results)
     shown: dict[str, str] = {}
     narrow: dict[str, str] = {}
     narrow |= {
@@ -114,7 +117,7 @@ def lay_out(model: onnx.ModelProto) -> Laid:
     own = {each.name for each in graph.input} - set(weights)
     inputs = tuple(each.name for each in graph.input if each.name in own)
     arrays = {name: onnx.numpy_helper.from_array(value, name) for name, value in constants.items()}
-    return Laid(tuple(placed), {**arrays, **weights}, inputs, shown, narrow, hidden)
+    return Laid(tuple(placed), {**arrays, **weights}, inputs, shown, narrow, hidden, results)
 
 
 def _node(
@@ -145,6 +148,8 @@ def _node(
     for name, value in attributes.items():
         if isinstance(value, bytes):
             attributes[name] = value.decode("utf-8", "replace")
+        elif isinstance(value, onnx.TensorProto):
+            attributes[name] = _array(value)
     kind = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
     told = {name: _sizes(types.get(name)) for name in node.output}
     sizes = {name: each for name, each in told.items() if each is not None}

@@ -211,6 +211,17 @@ def _triangle(node: Node) -> Found:
     return f"aten.{name}.default", node.argument(0), diagonal[0]
 
 
+def _filled(node: Node) -> Found:
+    """The same number everywhere, in sizes that a graph may compute."""
+    value = node.attributes.get("value")
+    if value is None:
+        return "ait_onnx.ConstantOfShape.default", Named(node.inputs[0]), {"value": 0.0}
+    if value.dtype.name not in _TYPES.values():
+        return None
+    about = {"value": float(value.reshape(-1)[0]), "dtype": f"torch.{value.dtype.name}"}
+    return "ait_onnx.ConstantOfShape.default", Named(node.inputs[0]), about
+
+
 def _with_weights(make: _Make) -> _Make:
     """Normalisations: their weight must be known, for it says what is normalised."""
     return lambda node: make(node) if node.has(1) and node.inputs[1] in node.constants else None
@@ -218,6 +229,7 @@ def _with_weights(make: _Make) -> _Make:
 
 # Those that ``opcheck/golden/onnx_operators.py`` defines, with their attributes.
 _OWN = {
+    "Div": frozenset[str](),
     "Expand": frozenset[str](),
     "Gather": {"axis"},
     "GatherND": {"batch_dims"},
@@ -243,6 +255,7 @@ _ELEMENTWISE = {
         ("And", "aten.logical_and.default"), ("Or", "aten.logical_or.default"),
         ("MatMul", "aten.matmul.default"),
     )},
+    "IsNaN": ("aten.isnan.default", 1),
     "Not": ("aten.logical_not.default", 1),
     "Identity": ("aten.alias.default", 1),
 }  # fmt: skip
@@ -253,6 +266,7 @@ _OPERATORS: Mapping[str, _Make] = {
     "Cast": _cast,
     "Clip": _clamped,
     "Concat": _joined,
+    "ConstantOfShape": _filled,
     "Expand": _expanded,
     "Gather": _gathered,
     "Gelu": _gelu,

@@ -11,6 +11,7 @@ from ait_llm.match.programs.anchors.arguments import Arguments
 from ait_llm.match.programs.anchors.common_nodes import CommonNodes
 from ait_llm.match.programs.anchors.given import Given
 from ait_llm.match.programs.anchors.library import Library
+from ait_llm.match.programs.anchors.named_inputs import add_named_inputs
 from ait_llm.match.programs.anchors.namesakes import Namesakes
 from ait_llm.match.programs.anchors.ports import Ports
 from ait_llm.match.programs.congruence import Congruence
@@ -72,6 +73,7 @@ class Evidence:
             self.links.add_unit(op, other)
             self.weights.add_same(op, other, SURE)
         if is_open:
+            add_named_inputs(left, right, self.links, self.tokens)
             self._align()
             for op, other in Counterparts(left, right, self.links.units).pairs():
                 places.setdefault(op, other)

@@ -75,7 +75,8 @@ _JUMPING = frozenset(
 # They select, copy or order elements, or pick the larger one: every device does so exactly.
 _EXACT = frozenset(
     {
-        *("Expand", "Gather", "GatherND", "Range", "Reshape", "Shape", "Slice"),  # of ONNX
+        *("ConstantOfShape", "Expand", "Gather", "GatherND"),  # of ONNX
+        *("Range", "Reshape", "Shape", "Slice"),
         *("get_rows", "set_rows", "strided"),  # of ggml
         "_reshape_alias",
         "_to_copy",
