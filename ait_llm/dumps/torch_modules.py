@@ -30,9 +30,9 @@ from ait_llm.dumps.torch_place import (
 )
 from ait_llm.dumps.torch_records import SUFFIX, TorchFiles, TorchRow
 from ait_llm.dumps.torch_tables import (
-    HELD,
     Recorded,
     TreeModule,
+    held,
     read_identity,
     read_module_tree,
     read_statistics,
@@ -236,9 +236,9 @@ class TorchDump(Dump):
         line = entry.line if entry is not None else {}
         missing = _mappings(line.get("not_captured"))
         parameters = self._parameters_of(process, module, line)
-        for member in (member for member, kind in node.members.items() if kind in HELD):
-            held = self._parameters_of(process, f"{module}.{member}", {})
-            parameters = {**parameters, **held}
+        for member in held(node.members):
+            of_member = self._parameters_of(process, f"{module}.{member}", {})
+            parameters = {**parameters, **of_member}
         if missing and not parameters:
             parameters, missing = self._of_given_modules(process, ids, missing)
         return Operation(

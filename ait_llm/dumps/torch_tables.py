@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -18,8 +18,8 @@ from ait_llm.formats.opening import open_regular, read_small
 Recorded = tuple[DType, tuple[int, ...], Statistics]
 _MAX_TREE_BYTES = 256 << 20
 _MAX_DEPTH = 128
-# Members that are never called: the module around them computes with what they hold.
-HELD = frozenset({"RoutedExperts"})
+_ROUTED = "RoutedExperts"
+_OF_GPT_OSS = ("Mxfp4GptOssExperts", "GptOssTopKRouter")
 
 
 class TreeModule(NamedTuple):
@@ -61,8 +61,9 @@ def _walk(path: Path, node: Any, ids: tuple[int, ...]) -> Iterator[tuple[str, Tr
     name, kind, children = node.get("name"), node.get("type"), node.get("children")
     if not isinstance(name, str) or not isinstance(kind, str) or not isinstance(children, list):
         raise FormatError(path, f"node {'_'.join(map(str, ids))} lacks name, type or children")
-    known = {**_definition(node), **dict(_held("", children))} or NOTHING
-    yield name, TreeModule(OpId(ids), kind, bool(children), known, _members(children))
+    members = _members(children)
+    known = {**_definition(node), **dict(_held("", children, held(members)))} or NOTHING
+    yield name, TreeModule(OpId(ids), kind, bool(children), known, members)
     for number, child in enumerate(children):
         yield from _walk(path, child, (*ids, number))
 
@@ -72,15 +73,28 @@ def _definition(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return definition if isinstance(definition, dict) else NOTHING
 
 
-def _held(prefix: str, children: Any) -> Iterator[tuple[str, Any]]:
+def held(members: Mapping[str, str]) -> list[str]:
+    """Names of members that are not called: the module around them computes with what they hold.
+
+    Args:
+        members: classes of them all by their names.
+    """
+    kinds = set(members.values())
+    known = _OF_GPT_OSS if kinds.issuperset(_OF_GPT_OSS) else ()
+    return [name for name, kind in members.items() if kind == _ROUTED or kind in known]
+
+
+def _held(prefix: str, children: Any, names: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
     """What members state that are never called, and their own members, with the classes of these.
 
     What they say of an object that they share with the module around them is said there.
     """
     for child in children if isinstance(children, list) else ():
-        if not isinstance(child, dict) or not (prefix or child.get("type") in HELD):
+        if not isinstance(child, dict):
             continue
         name = prefix + str(child.get("name")).rpartition(".")[2]
+        if not prefix and name not in names:
+            continue
         yield f"{name}.class", str(child.get("type"))
         own = {key: value for key, value in _definition(child).items() if "." not in key}
         yield from ((f"{name}.{key}", value) for key, value in own.items())

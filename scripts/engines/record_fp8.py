@@ -7,7 +7,6 @@ of ``finegrained-fp8/torch-ext`` of the repository ``kernels-community`` of Hugg
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,18 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-os.environ["TRITON_INTERPRET"] = "1"
-
-import ml_dtypes
-import numpy as np
+import interpreted  # noqa: F401  # before triton
 import torch
 import torch.library
 import triton
-import triton.language as tl
 from packing import pack
 from torch import nn
 from transformers.integrations import finegrained_fp8
-from triton.runtime import interpreter
 
 from ait_llm import DumpConfig, register_hook
 
@@ -53,28 +47,12 @@ class Untuned:
         return lambda *values, **named: run(*values, **{**self._tiles, **named})
 
 
-STORED = {
-    tl.float8e4nv: ml_dtypes.float8_e4m3fn,
-    tl.bfloat16: ml_dtypes.bfloat16,
-    tl.float16: np.float16,
-    tl.float32: np.float32,
-}
-
-
-def converted(values: np.ndarray, of: Any, to: Any, _: object) -> np.ndarray:
-    """To the nearest, as devices do: the interpreter loses what is carried into the exponent."""
-    exact = values.view(STORED[of]).astype(np.float32)
-    made = exact.clip(-448, 448) if to is tl.float8e4nv else exact
-    return made.astype(STORED[to]).view(f"uint{to.primitive_bitwidth}")
-
-
 def _untuned(*_: object, **__: object) -> Callable[[Any], Any]:
     return Untuned
 
 
 def kernel(folder: Path) -> ModuleType:
     """The kernel, with nothing that looks for a device."""
-    interpreter._convert_float = converted
     triton.autotune = _untuned
     torch.library.wrap_triton = lambda function: function
     package = ModuleType("finegrained_fp8")

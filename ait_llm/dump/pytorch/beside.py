@@ -1,7 +1,8 @@
 """Tensors that a quantised weight consists of and that are no parameters of the module.
 
-bitsandbytes keeps scales and codes in objects of the weight or the module. They are saved under the
-names that they have in a checkpoint.
+bitsandbytes keeps scales and codes in objects of the weight or the module, and transformers the
+experts of GPT-OSS as the kernel of MXFP4 wants them. They are saved under the names, and in the
+layout, that they have in a checkpoint.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 from torch import nn
 
 _STATE = "MatmulLtState"
+_EXPERTS = "Mxfp4GptOssExperts"
+_BLOCK = 16  # bytes of 32 floats of four bits
 
 
 def beside(model: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -25,6 +28,8 @@ def beside(model: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
         scale = _of_eight_bits(module)
         if scale is not None:
             yield f"{at}weight", f"{at}SCB", scale
+        for name, tensor in _of_experts(module):
+            yield f"{at}{name.rpartition('_')[0]}_bias", at + name, tensor
 
 
 def _of_four_bits(weight: nn.Parameter) -> Iterator[tuple[str, torch.Tensor]]:
@@ -46,3 +51,26 @@ def _of_eight_bits(module: nn.Module) -> torch.Tensor | None:
     found = getattr(getattr(module, "weight", None), "SCB", None)
     found = getattr(state, "SCB", None) if found is None else found
     return found if isinstance(found, torch.Tensor) else None
+
+
+def _of_experts(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """``X_blocks``, ``[experts, out, in / 32, 16]``, and ``X_scales``, ``[experts, out, in / 32]``.
+
+    Where a device wants its bytes is the affair of the kernel's library, which takes them back.
+    """
+    if type(module).__name__ != _EXPERTS:
+        return
+    for name in ("gate_up_proj", "down_proj"):
+        weight: Any = vars(module).get(name)
+        scale: Any = getattr(vars(module).get(f"{name}_precision_config"), "weight_scale", None)
+        if hasattr(weight, "storage") and hasattr(scale, "storage"):
+            data = _rows(weight)
+            yield f"{name}_blocks", data.reshape(*data.shape[:-1], -1, _BLOCK)
+            yield f"{name}_scales", _rows(scale)
+
+
+def _rows(tensor: Any) -> torch.Tensor:
+    """``[experts, out, in]`` of what a kernel is given as ``[experts, in, out]``."""
+    storage = tensor.storage
+    found: torch.Tensor = storage.layout.unswizzle_data(storage.data)
+    return found.transpose(-1, -2).contiguous()

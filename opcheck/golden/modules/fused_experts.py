@@ -149,7 +149,7 @@ class FusedExperts:
     def _taken(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Numbers of the experts of each token, and for which tokens they are not sure."""
         logits, bias = tensors[self.names[1]], tensors.get(_BIAS)
-        scores, near = _as_array(logits), _NEAR
+        scores, near = as_array(logits), _NEAR
         if self.groups != (1, 1) or bias is not None or self.score == "sigmoid":
             near = max(near, torch.finfo(logits.dtype).eps) if self.in_own_type else near
             if self.score == "sigmoid":
@@ -159,28 +159,28 @@ class FusedExperts:
                 scores /= scores.sum(-1, keepdims=True)
         near *= np.maximum(np.abs(scores).max(-1, keepdims=True), 1.0)
         if bias is not None:
-            scores = scores + _as_array(bias)
+            scores = scores + as_array(bias)
         count, most = self.groups
         unsure = ~np.isfinite(scores).all(-1, keepdims=True)
         if count > most:
             of_groups = np.sort(scores.reshape(len(scores), count, -1), axis=-1)
             of_groups = of_groups[..., -1] if bias is None else of_groups[..., -2:].sum(-1)
-            chosen, open_ = _highest(of_groups, most, near)
+            chosen, open_ = highest(of_groups, most, near)
             unsure |= open_
             closed = np.ones(of_groups.shape, dtype=bool)
             np.put_along_axis(closed, chosen, values=False, axis=-1)
             scores = np.where(closed.repeat(scores.shape[-1] // count, -1), -np.inf, scores)
-        taken, open_ = _highest(scores, self.count, near)
+        taken, open_ = highest(scores, self.count, near)
         return torch.from_numpy(taken.copy()), torch.from_numpy(unsure | open_)
 
 
-def _as_array(tensor: Tensor) -> Array:
+def as_array(tensor: Tensor) -> Array:
     """Values outside of what watches operators: which experts are taken is no arithmetic."""
     found: Array = tensor.detach().to(torch.float64).numpy()
     return found
 
 
-def _highest(scores: Array, count: int, near: Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+def highest(scores: Array, count: int, near: Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Places of the highest of each row, and whether others are as high within ``near``."""
     order = np.argsort(-scores, axis=-1, kind="stable")
     if count == scores.shape[-1]:
