@@ -10,15 +10,17 @@ from typing import Any
 from ait_llm.core.comparison import Comparison, Origin, Report, Verdict
 from ait_llm.core.optional import import_optional
 from ait_llm.dumps import open_dump
-from ait_llm.dumps.model import TopologyFile
+from ait_llm.dumps.fx_place import find_fx_place
 from ait_llm.errors import UsageError
 from ait_llm.report.files import replacing
 from ait_llm.report.operations import severity, verdict_of
 from ait_llm.report.wording import headline, short, why_not
 from ait_llm.report.writing import writers
 from ait_llm.topology import topology_to_onnx
+from ait_llm.topology.fx_graph import FILE_NAME as GRAPH
 
 FORMAT = "onnx"
+_FX = "fx"
 MAX_STEPS = 100  # told one by one; Netron shows each as text
 
 
@@ -30,13 +32,30 @@ class _Findings:
     origins: list[Origin] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _Topology:
+    """A graph file, and which records of a report speak of its nodes.
+
+    Attributes:
+        path: the file.
+        name: what tells it from the others.
+        owner: what the records say of the graph, see :func:`_findings`.
+        key: which of its notes holds what a record calls a node by; empty for its name.
+    """
+
+    path: Path
+    name: str
+    owner: tuple[int, str]
+    key: str = ""
+
+
 @writers.register(FORMAT)
 def write_onnx(report: Report, path: Path) -> Sequence[Path]:
     """Write each topology that my side reported, with the results at its nodes.
 
     Nodes get ``ait.verdict``, ``ait.error`` and more as metadata, and the verdict as their
-    documentation. One file per model, or per top-level operation where no model was captured; the
-    name of the topology is appended to ``path`` where there are several.
+    documentation. One file per model, or per top-level operation where no model was captured, or
+    per compiled graph; the name of the topology is appended to ``path`` where there are several.
 
     Raises:
         UsageError: my side has no topology.
@@ -44,17 +63,17 @@ def write_onnx(report: Report, path: Path) -> Sequence[Path]:
     """
     onnx = import_optional("onnx", "writing onnx reports")
     files = _topologies(report)
-    by_process = _findings(report)
+    by_owner = _findings(report)
     written = []
     for file in files:
         target = path
         if len(files) > 1:
-            target = path.with_name(f"{path.stem}_{file.pid}_{file.name[:80]}{path.suffix}")
+            target = path.with_name(f"{path.stem}_{file.name}{path.suffix}")
         topology_to_onnx(file.path, output=target)
         model = onnx.load(str(target))
-        findings = by_process.get(file.pid, {})
+        findings = by_owner.get(file.owner, {})
         for node in _nodes(model):
-            ids = _note_of(node, "atb.ids")
+            ids = _note_of(node, file.key) if file.key else node.name
             if ids in findings:
                 _annotate(node, report, findings[ids])
         model.metadata_props.add(key="ait.verdict", value=report.verdict.value)
@@ -67,35 +86,67 @@ def write_onnx(report: Report, path: Path) -> Sequence[Path]:
     return written
 
 
-def _topologies(report: Report) -> list[TopologyFile]:
-    """Models of the processes that were compared, else their layers."""
-    advice = "capture my side with --type tensor layer model, or leave onnx out of --format"
+def _topologies(report: Report) -> list[_Topology]:
+    """Models of the processes that were compared, else their layers; or graphs of a capture."""
+    if report.mine.kind == _FX:
+        return _graphs(report)
     if report.mine.kind != "atb":
         raise UsageError(
-            f"--format onnx shows a topology of ATB operations, and {report.mine.path} is of kind "
-            f"{report.mine.kind}; leave onnx out of --format"
+            f"--format onnx shows a topology of ATB operations or of a compiled graph, and "
+            f"{report.mine.path} is of kind {report.mine.kind}; leave onnx out of --format"
         )
     dump = open_dump(report.mine.path, "atb")
     pids = {item.mine.pid for item in report.comparisons if item.mine is not None}
     for files in (dump.models, dump.layers):
         if found := [file for file in files if file.pid in pids]:
-            return found
-    raise UsageError(f"{report.mine.path}: the dump holds no topology; {advice}")
+            return [
+                _Topology(file.path, f"{file.pid}_{file.name[:80]}", (file.pid, ""), "atb.ids")
+                for file in found
+            ]
+    raise UsageError(
+        f"{report.mine.path}: the dump holds no topology; capture my side with --type tensor layer "
+        "model, or leave onnx out of --format"
+    )
 
 
-def _findings(report: Report) -> Mapping[int, Mapping[str, _Findings]]:
-    """By process and operation id."""
-    result: dict[int, dict[str, _Findings]] = {}
+def _graphs(report: Report) -> list[_Topology]:
+    """The graphs of an FX dump of which something was compared."""
+    wanted = _findings(report).keys()
+    place = find_fx_place(Path(report.mine.path))
+    found: dict[tuple[int, str], _Topology] = {}
+    for unit in place.units if place is not None else ():
+        owner = unit.rank, f"graph_{unit.graph}"
+        path = unit.folder.parent / GRAPH
+        if owner in wanted and path.is_file():
+            found[owner] = _Topology(path, f"rank{unit.rank}_graph_{unit.graph}", owner)
+    if not found:
+        raise UsageError(
+            f"{report.mine.path}: the dump holds no {GRAPH} of a graph that was compared; leave "
+            "onnx out of --format"
+        )
+    return list(found.values())
 
-    def at(pid: int, op_id: str) -> _Findings:
-        return result.setdefault(pid, {}).setdefault(op_id, _Findings())
+
+def _findings(report: Report) -> Mapping[tuple[int, str], Mapping[str, _Findings]]:
+    """By process and operation id; of compiled graphs by rank and graph, and node."""
+    result: dict[tuple[int, str], dict[str, _Findings]] = {}
+    is_graph = report.mine.kind == _FX
+
+    def at(owner: tuple[int, str], node: str) -> _Findings:
+        return result.setdefault(owner, {}).setdefault(node, _Findings())
 
     for item in report.comparisons:
-        if item.mine is not None and item.mine.op_id:
-            at(item.mine.pid, item.mine.op_id).items.append(item)
+        mine = item.mine
+        if mine is not None and is_graph:
+            at((mine.device, mine.graph), mine.op).items.append(item)
+        elif mine is not None and mine.op_id:
+            at((mine.pid, ""), mine.op_id).items.append(item)
     for origin in report.origins:
-        if origin.op_id:
-            at(origin.pid, origin.op_id).origins.append(origin)
+        if is_graph:  # the id is the graph's number, and the place of the node in a run
+            number = origin.op_id.partition("_")[0]
+            at((origin.device, f"graph_{number}"), origin.op).origins.append(origin)
+        elif origin.op_id:
+            at((origin.pid, ""), origin.op_id).origins.append(origin)
     return result
 
 

@@ -188,4 +188,10 @@ def _modules(value: dict[str, Any]) -> list[Module]:
     """Modules of a node, outermost first; what the model itself computes lies in none."""
     modules = value.get("modules")
     named = (m for m in (modules if isinstance(modules, list) else ()) if isinstance(m, dict))
-    return [(str(module.get("path")) or "model", str(module.get("type"))) for module in named]
+    return [_module(str(module.get("path") or "model"), module.get("type")) for module in named]
+
+
+def _module(path: str, kind: Any) -> Module:
+    """Graphs that were exported know no types of modules: there it is the name of the attribute."""
+    names = [name for name in path.split(".") if name and not name.isdigit()]
+    return path, str(kind or (names[-1] if names else "model"))

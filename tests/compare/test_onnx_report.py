@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from report_builder import comparison, not_finite, record, report
 from ait_llm.compare.onnx_report import write_onnx
 from ait_llm.core.comparison import Comparison, Origin, Report, Side, TensorRecord, Verdict
 from ait_llm.errors import UsageError
+from tests.support.fx_dumps import write_add
 
 onnx = pytest.importorskip("onnx")
 
@@ -130,6 +132,50 @@ def test_a_dump_without_topology_says_how_to_get_one(tmp_path: Path) -> None:
     item = comparison(mine=mine("LinearOperation_3", "3"))
     with pytest.raises(UsageError, match="holds no topology; capture my side with --type tensor"):
         write_onnx(report_of(builder, item), tmp_path / "report.onnx")
+
+
+def test_nodes_of_a_compiled_graph_carry_what_was_found_about_them(tmp_path: Path) -> None:
+    root = tmp_path / "ait_dump"
+    nodes = [
+        {"name": "x", "op": "placeholder", "target": "x"},
+        {
+            "name": "model.layers.0.mlp.Add",
+            "op": "call_function",
+            "target": "aten.add.Tensor",
+            "args": [{"node": "x"}, {"node": "x"}],
+            "modules": [{"path": "model.layers.0.mlp", "type": ""}],
+        },
+        {
+            "name": "output",
+            "op": "output",
+            "target": "output",
+            "inputs": ["model.layers.0.mlp.Add"],
+        },
+    ]
+    for number in (1, 2):
+        folder = root / "fx_tensors" / "worldsize1_global_rank0" / f"graph_{number}"
+        write_add(folder / "0", "model.layers.0.mlp.Add")
+        (folder / "graph.json").write_text(
+            json.dumps({"schema": 1, "graph": number, "nodes": nodes})
+        )
+    bad = record("model.layers.0.mlp.Add", op_id="2_0", graph="graph_2", device=0)
+    origin = Origin("model.layers.0.mlp.Add", "2_0", "", 0, 0, 7, evidence="its inputs pass")
+    value = report(comparison(0.25, mine=bad), mine=Side(str(root), "fx"), origins=(origin,))
+    (path,) = write_onnx(value, tmp_path / "report.onnx")
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    assert model.graph.name == "graph_2"
+    assert [box.op_type for box in model.graph.node] == ["mlp"]
+    found = notes(model, "model.layers.0.mlp.Add")
+    assert found["ait.verdict"] == "FAIL"
+    assert found["doc"].startswith("the error starts here at token 0: FAIL")
+
+
+def test_a_dump_without_its_graphs_says_so(tmp_path: Path) -> None:
+    write_add(tmp_path / "fx_tensors" / "worldsize1_global_rank0" / "graph_1" / "0")
+    item = comparison(mine=record("add", op_id="1_0", graph="graph_1", device=0))
+    with pytest.raises(UsageError, match=r"holds no graph\.json of a graph that was compared"):
+        write_onnx(report(item, mine=Side(str(tmp_path), "fx")), tmp_path / "report.onnx")
 
 
 def test_a_side_without_operations_is_refused(tmp_path: Path) -> None:
