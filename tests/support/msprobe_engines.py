@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import torch
+from recorded_graph import RecordedGraph
 from torch import nn
 
 REQUESTS = ({"a": 3, "b": 2}, {"a": 1, "b": 1}, {"b": 1})
@@ -95,6 +96,32 @@ class VllmAscend:
         self._finalize_dump_data()
         return logits
 
+    def record(self) -> None:
+        """``capture_model``: a graph of each size, which passes replay from now on."""
+        self.replayed = True
+        graphs = {}
+        for size in sorted({sum(each.values()) for each in REQUESTS}, reverse=True):
+            graph, ids = RecordedGraph(), torch.zeros(size, dtype=torch.int64)
+            graph.capture_begin()
+            logits = self.model(ids)
+            graph.capture_end()
+            graphs[size] = graph, ids, logits
+        self._finalize_dump_data(dump=False)
+
+        def run(tokens: torch.Tensor) -> torch.Tensor:
+            graph, ids, logits = graphs[len(tokens)]
+            ids.copy_(tokens)
+            graph.replay()
+            return logits.clone()
+
+        self.model.forward_of_a_graph = run
+
+    def compile(self) -> None:
+        """The model is compiled as a whole."""
+        self.replayed = True
+        compiled = torch.compile(self.model, backend="aot_eager")
+        self.model.forward_of_a_graph = lambda ids: compiled(ids)
+
     def replay(self) -> None:
         """From now on passes run without the model's Python."""
         self.replayed = True
@@ -133,13 +160,24 @@ def run(kind: str, config: str) -> None:
                 server.forward(sum(scheduled.values()))
             return
         runner = VllmAscend(config, graphs=kind != "vllm-ascend")
+        if kind == "vllm-ascend-recorded":
+            runner.record()
+        if kind == "vllm-ascend-compiled":
+            runner.compile()
         for number, scheduled in enumerate(REQUESTS):
             if kind == "vllm-ascend-replayed" and number == 1:
                 runner.replay()
             runner.execute_model(scheduled)
 
 
-KINDS = ("vllm-ascend", "vllm-ascend-graphs", "vllm-ascend-replayed", "sglang")
+KINDS = (
+    "vllm-ascend",
+    "vllm-ascend-graphs",
+    "vllm-ascend-recorded",
+    "vllm-ascend-compiled",
+    "vllm-ascend-replayed",
+    "sglang",
+)
 
 if __name__ == "__main__":
     run(*sys.argv[1:])

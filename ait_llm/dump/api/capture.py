@@ -19,6 +19,7 @@ from ait_llm.dump.api.interception import Interception
 from ait_llm.dump.api.names import Api
 from ait_llm.dump.api.recorder import RecordedCall, Recorder
 from ait_llm.dump.api.threads import Modes, ThreadWatch
+from ait_llm.dump.taps.replays import recordings
 
 if TYPE_CHECKING:
     from ait_llm.dump.api.gradients import ModuleGradients
@@ -83,14 +84,22 @@ class Capture:
         self._eager = EagerWatch()
         self._works = WorkWatch()
         self.recording: Recorder[Any] | None = None
+        self.tape: Recorder[Any] | None = None
+        """Gets the calls while a device records a graph, when nothing is computed."""
 
-    def open(self, recording: Recorder[Any]) -> None:
-        """Begin to record."""
+    def open(self, recording: Recorder[Any], *, stands_aside: bool = True) -> None:
+        """Begin to record.
+
+        Args:
+            recording: where calls go.
+            stands_aside: compiled code runs function by function meanwhile.
+        """
         self.recording = recording
         self._interception.install()
         self._modes.enter()
         self._threads.install()
-        self._eager.install()
+        if stands_aside:
+            self._eager.install()
         self._works.install()
 
     def close(self) -> None:
@@ -111,7 +120,7 @@ class Capture:
         frame: FrameType | None,
     ) -> Any:
         """Make a call of the program, recorded unless it is within another one."""
-        recording = self.recording
+        recording = self.tape if recordings.is_open else self.recording
         here = local
         if here.busy or recording is None or is_traced():
             return function(*args, **kwargs)

@@ -216,7 +216,7 @@ class ParameterGradients:
     def _hook(self, name: str, key: str, expected: int) -> Any:
         def hook(grad: Tensor) -> None:
             recording = self._watch.recording
-            if not recording.active or grad is None:
+            if recording is None or not recording.active or grad is None:
                 return
             busy, local.busy = local.busy, True
             try:

@@ -1,7 +1,8 @@
 """``AclGraphDumper`` and ``acl_save``: the interface of msprobe for engines that replay graphs.
 
 What is written is what ``PrecisionDebugger`` writes. Python hooks do not run where a device replays
-a recorded graph: a step in which the model's parts were not seen is told, in the ledger too.
+a recorded graph; what is in the graph reports instead (:mod:`ait_llm.dump.api.graph_calls`). A step
+in which the model's parts were not seen all the same is told, in the ledger too.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ait_llm.dump.api.graph_calls import GraphCalls
+from ait_llm.dump.api.modules import ModuleWatch
+from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.api.session import ApiSession
 from ait_llm.dump.api.settings import ApiSettings, read_graph_settings
 from ait_llm.dump.folders import make_folder
 from ait_llm.dump.pytorch.hooks import Hook
+from ait_llm.dump.taps.replays import recordings
 from ait_llm.errors import UsageError
 
 _log = logging.getLogger(__name__)
@@ -57,13 +62,15 @@ class AclGraphDumper:
             read_graph_settings, Path(config_path).absolute(), dump_path=dump_path
         )
         settings = read()
-        self._session = ApiSession(settings, holds=True)
+        self._session = ApiSession(settings, holds=True, hooks=False)
         if settings.enabled is not None:
             self._session.reread = read
         self._model: nn.Module | None = None
         self._expected: frozenset[int] = frozenset()
         self._seen: set[int] = set()
         self._handles: list[Any] = []
+        self._graphs: GraphCalls | None = None
+        self._modules: ModuleWatch | None = None
         self._custom: list[str] = []
         self._failed = False
 
@@ -98,6 +105,8 @@ class AclGraphDumper:
         """
         if self._model is None:
             return
+        if self._modules is not None:
+            self._modules.rest()
         self._session.stop()
         if dump and self._session.wants_this():
             self._say_unseen()
@@ -107,36 +116,56 @@ class AclGraphDumper:
     def close(self) -> None:
         """End the capture; a step that was not ended is none."""
         atexit.unregister(self.close)
-        for handle in self._handles:
-            handle.remove()
+        self._unwatch()
         self._session.stop()
         self._session.step(dump=False)
         self._session.close()
 
     def _watch(self, model: nn.Module) -> None:
-        for handle in self._handles:
-            handle.remove()
+        self._unwatch()
         parts = [each for each in model.modules() if each is not model and each._parameters]
         self._expected = frozenset(map(id, parts))
 
         def see(module: nn.Module, _args: Any) -> None:
-            if not torch.compiler.is_compiling():
-                self._open()
+            if not torch.compiler.is_compiling() and not recordings.is_open:
+                self._window()
                 self._seen.add(id(module))
 
         self._handles = [
             part.register_forward_pre_hook(Hook(see), prepend=True) for part in (model, *parts)
         ]
+        self._graphs = GraphCalls(model, self._session, self._window, self._see_in_graph)
+        if self._session.settings.modules:
+            self._modules = ModuleWatch(None, self._graphs)
+            self._modules.install([model])
 
-    def _open(self) -> None:
+    def _unwatch(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        if self._modules is not None:
+            self._modules.remove()
+        if self._graphs is not None:
+            self._graphs.close()
+        self._modules = self._graphs = None
+
+    def _see_in_graph(self, module: nn.Module | None) -> None:
+        """A graph ran a module, or a function of any."""
+        self._seen |= self._expected if module is None else {id(module)}
+
+    def _window(self) -> Recording | None:
         """Open the window of a step when its first call is seen, so that none is left empty."""
-        if self._session.is_open or self._model is None or self._failed:
-            return
+        if self._model is None or self._failed:
+            return None
         try:
-            self._session.start(self._model)
+            if not self._session.is_open:
+                self._session.start(self._model)
         except UsageError as error:
             self._failed = True
             _log.error("nothing more is captured: %s", error)
+        recording = self._session.recording if self._session.is_open else None
+        if self._modules is not None:
+            self._modules.recording = recording
+        return recording
 
     def _say_unseen(self) -> None:
         seen, all_parts = len(self._seen & self._expected), len(self._expected)

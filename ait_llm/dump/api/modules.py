@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch._C import _get_tracing_state
+from torch.compiler import is_compiling, is_dynamo_compiling
 
-from ait_llm.dump.api.capture import Running, is_traced, local
+from ait_llm.dump.api.capture import Running, local
 from ait_llm.dump.api.gradients import ModuleGradients, ParameterGradients
 from ait_llm.dump.api.recording import Recording
-from ait_llm.dump.pytorch.hooks import Hook
+from ait_llm.dump.pytorch.hooks import Hook, not_by_itself
+from ait_llm.dump.taps.operator import ENTER, LEAVE
+from ait_llm.dump.taps.replays import recordings
+
+if TYPE_CHECKING:
+    from ait_llm.dump.api.graph_calls import GraphCalls
 
 # Wrappers that only gather parameters: what is inside them is what the model computes.
 _TRANSPARENT = frozenset({"FullyShardedDataParallel"})
@@ -22,11 +29,13 @@ class ModuleWatch:
     """Hooks on every submodule of some models; the models themselves are not recorded.
 
     Args:
-        recording: where records go; can be exchanged between steps.
+        recording: where records go; can be exchanged between steps. None: nowhere.
+        graphs: told what compiled and replayed graphs have of the modules.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording | None, graphs: GraphCalls | None = None) -> None:
         self.recording = recording
+        self._graphs = graphs
         self.removed = False
         self._handles: list[Any] = []
         self._parameters = ParameterGradients(self)
@@ -47,13 +56,20 @@ class ModuleWatch:
 
     def watch(self, module: nn.Module, name: str) -> None:
         """Hook one module under a name."""
-        hooks = _ModuleHooks(self, name, self._parameters)
+        hooks = _ModuleHooks(self, name, self._parameters, self._graphs)
+        before, after = (None, None) if self._graphs is None else self._graphs.taps(name, module)
         self._handles += [
-            module.register_forward_pre_hook(_PreHook(hooks.before), with_kwargs=True),
+            module.register_forward_pre_hook(_PreHook(hooks.before, before), with_kwargs=True),
             module.register_forward_hook(
-                Hook(hooks.after), with_kwargs=True, always_call=True, prepend=True
+                Hook(hooks.after, after), with_kwargs=True, always_call=True, prepend=True
             ),
         ]
+
+    def rest(self) -> None:
+        """Record nothing until there is another recording."""
+        self._parameters.remove()
+        local.running.clear()
+        self.recording = None
 
     def remove(self) -> None:
         """Take all hooks off."""
@@ -68,23 +84,39 @@ class _PreHook(Hook):
     """A hook that may hand other arguments to the module."""
 
     def __call__(self, *args: Any) -> Any:
-        if is_traced():
+        if is_compiling():
+            if self._traced is not None and is_dynamo_compiling():
+                self._traced(*args)
             return None
-        return self._function(*args)
+        return None if _get_tracing_state() is not None else self._function(*args)
+
+
+not_by_itself(_PreHook.__call__)
 
 
 class _ModuleHooks:
     """The two hooks of one module."""
 
-    def __init__(self, watch: ModuleWatch, name: str, parameters: ParameterGradients) -> None:
+    def __init__(
+        self,
+        watch: ModuleWatch,
+        name: str,
+        parameters: ParameterGradients,
+        graphs: GraphCalls | None,
+    ) -> None:
         self._watch = watch
         self._name = name
         self._parameters = parameters
+        self._graphs = graphs
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record what the module gets."""
+        if recordings.is_open:
+            if self._graphs is not None:
+                self._graphs.note_module(ENTER, self._name, (args, kwargs))
+            return None
         recording = self._watch.recording
-        if not recording.active:
+        if recording is None or not recording.active:
             return None
         busy, local.busy = local.busy, True
         try:
@@ -116,6 +148,10 @@ class _ModuleHooks:
         output: Any,
     ) -> None:
         """Record what the module returned, or that it raised."""
+        if recordings.is_open:
+            if self._graphs is not None:
+                self._graphs.note_module(LEAVE, self._name, output)
+            return
         running = None
         while local.running and running is None:
             last = local.running.pop()
@@ -124,6 +160,8 @@ class _ModuleHooks:
         if running is None or running.call is None:
             return
         recording = self._watch.recording
+        if recording is None:
+            return
         busy, local.busy = local.busy, True
         try:
             with torch._C.DisableTorchFunction():

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ait_llm.dump.pytorch.statistics import KnownStatistics, byte_values, host_numbers
+from ait_llm.dump.pytorch.statistics import KnownStatistics, Reduced, byte_values, host_numbers
 
 Four = tuple[float | int | bool | None, ...]
 Rounding = Callable[[float], float]
@@ -65,6 +65,31 @@ def four_numbers(
         return high, low, mean, norm
     if max(abs(high), abs(low)) >= _EXACT:
         return int(tensor.max()), int(tensor.min()), mean, norm
+    return int(high), int(low), mean, norm
+
+
+def reduced_numbers(found: Reduced, *, exact: bool = True) -> Four:
+    """The numbers of a tensor of which statistics alone are there; waits for its device.
+
+    These leave the sign of infinities out: then only the norm is known.
+
+    Args:
+        found: the statistics.
+        exact: mean and norm are not rounded to the type of the tensor.
+    """
+    high, low, mean, norm, nan, infinite = found.numbers.tolist()
+    dtype = found.dtype
+    if dtype == torch.bool:
+        return bool(high), bool(low), None, None
+    if nan:
+        return (math.nan,) * 4
+    if infinite:
+        return None, None, None, math.inf
+    if dtype.is_floating_point or dtype.is_complex:
+        rounded = None if exact else _ROUNDING.get(dtype)
+        if rounded is not None:
+            mean, norm = rounded(mean), rounded(norm)
+        return high, low, mean, norm
     return int(high), int(low), mean, norm
 
 

@@ -27,7 +27,12 @@ from ait_llm.dump.api.tensors import TensorEntries, unseen
 from ait_llm.dump.api.values import Describer
 from ait_llm.dump.folders import make_folder
 from ait_llm.dump.pytorch.ledger import Ledger
-from ait_llm.dump.pytorch.statistics import KnownStatistics, share_model_threads
+from ait_llm.dump.pytorch.statistics import (
+    KnownStatistics,
+    NotKept,
+    Reduced,
+    share_model_threads,
+)
 from ait_llm.dump.pytorch.writer import BackgroundWriter
 
 
@@ -107,7 +112,12 @@ class RecordFolder:
         """What makes the JSON of this call's values."""
         entries = self.entries
 
-        def tensor(value: Tensor, name: str) -> dict[str, Any]:
+        def tensor(value: Tensor | Reduced | NotKept, name: str) -> dict[str, Any] | None:
+            if isinstance(value, NotKept):
+                self.lose(call, name, RuntimeError(value.reason))
+                return None
+            if isinstance(value, Reduced):
+                return entries.reduced(value, call)
             try:
                 call.identify(value, name)
                 return entries.tensor(value, name, call)

@@ -21,6 +21,7 @@ from ait_llm.dump.api.modules import ModuleWatch
 from ait_llm.dump.api.names import Receiver
 from ait_llm.dump.api.overflow import OverflowRecording
 from ait_llm.dump.api.phases import PhaseWatch
+from ait_llm.dump.api.recorder import Recorder
 from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.api.scheduled import rows_of
 from ait_llm.dump.api.settings import ApiSettings
@@ -41,11 +42,15 @@ class ApiSession:
     Args:
         settings: of the capture.
         holds: a step is written down when it ends, as it may turn out to be none.
+        hooks: False if whoever has the session records the modules.
     """
 
-    def __init__(self, settings: ApiSettings, *, holds: bool = False) -> None:
+    def __init__(self, settings: ApiSettings, *, holds: bool = False, hooks: bool = True) -> None:
         self.settings = settings
         self._holds = holds
+        self._hooks = hooks
+        self.tape: Recorder[Any] | None = None
+        """Gets calls of functions while a device records a graph."""
         self.step_number = 0
         self.reread: Callable[[], ApiSettings] | None = None
         """Reads the settings anew, for a capture that is switched on and off by its file."""
@@ -131,11 +136,12 @@ class ApiSession:
                 self._phases = PhaseWatch()
                 self._phases.install()
             if self.settings.apis:
-                self._capture = self._prepared()
+                self._capture = self.prepared()
                 self._capture.open(recording)
             if self.settings.modules:
                 self._modules = ModuleWatch(recording)
-                self._modules.install(chosen, numbered=not isinstance(models, nn.Module))
+                if self._hooks:
+                    self._modules.install(chosen, numbered=not isinstance(models, nn.Module))
             return True
 
     def stop(self) -> None:
@@ -221,7 +227,8 @@ class ApiSession:
         single, self._single = self._single, None
         if single is not None:
             single.remove()
-            single.recording.flush()
+            if single.recording is not None:
+                single.recording.flush()
             if not self.is_open:
                 self._seal("stop")
 
@@ -233,7 +240,7 @@ class ApiSession:
         """Record it no more."""
         self._custom = [each for each in self._custom if each[:2] != (owner, name)]
 
-    def _prepared(self) -> Capture:
+    def prepared(self) -> Capture:
         """The capture of functions, made anew when some of them are others than before."""
         if self._listed is None or self._listed[0] != self.settings.wrap_ops:
             lists = combined_apis(self.settings.wrap_ops)
@@ -247,6 +254,7 @@ class ApiSession:
                 return Interception(receive, apis, modules, namespaces, custom)
 
             self._last = known, Capture(interception)
+        self._last[1].tape = self.tape
         return self._last[1]
 
     def _opened(self) -> Recording:

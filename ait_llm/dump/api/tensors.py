@@ -12,11 +12,11 @@ from torch._subclasses.fake_tensor import is_fake
 
 from ait_llm.core.kernels import crc32
 from ait_llm.dump.api.calls import Call
-from ait_llm.dump.api.numbers import NOTHING, Four, four_numbers
+from ait_llm.dump.api.numbers import NOTHING, Four, four_numbers, reduced_numbers
 from ait_llm.dump.api.settings import Slice
 from ait_llm.dump.api.tensor_files import TensorFiles, bytes_of
 from ait_llm.dump.api.values import file_stem
-from ait_llm.dump.pytorch.statistics import KnownStatistics
+from ait_llm.dump.pytorch.statistics import KnownStatistics, Reduced
 from ait_llm.dump.pytorch.writer import Outcome
 
 _FAKE = "torch._subclasses.fake_tensor.FakeTensor"
@@ -102,6 +102,18 @@ class TensorEntries:
             self._save(entry, dense, name, call.outcome)
         if self._summary == "md5":
             entry["md5"] = f"{crc32(bytes_of(_on_host(dense))):08x}"
+        return entry
+
+    def reduced(self, found: Reduced, call: Call) -> dict[str, Any]:
+        """The JSON of a tensor of which a device graph kept numbers alone."""
+        entry = {
+            "type": _PLAIN,
+            "dtype": str(found.dtype),
+            "shape": list(found.shape),
+            **dict.fromkeys(_FOUR),
+            "requires_grad": False,
+        }
+        call.deferred.append(_filling(entry, lambda: reduced_numbers(found, exact=self._exact)))
         return entry
 
     def look_at(self, slices: tuple[Slice, ...]) -> None:

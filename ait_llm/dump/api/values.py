@@ -16,13 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ait_llm.dump.pytorch.statistics import NotKept, Reduced
+
 _MAX_DEPTH = 400
 _MAX_TEXT = 1 << 16
 # Longest stem of a file, with room for its ending.
 _MAX_STEM = 240
 _UNSAFE = re.compile(r"[/\0\n\r]")
 
-TensorEntry = Callable[[Tensor, str], dict[str, Any]]
+TensorEntry = Callable[[Tensor | Reduced | NotKept, str], dict[str, Any] | None]
 """Makes the JSON of a tensor; takes the stem of its file."""
 ArrayEntry = Callable[["np.ndarray[Any, Any]", str], dict[str, Any]]
 
@@ -79,7 +81,7 @@ class Describer:
             ValueError: containers within containers, too many of them.
         """
         kind = type(value)
-        if kind is Tensor or isinstance(value, Tensor):
+        if kind is Tensor or isinstance(value, (Tensor, Reduced, NotKept)):
             return self._tensor(value, name)
         if value is None:
             return None

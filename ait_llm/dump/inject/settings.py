@@ -22,6 +22,12 @@ TORCH_TYPES = ("torch", "torch-stats", "torch-op", *COMPILED_TYPES)
 """What ``--type`` calls the captures of PyTorch programs."""
 
 VARIABLE = "AIT_TORCH_CAPTURE"
+COMPILE_ANEW = {"VLLM_DISABLE_COMPILE_CACHE": "1", "VLLM_USE_AOT_COMPILE": "0"}
+"""Of programs with vLLM: what is compiled with a capture is not for others, and theirs not for it.
+
+Whatever it is compiled to ahead of time is made for the cache.
+"""
+
 CHANNEL_VARIABLE = "AIT_TORCH_CHANNEL"
 WATCH_VARIABLE = "AIT_CAPTURE_STARTS_WITH"
 """Module whose import starts the capture; ``torch`` where it is not set."""

@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ait_llm.dump.inject.channel import report
+from ait_llm.dump.inject.settings import COMPILE_ANEW
 from ait_llm.dump.inject.site.ait_torch_capture import when_imported
 from ait_llm.dump.pytorch.engine_run import EngineRun, Planned
 from ait_llm.dump.pytorch.engine_selection import RequestSelection
@@ -220,13 +221,8 @@ def _compiles(runner: Any) -> bool:
 
 
 def compile_anew() -> None:
-    """Have vLLM compile its model in each process, and keep nothing of it.
-
-    What an earlier run has left in its cache was compiled without a capture; what this one compiles
-    must not be there for a later one.
-    """
-    os.environ["VLLM_DISABLE_COMPILE_CACHE"] = "1"
-    os.environ["VLLM_USE_AOT_COMPILE"] = "0"  # whatever it is compiled to is made for the cache
+    """Have vLLM compile its model in each process, and keep nothing of it."""
+    os.environ.update(COMPILE_ANEW)
 
 
 def _is_dummy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

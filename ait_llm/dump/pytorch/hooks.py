@@ -41,7 +41,7 @@ class Hook:
         return _no_hook, ()
 
 
-def _not_by_itself(function: Callable[..., Any]) -> None:
+def not_by_itself(function: Callable[..., Any]) -> None:
     """Have Dynamo trace a function as a part of what calls it only, never by itself.
 
     torch runs the hooks of the outermost module around the compiled code; each would be compiled.
@@ -56,7 +56,7 @@ def _not_by_itself(function: Callable[..., Any]) -> None:
         return
 
 
-_not_by_itself(Hook.__call__)
+not_by_itself(Hook.__call__)
 
 
 def _no_hook() -> Callable[..., None]:

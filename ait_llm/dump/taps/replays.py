@@ -18,7 +18,7 @@ import weakref
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -77,6 +77,16 @@ class StaticMemory:
         return target.copy_(value)
 
 
+class Follower(Protocol):
+    """What is told when a device records a graph."""
+
+    def recording_begins(self) -> None:
+        """A device begins."""
+
+    def recording_ends(self) -> None:
+        """It has recorded one."""
+
+
 class Recordings:
     """What was tapped while graphs were recorded.
 
@@ -88,6 +98,7 @@ class Recordings:
         self.memory = memory
         self._open: list[_Noted] | None = None
         self._calls: Counter[tuple[str, str, str]] = Counter()
+        self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self._tapes: weakref.WeakKeyDictionary[Any, list[_Noted]] = weakref.WeakKeyDictionary()
 
     @property
@@ -95,13 +106,22 @@ class Recordings:
         """True while a graph is recorded."""
         return self._open is not None
 
+    def follow(self, follower: Follower) -> None:
+        """Tell this one of the graphs that are recorded from now on, as long as it lives."""
+        self._followers.add(follower)
+
     def begin(self) -> None:
         """A device begins to record a graph."""
         self._open = []
         self._calls.clear()
+        for each in list(self._followers):
+            each.recording_begins()
 
     def end(self, graph: Any) -> None:
         """It has recorded this one."""
+        if self.is_open:
+            for each in list(self._followers):
+                each.recording_ends()
         tape, self._open = self._open, None
         if tape:
             self._tapes[graph] = tape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import re
 import sys
@@ -20,12 +21,15 @@ from transformers import LlamaForCausalLM
 
 from ait_llm.cli.main import ait
 from ait_llm.dump.api import PrecisionDebugger, acl_save
+from ait_llm.dump.api.numbers import four_numbers, reduced_numbers
 from ait_llm.dump.inject.channel import read_reports
 from ait_llm.dump.inject.msprobe import names
-from ait_llm.dump.inject.msprobe.settings import VARIABLE, MsprobeSettings
+from ait_llm.dump.inject.msprobe.settings import VARIABLE, MsprobeSettings, msprobe_environment
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE
 from ait_llm.dump.inject.site import ait_msprobe
 from ait_llm.dump.msprobe_run import plan_msprobe_dump, run_msprobe_dump
+from ait_llm.dump.pytorch.statistics import reduced
+from ait_llm.dump.taps.replays import recordings
 from ait_llm.dump.torch_ledger import TorchProcess, read_torch_ledger
 from ait_llm.dump.torch_summary import TorchSummary
 from ait_llm.dumps import open_dump
@@ -73,7 +77,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Program
     PrecisionDebugger._reset()
     ait_msprobe.stand_in()
     yield Program(tmp_path, monkeypatch)
-    PrecisionDebugger._reset()
+    _close()
     sys.meta_path[:] = before
     for name in [each for each in sys.modules if each.partition(".")[0] == "msprobe"]:
         del sys.modules[name]
@@ -117,6 +121,98 @@ def test_a_step_that_a_graph_replays_is_told_and_not_silently_empty(program: Pro
     assert [text.partition(":")[0] for text in process.replayed] == ["step 1", "step 2"]
     assert "6 of 6 modules with weights were not seen" in process.replayed[0]
     assert not (program.dump / "step1").exists()
+
+
+def _close() -> None:
+    """End what a program would end when it exits."""
+    PrecisionDebugger._reset()
+    for each in list(recordings._followers):
+        each.close()  # type: ignore[attr-defined]
+
+
+def _numbers(value: Any) -> Any:
+    """Numbers as pytest compares them, files by their last part."""
+    if isinstance(value, dict):
+        return {name: _numbers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_numbers(each) for each in value]
+    return pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+
+
+def _both(program: Program, kind: str, *settings: str, **more: Any) -> Iterator[Any]:
+    """Each step of an eager run and of one of another kind."""
+    eager = program.folder / "eager"
+    program.configure(*settings, **more)
+    msprobe_engines.run("vllm-ascend-graphs", ENGINE_FILE)
+    _close()
+    program.dump.rename(eager)
+    program.configure(*settings, **more)
+    msprobe_engines.run(kind, ENGINE_FILE)
+    for step in range(3):
+        yield Captured(eager, step), Captured(program.dump, step)
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_replayed_steps_have_the_numbers_of_eager_ones(program: Program, level: str) -> None:
+    for eager, mine in _both(program, "vllm-ascend-recorded", level):
+        assert list(mine.data) == list(eager.data)
+        assert mine.data == _numbers(eager.data)
+        assert mine.json("construct.json") == eager.json("construct.json")
+    assert program.process().replayed == []
+
+
+@pytest.mark.parametrize("kind", ["vllm-ascend-recorded", "vllm-ascend-compiled"])
+def test_steps_of_graphs_have_the_tensors_of_eager_ones(program: Program, kind: str) -> None:
+    for eager, mine in _both(program, kind, "L0", "tensor"):
+        assert mine.data == eager.data
+        assert mine.files == eager.files
+        for name in eager.files:
+            assert torch.equal(mine.tensor(name), eager.tensor(name)), name
+    assert program.process().replayed == []
+
+
+def test_a_compiled_model_is_compiled_once_for_all_steps(program: Program) -> None:
+    counts = []
+    for captured in (False, True):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        if captured:
+            msprobe_engines.run("vllm-ascend-compiled", ENGINE_FILE)
+        else:
+            plain = torch.compile(msprobe_engines.Net(), backend="aot_eager")
+            with torch.no_grad():
+                for scheduled in msprobe_engines.REQUESTS:
+                    plain(torch.arange(sum(scheduled.values())))
+        counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert counts[0] == counts[1]
+
+
+def test_a_step_that_is_not_recorded_is_not_when_it_is_replayed(program: Program) -> None:
+    program.configure("mix", step=[1])
+    msprobe_engines.run("vllm-ascend-recorded", ENGINE_FILE)
+    assert program.process().steps == {1}
+    data = Captured(program.dump, 1).data
+    assert data["Module.head.Linear.forward.0"]["output"][0]["shape"] == [2, 50]
+    assert "Functional.linear.0.forward" in data
+
+
+def test_numbers_of_a_graph_that_are_infinite_have_no_sign() -> None:
+    four = reduced_numbers(reduced(torch.tensor([1.0, -math.inf])))
+    assert four == (None, None, None, math.inf)
+    assert all(map(math.isnan, reduced_numbers(reduced(torch.tensor([1.0, math.nan])))))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.bfloat16, torch.float32])
+def test_numbers_of_a_graph_are_those_of_the_tensor(dtype: torch.dtype) -> None:
+    tensor = torch.tensor([[1.5, -2.0, 0.0], [3.0, 1.0, 7.0]]).to(dtype)
+    found = reduced_numbers(reduced(tensor), exact=False)
+    assert found == pytest.approx(four_numbers(tensor, exact=False))
+
+
+def test_what_an_engine_compiles_for_a_capture_is_not_kept(program: Program) -> None:
+    settings = MsprobeSettings(program.configure(), program.dump)
+    environment = msprobe_environment(settings, {}, program.channel)
+    assert environment["VLLM_DISABLE_COMPILE_CACHE"] == "1"
 
 
 def test_a_request_is_recorded_in_its_steps_with_its_rows(program: Program) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, SITE_FOLDER
+from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, COMPILE_ANEW, SITE_FOLDER
 from ait_llm.errors import UsageError
 
 VARIABLE = "AIT_MSPROBE_CONFIG"
@@ -58,6 +58,7 @@ def msprobe_environment(
     path = environment.get("PYTHONPATH")
     return {
         **environment,
+        **COMPILE_ANEW,
         VARIABLE: settings.to_json(),
         CHANNEL_VARIABLE: str(channel),
         "PYTHONPATH": f"{SITE_FOLDER}:{path}" if path else str(SITE_FOLDER),
