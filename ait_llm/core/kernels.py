@@ -9,6 +9,7 @@ import ctypes
 import functools
 import os
 import re
+import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,7 @@ Numbers = tuple[float, float, float, float, float, float]
 elements are NaN and how many infinite."""
 
 _SixDoubles = ctypes.c_double * 6
+_six = struct.Struct("=6d").unpack
 
 
 class Piece(ctypes.Structure):
@@ -101,7 +103,7 @@ class NativeKernels:
                 ctypes.c_int,
                 ctypes.c_void_p,
                 ctypes.c_uint64,
-                ctypes.POINTER(ctypes.c_double),
+                ctypes.c_void_p,  # checking that it is a pointer to doubles takes as long again
             )
         self._byte_statistics = library.ait_byte_statistics
         self._byte_statistics.argtypes = (
@@ -147,12 +149,11 @@ class NativeKernels:
         """
         numbers = _SixDoubles()
         reduce = self._brief_statistics if count <= _BRIEF else self._statistics
-        failure = reduce(element, address, count, numbers)
-        if failure == 1:
-            raise ValueError(f"the native statistics do not know element type {element}")
-        if failure:
+        if failure := reduce(element, address, count, numbers):
+            if failure == 1:
+                raise ValueError(f"the native statistics do not know element type {element}")
             raise MemoryError(f"no memory to reduce {count} elements")
-        return tuple(numbers[:])  # type: ignore[return-value]  # there are six
+        return _six(numbers)  # type: ignore[return-value]  # there are six
 
     def byte_statistics(self, address: int, count: int, values: npt.NDArray[np.float64]) -> Numbers:
         """The same for elements of one byte.
@@ -164,7 +165,7 @@ class NativeKernels:
         """
         numbers = _SixDoubles()
         self._byte_statistics(address, count, values.ctypes.data, numbers)
-        return tuple(numbers[:])  # type: ignore[return-value]  # there are six
+        return _six(numbers)  # type: ignore[return-value]  # there are six
 
     def sample(self, address: int, size: int) -> int:
         """A mark of bytes spread over a stretch of memory; of all of them up to 32 KiB.

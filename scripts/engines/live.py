@@ -76,9 +76,20 @@ def serve(checkpoint: Path, folder: Path) -> int:
             asked = run([sys.executable, str(HERE / "ask.py"), str(PORT)], folder / "ask.log")
             time.sleep(2)  # vLLM kills its workers at once
         finally:
-            server.send_signal(signal.SIGTERM)
-            code = server.wait(60)
+            code = end(server)
     return asked or code
+
+
+def end(server: subprocess.Popen[bytes]) -> int:
+    """Ask a server to end: its exit code. vLLM passes over a signal that comes while it starts."""
+    for _ in range(5):
+        server.send_signal(signal.SIGTERM)
+        try:
+            return server.wait(60)
+        except subprocess.TimeoutExpired:
+            continue
+    server.kill()
+    return server.wait()
 
 
 def examine(family: str, name: str, checkpoint: Path, folder: Path) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class Recorder:
             return
         self._ended.append((unit, failure))  # no file of it is waited for
         if len(self._ended) == 1:
-            self.writer.call(self._write_lines)
+            self.writer.soon()
 
     def close(self, end: str) -> None:
         """Finish writing, close the tables and seal the ledger."""
@@ -253,7 +253,7 @@ class Recorder:
 
     def _try_tensor(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool = False) -> None:
         try:
-            if not self._brief(unit, name, tensor, is_new=is_new):
+            if is_new or not self._only_statistics or not self._brief(unit, name, tensor):
                 self._tensor(unit, name, tensor, is_new=is_new)
         except Exception as error:  # noqa: BLE001 - exotic tensors; the program must go on
             kind = f"{type(tensor).__qualname__} of {tensor.dtype}"
@@ -289,15 +289,9 @@ class Recorder:
             part_name = unit.unique(f"{name}{part.suffix}") if part.suffix else name
             self._dense(unit, part_name, part.tensor, None)
 
-    def _brief(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool) -> bool:
+    def _brief(self, unit: Unit, name: str, tensor: Tensor) -> bool:
         """Record the statistics of an ordinary tensor in few steps; False where it is none."""
-        if (
-            not self._only_statistics
-            or is_new
-            or type(tensor) is not Tensor
-            or not is_ordinary(tensor)
-            or unit.type_name == WEIGHTS
-        ):
+        if type(tensor) is not Tensor or not is_ordinary(tensor) or unit.type_name == WEIGHTS:
             return False
         storage = tensor.untyped_storage()
         if storage.data_ptr() in self._weights:

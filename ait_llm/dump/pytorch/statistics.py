@@ -314,7 +314,7 @@ def ordinary_numbers(tensor: Tensor) -> Numbers | None:
     code, kernels, count = _ELEMENTS.get(tensor.dtype), native_kernels(), tensor.numel()
     if code is None or kernels is None or not count:
         return None
-    if not _fills_its_memory(tensor):
+    if not tensor.is_contiguous() and not _fills_its_memory(tensor):
         tensor = tensor.contiguous()
     address = tensor.data_ptr()
     return kernels.statistics(code, address, count) if address else None

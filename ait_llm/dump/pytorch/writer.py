@@ -28,6 +28,7 @@ from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth,
 DEFAULT_QUEUE_BYTES = 256 << 20
 # How long what is captured may wait; each look costs the model's thread some time.
 _LOOK_SECONDS = 0.01
+_GATHER_SECONDS = 0.05
 _IDLE_LOOKS = 20
 _REST_LOOKS = 3
 _FLUSH_JOBS = 64
@@ -119,6 +120,7 @@ class BackgroundWriter:
         self._flush = flush
         self._jobs: deque[WriteJob | Action | None] = deque()
         self._asleep = False
+        self._due = False
         self._wake = _Bell()
         self._waiting = 0
         self._room = threading.Condition()
@@ -139,6 +141,16 @@ class BackgroundWriter:
     def call(self, action: Callable[..., None], *arguments: Any) -> None:
         """Run ``action(*arguments)`` on the writer thread after everything queued so far."""
         self._submit((action, arguments))
+
+    def soon(self) -> None:
+        """Flush before long, what is gathered meanwhile together: many small pieces at once.
+
+        Each turn of this thread takes the interpreter, and its caches, from the model's.
+        """
+        self._due = True
+        self._start()
+        if self._asleep:
+            self._wake.ring()
 
     def drain(self) -> None:
         """Wait until everything queued so far is done."""
@@ -164,6 +176,12 @@ class BackgroundWriter:
         self._folders.clear()
 
     def _submit(self, job: WriteJob | Action) -> None:
+        self._start()
+        self._jobs.append(job)
+        if self._asleep:
+            self._wake.ring()
+
+    def _start(self) -> None:
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
@@ -171,9 +189,6 @@ class BackgroundWriter:
                         target=self._run, name="ait-writer", daemon=True
                     )
                     self._thread.start()
-        self._jobs.append(job)
-        if self._asleep:
-            self._wake.ring()
 
     def _next(self) -> WriteJob | Action | None:
         """The next job; None when the thread is to end.
@@ -185,11 +200,18 @@ class BackgroundWriter:
         while True:
             if self._jobs:
                 return self._jobs.popleft()
+            if self._due:
+                self._wake.wait(_GATHER_SECONDS)
+                self._due = False
+                if self._flush is not None:
+                    self._do((self._flush, ()))
+                idle = 0
+                continue
             if idle == _REST_LOOKS and self.when_idle is not None:
                 self._do((self.when_idle, ()))
             # Set before the last look: whoever appends later sees it.
             self._asleep = idle >= _IDLE_LOOKS
-            if not self._jobs:
+            if not self._jobs and not self._due:
                 self._wake.wait(-1 if self._asleep else _LOOK_SECONDS)
             self._asleep = False
             idle += 1

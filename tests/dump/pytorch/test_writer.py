@@ -46,6 +46,45 @@ def test_what_is_left_is_flushed_when_nothing_else_waits_and_at_the_end(tmp_path
     assert flushed[-1] == 2
 
 
+def test_small_pieces_of_a_while_are_flushed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GATHER_SECONDS", 0.2)
+    gathered: list[int] = []
+    flushed: list[int] = []
+    both = threading.Event()
+
+    def flush() -> None:
+        flushed.append(len(gathered))
+        if len(gathered) == 2:
+            both.set()
+
+    writer = BackgroundWriter(flush=flush)
+    gathered.append(1)
+    writer.soon()
+    gathered.append(2)
+    writer.soon()
+    assert both.wait(10)
+    assert flushed[0] == 2
+    writer.close()
+
+
+def test_writer_that_rests_wakes_for_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.0001)
+    monkeypatch.setattr(module, "_IDLE_LOOKS", 1)
+    flushed = threading.Event()
+    writer = BackgroundWriter(flush=flushed.set)
+    writer.drain()
+    writer.call(lambda: None)
+    for _ in range(1000):
+        if writer._asleep:
+            break
+        threading.Event().wait(0.01)
+    assert writer._asleep
+    flushed.clear()
+    writer.soon()
+    assert flushed.wait(10)
+    writer.close()
+
+
 def test_full_queue_makes_the_caller_wait(tmp_path: Path) -> None:
     writer, outcome = BackgroundWriter(queue_bytes=20), Outcome()
     gate, third = threading.Event(), threading.Event()
