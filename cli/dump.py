@@ -36,7 +36,7 @@ from ait_llm.cli.torch_dump import (
 from ait_llm.cli.torch_text import describe_torch_summary, torch_what_next
 from ait_llm.core import OpId, StepRange
 from ait_llm.dump.atb import START_TIME_FORMAT, plan_atb_dump, run_atb_dump
-from ait_llm.dump.inject.settings import GGUF_TYPE, ONNX_TYPE, TORCH_TYPES
+from ait_llm.dump.inject.settings import API_TYPE, GGUF_TYPE, ONNX_TYPE, TORCH_TYPES
 from ait_llm.dump.summary import DumpSummary
 from ait_llm.errors import UsageError
 from ait_llm.probe import ATB_TYPES, ProbeConfig, SaveTime, TensorPart, split_command
@@ -100,10 +100,11 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     help="What to capture, one or more words. 'onnx' converts the topology of 'model' and 'layer'; "
     "'stats' writes statistics of each tensor instead of its data. The torch types capture any "
     "PyTorch program: its modules ('torch'), statistics instead of data ('torch-stats'), and every "
-    "aten operator ('torch-op'). 'fx' captures every node of the graphs that torch.compile makes, "
-    "run operator by operator, and 'inductor' what its fused kernels store. 'onnx' alone captures "
-    "every node of the graphs that ONNX Runtime runs, and 'gguf' of those that llama.cpp "
-    "evaluates.  [default: tensor]",
+    "aten operator ('torch-op'). 'api' captures API calls and modules of each step in the files of "
+    "msprobe; with 'torch-stats' their statistics. 'fx' captures every node of the graphs that "
+    "torch.compile makes, run operator by operator, and 'inductor' what its fused kernels store. "
+    "'onnx' alone captures every node of the graphs that ONNX Runtime runs, and 'gguf' of those "
+    "that llama.cpp evaluates.  [default: tensor]",
 )
 @click.option(
     "--msprobe-config",
@@ -255,7 +256,8 @@ def dump(
         shared = ("steps", "tensor_part", "only_save_desc", "operation_names", "output", "device")
         wanted = {name: options[name] for name in (*shared, "queue_size", *TORCH_OPTIONS)}
         torch_summary = dump_torch(words, types, **wanted)
-        report(describe_torch_summary(torch_summary), torch_summary)
+        describe = describe_msprobe_summary if API_TYPE in types else describe_torch_summary
+        report(describe(torch_summary), torch_summary)
         finish(
             ctx,
             torch_summary,

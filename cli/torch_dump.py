@@ -15,6 +15,7 @@ from ait_llm.cli.params import ListOption, absolute_path, comma_list, parse_size
 from ait_llm.cli.torch_text import describe_torch_plan
 from ait_llm.core import StepRange
 from ait_llm.dump.inject.settings import (
+    API_TYPE,
     GGUF_TYPE,
     GRAPH_TYPES,
     ONNX_TYPE,
@@ -47,6 +48,11 @@ _ATB_OPTIONS = (
 )  # fmt: skip
 # Compiled graphs have no modules, and what is saved of them is data.
 _NOT_FX = (*TORCH_OPTIONS, "only_save_desc", "device", "queue_size")
+# Its files are those of msprobe, which hold whole steps.
+_NOT_API = (
+    *(each for each in TORCH_OPTIONS if each not in ("requests", "passes", "start")),
+    *("operation_names", "device", "queue_size"),
+)
 _INSTEAD = {"operation_ids": "; select modules with --module-name or --layers"}
 
 
@@ -203,6 +209,15 @@ def uses_torch(ctx: click.Context, types: Sequence[str]) -> bool:
             raise UsageError(
                 f"{param.opts[-1]} is for {kind} types, not for --type {' '.join(types)}"
                 + _INSTEAD.get(param.name, "")
+            )
+        if (
+            API_TYPE in torch_types
+            and param.name in _NOT_API
+            and ctx.get_parameter_source(param.name) is not ParameterSource.DEFAULT
+        ):
+            raise UsageError(
+                f"{param.opts[-1]} is not for --type api, which records whole steps; select them "
+                "with -er, --step and --request"
             )
         saves_weights = param.name == "weights" and "inductor" in types
         if (

@@ -60,6 +60,11 @@ def _what(settings: TorchSettings) -> Iterator[str]:
     if settings.is_compiled:
         yield f"{_sides(settings)} of every node of compiled graphs, run operator by operator"
         return
+    if settings.is_api:
+        saved = "statistics" if settings.statistics else "tensors"
+        written = "descriptions" if settings.description_only else saved
+        yield f"{written} of {_sides(settings)} of API calls and modules, in msprobe's files"
+        return
     content = ["tensors"] if settings.data else ["descriptions"] if settings.descriptions else []
     content += ["statistics"] if settings.statistics else []
     operators = "operators of the code of modules itself" if settings.own_code else "operators"

@@ -153,7 +153,7 @@ class NativeKernels:
             if failure == 1:
                 raise ValueError(f"the native statistics do not know element type {element}")
             raise MemoryError(f"no memory to reduce {count} elements")
-        return _six(numbers)  # type: ignore[return-value]  # there are six
+        return _six(numbers)
 
     def byte_statistics(self, address: int, count: int, values: npt.NDArray[np.float64]) -> Numbers:
         """The same for elements of one byte.
@@ -165,7 +165,7 @@ class NativeKernels:
         """
         numbers = _SixDoubles()
         self._byte_statistics(address, count, values.ctypes.data, numbers)
-        return _six(numbers)  # type: ignore[return-value]  # there are six
+        return _six(numbers)
 
     def sample(self, address: int, size: int) -> int:
         """A mark of bytes spread over a stretch of memory; of all of them up to 32 KiB.

@@ -108,9 +108,9 @@ def run_torch_dump(
         observation = _verify(plan, environ, (exit_code, _outputs(reports)))
     problems: list[str] = []
     processes: list[TorchProcess] = []
-    for path in sorted((settings.dump_dir / "ledger").glob("*.jsonl")):
+    for path in _ledgers(settings, reports):
         try:
-            process = read_torch_ledger(path, run)
+            process = read_torch_ledger(path, None if settings.is_api else run)
         except OSError as error:
             problems.append(f"ledger {path} cannot be read ({error.strerror})")
             continue
@@ -129,6 +129,14 @@ def run_torch_dump(
         notes=(*torch_notes(processes), *filter(None, (plan.earlier,))),
         observation=observation,
     )
+
+
+def _ledgers(settings: TorchSettings, reports: Sequence[Report]) -> list[Path]:
+    """Ledgers that this run may have written; those of API calls do not name their run."""
+    if settings.is_api:
+        told = {str(each.facts.get("path")) for each in reports if each.event == "ledger"}
+        return sorted(map(Path, told))
+    return sorted((settings.dump_dir / "ledger").glob("*.jsonl"))
 
 
 _Outputs = Mapping[tuple[str, str], Counter[tuple[str, ...]]]

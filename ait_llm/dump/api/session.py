@@ -264,20 +264,35 @@ class ApiSession:
             root = self.settings.dump_path
             folder = root / f"step{self.step_number}" / name
             try:
-                if name not in self._cleaned:
-                    self._cleaned.add(name)
-                    folders.remove_earlier(root, name)
-                if self._ledger is None:
-                    self._ledger = open_ledger(root, name, self.settings)
-                    self._lost = 0
-                    report("ledger", path=str(self._ledger.path))
-                self.recording = self._made(folder, self._ledger)
+                self._clean(name)
+                self.recording = self._made(folder, self.ledger)
             except OSError as error:
-                raise UsageError(
-                    f"{error.filename or folder}: the capture cannot be written here "
-                    f"({error.strerror}); choose another dump_path"
-                ) from error
+                raise _not_here(error, folder) from error
         return self.recording
+
+    @property
+    def ledger(self) -> Ledger:
+        """That of this process, made when it is first needed.
+
+        Raises:
+            UsageError: the folder cannot be written.
+        """
+        if self._ledger is None:
+            name, root = folders.rank_name(self._rank_id), self.settings.dump_path
+            try:
+                self._clean(name)
+                self._ledger = open_ledger(root, name, self.settings)
+            except OSError as error:
+                raise _not_here(error, root) from error
+            self._lost = 0
+            report("ledger", path=str(self._ledger.path))
+        return self._ledger
+
+    def _clean(self, name: str) -> None:
+        """Remove what an earlier run left for this rank, once."""
+        if name not in self._cleaned:
+            self._cleaned.add(name)
+            folders.remove_earlier(self.settings.dump_path, name)
 
     def leave_to_parent(self) -> None:
         """After a fork: the capture is the parent's, and so are its files."""
@@ -347,6 +362,13 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def _not_here(error: OSError, folder: Path) -> UsageError:
+    return UsageError(
+        f"{error.filename or folder}: the capture cannot be written here ({error.strerror}); "
+        "choose another dump_path"
+    )
 
 
 def _as_list(models: Models) -> list[nn.Module]:

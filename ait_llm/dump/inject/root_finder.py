@@ -27,6 +27,7 @@ from torch.nn.modules.module import (
 from torch.utils.hooks import RemovableHandle
 
 from ait_llm.dump.golden_tokens import GoldenTokens
+from ait_llm.dump.inject.api_calls import ApiCalls
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.inject.compile_calls import capture_compiled
 from ait_llm.dump.inject.compiled import watch_compiled_modules
@@ -407,5 +408,7 @@ def start_from_environment() -> None:
     settings = TorchSettings.from_json(os.environ[VARIABLE])
     if settings.is_compiled:
         capture_compiled(settings)
+    elif settings.is_api:
+        ApiCalls(settings).install()
     else:
         RootFinder(settings).install()

@@ -12,13 +12,14 @@ from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
 
 FX_TYPE, INDUCTOR_TYPE, ONNX_TYPE, GGUF_TYPE = "fx", "inductor", "onnx", "gguf"
+API_TYPE = "api"
 COMPILED_TYPES = (FX_TYPE, INDUCTOR_TYPE)
 """Those that capture graphs of torch.compile: run node by node, or as Inductor compiles them."""
 RUNTIME_TYPES = (ONNX_TYPE, GGUF_TYPE)
 """Those that capture graphs of runtimes without PyTorch: ONNX Runtime, llama.cpp."""
 GRAPH_TYPES = (*COMPILED_TYPES, *RUNTIME_TYPES)
 """Those that capture graphs in place of modules."""
-TORCH_TYPES = ("torch", "torch-stats", "torch-op", *COMPILED_TYPES)
+TORCH_TYPES = ("torch", "torch-stats", "torch-op", API_TYPE, *COMPILED_TYPES)
 """What ``--type`` calls the captures of PyTorch programs."""
 
 VARIABLE = "AIT_TORCH_CAPTURE"
@@ -111,6 +112,12 @@ class TorchSettings:
                 f"--type {graphs} {_DOES[graphs]}, and {others} cannot be captured with it; run "
                 "once for each, with an output of its own"
             )
+        if self.is_api and not set(self.types) <= {API_TYPE, "torch-stats"}:
+            others = " ".join(name for name in self.types if name != API_TYPE)
+            raise UsageError(
+                f"--type api writes the files of msprobe, and {others} cannot be captured with it; "
+                "run once for each, with an output of its own"
+            )
         if self.own_code and not (self.operators and self.module_names):
             raise UsageError(
                 "--own-code is for operators of chosen modules; give --type torch-op and "
@@ -126,6 +133,11 @@ class TorchSettings:
     def is_compiled(self) -> bool:
         """True if graphs are recorded, in place of modules."""
         return any(name in GRAPH_TYPES for name in self.types)
+
+    @property
+    def is_api(self) -> bool:
+        """True if API calls are recorded, in msprobe's files."""
+        return API_TYPE in self.types
 
     @property
     def is_inductor(self) -> bool:
@@ -176,8 +188,8 @@ class TorchSettings:
 
     @property
     def dump_dir(self) -> Path:
-        """The folder that a capture makes."""
-        return self.output / "ait_dump"
+        """The folder that a capture makes, or writes its steps into."""
+        return self.output if self.is_api else self.output / "ait_dump"
 
     def to_json(self) -> str:
         """The text of :data:`VARIABLE`."""

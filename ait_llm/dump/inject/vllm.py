@@ -42,6 +42,7 @@ class VllmRunners:
         on_sampled: is told what a pass chose: its runner, number, and tokens by request.
         is_on: asked before each pass whether it may be captured at all.
         while_compiled: is entered around passes in which a model may be compiled.
+        on_end: is told that a pass has ended, with what was chosen in it.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class VllmRunners:
         on_sampled: Callable[[EngineRun, int, dict[str, Sequence[int]]], None],
         is_on: Callable[[], bool],
         while_compiled: Callable[[], AbstractContextManager[None]] = nullcontext,
+        on_end: Callable[[EngineRun], None] | None = None,
     ) -> None:
+        self._on_end = on_end
         self._selection = selection
         self._on_sampled = on_sampled
         self._runs: weakref.WeakKeyDictionary[Any, EngineRun] = weakref.WeakKeyDictionary()
@@ -116,6 +119,8 @@ class VllmRunners:
                 result = method(runner, scheduler_output, *args, **kwargs)
             if self._captures:
                 self._guarded(self._sampled, run, result)
+                if result is not None:  # else what it chooses comes by sample_tokens
+                    self._ended(run)
             return result
 
         return execute_model
@@ -128,6 +133,7 @@ class VllmRunners:
             with self._at_work(run):
                 result = method(runner, *args, **kwargs)
             self._guarded(self._sampled, run, result)
+            self._ended(run)
             return result
 
         return sample_tokens
@@ -200,6 +206,10 @@ class VllmRunners:
                 return found
 
             result.get_output = get_and_tell
+
+    def _ended(self, run: EngineRun) -> None:
+        if self._on_end is not None:
+            self._guarded(self._on_end, run)
 
     def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
         """Whatever fails here must not fail the engine."""

@@ -131,7 +131,7 @@ class ModelCapture:
         self._layers: dict[str, int] = {}
         self._types: dict[str, tuple[type[nn.Module], str]] = {}
         self._aliases: dict[str, list[str]] = {}
-        self._parameters = _parameter_names(model)
+        self._parameters = parameter_names(model)
         self._generate: CountedGenerate | None = None
         self._is_paused = False
         self._taps = TappedCalls(self, model_device(model))
@@ -624,7 +624,7 @@ def _is_running(frame: FrameType | None, inner: FrameType | None) -> bool:
     return False
 
 
-def _parameter_names(model: nn.Module) -> tuple[str, ...]:
+def parameter_names(model: nn.Module) -> tuple[str, ...]:
     """Names of the positional parameters of ``model.forward``, as far as they are known."""
     try:
         parameters = inspect.signature(model.forward).parameters.values()
