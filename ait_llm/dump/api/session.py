@@ -278,12 +278,12 @@ class ApiSession:
             UsageError: the folder cannot be written.
         """
         if self._ledger is None:
-            name, root = folders.rank_name(self._rank_id), self.settings.dump_path
+            name, folder = folders.rank_name(self._rank_id), self.settings.dump_path
             try:
                 self._clean(name)
-                self._ledger = open_ledger(root, name, self.settings)
+                self._ledger = open_ledger(folder, name, self.settings)
             except OSError as error:
-                raise _not_here(error, root) from error
+                raise _not_here(error, folder) from error
             self._lost = 0
             report("ledger", path=str(self._ledger.path))
         return self._ledger

@@ -62,7 +62,7 @@ class ApiCalls:
         )
         self._handles: list[RemovableHandle] = []
         self._step = -1
-        self._is_open = False
+        self._is_open = self._failed = False
         self._switch = Switch(os.environ.get(CHANNEL_VARIABLE), on=settings.start)
         selection = RequestSelection(settings.steps, settings.requests, settings.passes)
         self._engines = VllmRunners(
@@ -148,7 +148,7 @@ class ApiCalls:
         if module not in self._models:
             self._models[module] = self._adopted(module)
         model = self._models[module]
-        if model is None or self._is_open:
+        if model is None or self._is_open or self._failed:
             return
         run = self._engines.running
         if run is None:
@@ -210,6 +210,10 @@ class ApiCalls:
         self._is_open = False
 
     def _say(self, error: Exception) -> None:
+        """Tell once that the capture has failed; nothing more is tried."""
+        if self._failed:
+            return
+        self._failed = True
         reason = f"{type(error).__name__}: {error}"
         report("failed", reason=reason, executable=sys.executable)
         sys.stderr.write(f"ait: API calls are not captured: {reason}\n")
