@@ -13,6 +13,7 @@ from ait_llm.dump.inject.channel import read_reports, report
 from ait_llm.dump.inject.root_finder import capture_options
 from ait_llm.dump.inject.settings import (
     CHANNEL_VARIABLE,
+    API_TYPE,
     COMPILED_TYPES,
     SITE_FOLDER,
     TORCH_TYPES,
@@ -36,7 +37,7 @@ PAIRS = st.lists(
     layers=PAIRS,
     names=st.lists(st.text(max_size=8).filter(lambda text: not text.startswith("re:"))).map(tuple),
     types=st.sets(st.sampled_from(TORCH_TYPES), min_size=1)
-    .filter(lambda types: len(types) == 1 or not types & set(COMPILED_TYPES))  # captured alone
+    .filter(lambda types: len(types) == 1 or not types & {API_TYPE, *COMPILED_TYPES})  # alone
     .map(tuple),
     device=st.none() | st.integers(0, 99),
     flags=st.lists(st.booleans(), min_size=6, max_size=6),
