@@ -12,8 +12,8 @@ from ait_llm.core import StepRange
 from ait_llm.dump.inject.channel import read_reports, report
 from ait_llm.dump.inject.root_finder import capture_options
 from ait_llm.dump.inject.settings import (
-    CHANNEL_VARIABLE,
     API_TYPE,
+    CHANNEL_VARIABLE,
     COMPILED_TYPES,
     SITE_FOLDER,
     TORCH_TYPES,
