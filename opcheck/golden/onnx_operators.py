@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden.onnx_attention import group_query_attention
 from ait_llm.opcheck.golden.own_operators import defined
 
 NAMESPACE = "ait_onnx"
@@ -107,6 +108,11 @@ def _fused_product(
 
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
+    "ms_GroupQueryAttention(Tensor query, Tensor? key, Tensor? value, Tensor? past_key,"
+    " Tensor? past_value, Tensor seqlens_k, Tensor total_sequence_length, Tensor? cos_cache=None,"
+    " Tensor? sin_cache=None, *, int num_heads, int kv_num_heads, float scale=0.0,"
+    " float softcap=0.0, int do_rotary=0, int rotary_interleaved=0, int local_window_size=-1)"
+    " -> (Tensor, Tensor, Tensor)": group_query_attention,
     "Shape(Tensor data, *, int start=0, int? end=None) -> Tensor": _shape,
     "Range(Tensor start, Tensor limit, Tensor delta) -> Tensor": _range,
     "ConstantOfShape(Tensor shape, *, float value=0.0, ScalarType? dtype=None)"

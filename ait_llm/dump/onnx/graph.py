@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ait_llm.dump.onnx.apart import taken_apart
 from ait_llm.dump.onnx.node import Array, Node, Operator
 from ait_llm.dump.onnx.operators import operator_of
 
@@ -98,7 +99,7 @@ def lay_out(model: onnx.ModelProto) -> Laid:
     }
     names: set[str] = set()
     placed, hidden = [], 0
-    for each in list(graph.node):
+    for each in [part for node in graph.node for part in taken_apart(node, weights)]:
         hidden += sum(_hidden(attribute) for attribute in each.attribute)
         if each.op_type == "Constant" and each.output[0] in constants:
             continue
