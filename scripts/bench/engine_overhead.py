@@ -4,10 +4,11 @@
 
 Run it with a Python that has vLLM (``scripts/engines/run`` sets one up). A Llama of hidden size
 1024 and 8 layers answers 32 requests at once, in one process and in eager mode. Three states take
-turns in it, so that whatever else the machine does befalls all of them: plain (the engine's own
-methods), off (attached, nothing captured) and statistics (those of all modules). A turn is the
-decode steps of one batch; numbers are medians of the time of a step. CPU time counts all threads of
-the process, those that write included.
+turns in it, each round in another order, so that whatever else the machine does befalls all of
+them: plain (the engine's own methods), off (attached, nothing captured) and statistics (those of
+all modules). A turn is the decode steps of one batch. Of each round the median times of a step are
+set in relation; the result is the median of the rounds. CPU time counts all threads of the process,
+those that write included.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Engine:
         write_switch(self._channel, on=name == "statistics")
         for method, wrapped in self._wrapped.items():
             setattr(self._kind, method, wrapped)
-        time.sleep(0.25)
+        time.sleep(0.5)  # until the state before has written all that it had
         self.answer()  # the first pass follows the switch
         if name == "plain":
             for method, own in self._own.items():
@@ -114,24 +115,31 @@ class Engine:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")
     options = parser.parse_args()
     os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"}
     clock = time.process_time if options.clock == "cpu" else time.perf_counter
-    found: dict[str, list[float]] = {"plain": [], "off": [], "statistics": []}
+    names = ["plain", "off", "statistics"]
+    rounds: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         engine = Engine(checkpoint(Path(folder) / "model"), Path(folder) / "capture", clock)
         for _ in range(options.rounds):
-            for name, times in found.items():
+            steps: dict[str, float] = {}
+            for name in names:
                 engine.state(name)
-                times += engine.answer()
+                steps[name] = statistics.median(engine.answer())
+            rounds.append(steps)
+            names = [*names[1:], names[0]]
         engine.state("off")
-    steps = {name: statistics.median(times) for name, times in found.items()}
-    ratios = {name: steps[name] / steps["plain"] for name in ("off", "statistics")}
+    ratios = {
+        name: statistics.median(each[name] / each["plain"] for each in rounds)
+        for name in ("off", "statistics")
+    }
+    times = {name: statistics.median(each[name] for each in rounds) for name in sorted(names)}
     result = {
         "clock": options.clock,
-        "milliseconds": {name: round(1000 * each, 3) for name, each in steps.items()},
+        "milliseconds": {name: round(1000 * each, 3) for name, each in times.items()},
         "ratios": {name: round(each, 3) for name, each in ratios.items()},
         "targets": {"off": OFF_TARGET, "statistics": STATISTICS_TARGET},
     }
