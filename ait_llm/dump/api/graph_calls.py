@@ -9,6 +9,7 @@ the graph is replayed.
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
@@ -28,6 +29,7 @@ from ait_llm.dump.taps import operator, tracing
 from ait_llm.dump.taps.operator import ENTER, LEAVE
 from ait_llm.dump.taps.replays import recordings
 
+_log = logging.getLogger(__name__)
 _BEGIN, _END = "begin", "end"
 """Of functions; their path is the function's name."""
 
@@ -61,6 +63,7 @@ class GraphCalls:
         self._open: list[tuple[Api, Call | None]] = []
         self._taping: Capture | None = None
         self._is_over = False
+        self._complained = False
         device = model_device(model)
         self._clock = operator.clock_name(device)
         self._number = operator.register(self, device)
@@ -124,7 +127,13 @@ class GraphCalls:
         rest = [None if moves[i] else part for i, part in enumerate(parts)]
         key = str(next(self._numbers))
         noted = self._values[key] = _Values(structure, rest, found)
-        recordings.note(self._number, event, path, tensors, [key])
+        try:
+            recordings.note(self._number, event, path, tensors, [key])
+        except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
+            noted.is_dropped = True
+            if not self._complained:
+                self._complained = True
+                _log.error("%s is not captured where a graph is replayed: %s", path, error)
         return noted
 
     def note_module(self, event: str, path: str, value: Any) -> None:

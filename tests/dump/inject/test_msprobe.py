@@ -29,7 +29,7 @@ from ait_llm.dump.inject.settings import CHANNEL_VARIABLE
 from ait_llm.dump.inject.site import ait_msprobe
 from ait_llm.dump.msprobe_run import plan_msprobe_dump, run_msprobe_dump
 from ait_llm.dump.pytorch.statistics import reduced
-from ait_llm.dump.taps.replays import recordings
+from ait_llm.dump.taps.replays import StaticMemory, recordings
 from ait_llm.dump.torch_ledger import TorchProcess, read_torch_ledger
 from ait_llm.dump.torch_summary import TorchSummary
 from ait_llm.dumps import open_dump
@@ -207,6 +207,18 @@ def test_numbers_of_a_graph_are_those_of_the_tensor(dtype: torch.dtype) -> None:
     tensor = torch.tensor([[1.5, -2.0, 0.0], [3.0, 1.0, 7.0]]).to(dtype)
     found = reduced_numbers(reduced(tensor), exact=False)
     assert found == pytest.approx(four_numbers(tensor, exact=False))
+
+
+def test_a_value_that_no_memory_can_be_had_for_costs_the_graph_nothing(
+    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(StaticMemory, "keep", full)
+    msprobe_engines.run("vllm-ascend-recorded", ENGINE_FILE)
+    assert "is not captured where a graph is replayed: out of memory" in caplog.text
+    assert len(program.process().replayed) == 3
 
 
 def test_what_an_engine_compiles_for_a_capture_is_not_kept(program: Program) -> None:
