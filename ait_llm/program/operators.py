@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ait_llm.dumps.model import Operation
+from ait_llm.dumps.model import Operation, Tensor
 
 # They hand out memory whose content nobody has written.
 _UNINITIALISED = frozenset(
@@ -14,6 +14,8 @@ _UNINITIALISED = frozenset(
 _FILLING = frozenset(
     {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "exponential_", "bernoulli_"}
 )
+# vLLM's products on a CPU: their last argument is the address of a kernel.
+_WITH_ADDRESS = frozenset({"onednn_mm", "onednn_scaled_mm"})
 # Spellings of one operation that programs and versions use for each other.
 _SAME = {
     "_unsafe_view": "view",
@@ -69,6 +71,17 @@ def is_in_place(operation: Operation) -> bool:
 def is_uninitialised(operation: Operation) -> bool:
     """True for an operator that hands out memory without writing it."""
     return kind_of(operation) in _UNINITIALISED
+
+
+def is_address(operation: Operation, tensor: Tensor) -> bool:
+    """True for an argument that says where something is in the memory of its process."""
+    last = operation.inputs[-1:]
+    return (
+        kind_of(operation) in _WITH_ADDRESS
+        and tensor.role == "in"
+        and tensor.index == last[0].index
+        and last[0].dtype.label == "int64"
+    )
 
 
 def writes_all(operation: Operation) -> bool:

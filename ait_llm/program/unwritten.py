@@ -146,9 +146,9 @@ class Unwritten:
             return value is not None and value.number in self._values
         if is_uninitialised(operation):
             return tensor.role == "out"
-        if is_moving(operation) or (
-            is_in_place(operation) and tensor.role == "in" and tensor.index == 0
-        ):
+        is_target = is_in_place(operation) and tensor.index == 0
+        is_target |= not operation.outputs  # what it makes is in its arguments
+        if is_moving(operation) or (is_target and tensor.role == "in"):
             return self._is_known(op, tensor)
         return False
 

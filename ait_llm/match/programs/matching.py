@@ -28,7 +28,7 @@ from ait_llm.match.programs.link_views import LinkViews
 from ait_llm.match.programs.links import LIKELY, POSSIBLE, SURE, Link
 from ait_llm.match.programs.peers import Peers
 from ait_llm.match.programs.read_weights import ReadWeights
-from ait_llm.match.programs.reasons import UNINITIALISED, WEIGHT, reason_for
+from ait_llm.match.programs.reasons import ADDRESS, UNINITIALISED, WEIGHT, reason_for
 from ait_llm.match.programs.shapes import make_views, reshaped
 from ait_llm.match.programs.weights import WeightLink
 from ait_llm.match.views import View
@@ -37,6 +37,7 @@ from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use, Value
 from ait_llm.program.one_pass import Pass
+from ait_llm.program.operators import is_address
 from ait_llm.program.program import Parameter, Program
 
 _SAME = "the same computation of the same values"
@@ -116,6 +117,9 @@ class _Matching:
         if self._known.unwritten[0].holds(op, tensor):
             yield self._unmatched(self._left, op, tensor, UNINITIALISED)
             return
+        if is_address(self._left.operations[op], tensor):
+            yield self._unmatched(self._left, op, tensor, ADDRESS)
+            return
         value = self._left.value(op, tensor)
         ports = self._known.ports.ports.get(key_of(op, tensor), ())
         if ports:
@@ -151,6 +155,9 @@ class _Matching:
             return
         if self._known.unwritten[1].holds(op, tensor):
             yield self._unmatched(self._right, op, tensor, UNINITIALISED)
+            return
+        if is_address(self._right.operations[op], tensor):
+            yield self._unmatched(self._right, op, tensor, ADDRESS)
             return
         value = self._right.value(op, tensor)
         links = self._known.links.of_right.get(value.number, []) if value is not None else []

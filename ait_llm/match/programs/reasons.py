@@ -11,6 +11,7 @@ from ait_llm.program.roles import Role
 
 WEIGHT = "it is a weight or a table"
 UNINITIALISED = "it is memory that nobody has written yet"
+ADDRESS = "it is an address in the memory of its process"
 _CACHE_INPUTS = ("kcache", "vcache", "keycache", "valuecache", "slots", "blocktable")
 
 
