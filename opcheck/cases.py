@@ -65,6 +65,8 @@ def case_of(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         return fx_case(operation)
     golden = library_operator(operation.type)
     if is_aten(operation.type):
+        if operation.facts.in_graph:
+            return NoCase("ran in compiled graphs, whose kernels keep more digits than are saved")
         if golden is None and (reason := why_unknown(operation.type)):
             return NoCase(reason)
         custom = registered(operation.type) if golden is None else None

@@ -92,8 +92,25 @@ class Facts:
         """All arguments and results as recorded."""
         return ()
 
+    @property
+    def in_graph(self) -> bool:
+        """True for an operator of a compiled graph, whose kernel may keep more digits."""
+        return False
+
+
+class InGraph(Facts):
+    """What is known of an operator that reported from within a compiled graph."""
+
+    __slots__ = ()
+
+    @property
+    def in_graph(self) -> bool:
+        """It is."""
+        return True
+
 
 NO_FACTS = Facts()
+IN_GRAPH = InGraph()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ait_llm.dumps.lazy import NOTHING
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Dump, Loss, Operation, Process, TopologyFile, Traits
+from ait_llm.dumps.operations import IN_GRAPH, NO_FACTS
 from ait_llm.dumps.tensors import Identity, Phase, Role, Tensor
 from ait_llm.dumps.torch_order import Positions, call_order, natural
 from ait_llm.dumps.torch_place import (
@@ -260,6 +261,7 @@ class TorchDump(Dump):
             parameters=parameters,
             members=node.members,
             not_captured=missing,
+            facts=IN_GRAPH if line.get("in_graph") is True else NO_FACTS,
         )
 
     def _of_given_modules(

@@ -288,6 +288,8 @@ class ModelCapture:
         """Begin the record of an operator within a graph, with the inputs that it reported."""
         unit = self._begin_operator(name) if self.is_on else None
         self._state.operators.append(unit)
+        if unit is not None:
+            unit.in_graph = True
         if unit is not None and self._options.inputs:
             self._record(unit, values, tapped=True)
 

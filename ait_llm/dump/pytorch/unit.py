@@ -32,10 +32,11 @@ class Unit:
         order: position among all calls of the process, counted at entry.
         folder: where its files go.
         layer: layer whose part of a cache object belongs to this call, if it has one.
+        in_graph: it is an operator of a compiled graph.
     """
 
     __slots__ = (
-        *("call", "described", "folder", "generation", "identities", "layer", "linked"),
+        *("call", "described", "folder", "generation", "identities", "in_graph", "layer", "linked"),
         *("lost_tensors", "missed", "names", "notes", "order", "outcome", "path", "row", "step"),
         *("type_name", "values", "weights"),
     )
@@ -59,6 +60,7 @@ class Unit:
         self.order = order
         self.folder = folder
         self.layer = layer
+        self.in_graph = False
         self.outcome = Outcome()
         self.values: dict[str, Any] = {}
         self.missed: list[dict[str, str]] = []
@@ -116,6 +118,8 @@ def op_line(unit: Unit, failure: str, above: int) -> CallLine:
         f'"generation":{unit.generation},"call":{unit.call},"order":{unit.order},'
         f'"state":"{state}","tensors":{outcome.tensors},"bytes":{outcome.bytes}'
     )
+    if unit.in_graph:
+        text += ',"in_graph":true'
     if unit.linked:
         text += f',"linked":{unit.linked}'
     if failure or lost:

@@ -13,6 +13,8 @@ from compiled_models import Llama
 from torch import Tensor, nn
 
 from ait_llm import DumpConfig, register_hook
+from ait_llm.opcheck.case import NoCase
+from ait_llm.opcheck.cases import case_of
 
 pytestmark = pytest.mark.skipif(not hasattr(torch.library, "custom_op"), reason="needs torch 2.4")
 IDS = torch.tensor([1, 5, 3, 9, 2])
@@ -125,6 +127,13 @@ def test_own_code_in_a_graph_is_that_of_the_module_and_not_of_its_members(tmp_pa
     assert "0:root.aten.addmm.default" not in saved(tmp_path / "mine")
 
 
+def assert_not_computed_again(folder: Path) -> None:
+    """Nothing is said of operators whose kernels keep more digits than their values."""
+    found = [each for each in calls(opened(folder)).values() if each.type.startswith("aten.")]
+    assert found
+    assert all(isinstance(case_of(each), NoCase) for each in found)
+
+
 class Fused(nn.Module):
     """What Inductor makes one kernel of, with values that it never rounds to their type."""
 
@@ -155,3 +164,4 @@ def test_inductor_computes_the_same_bits_with_and_without_taps(tmp_path: Path) -
     tanh = inside["0:root.aten.tanh.default"]
     torch.testing.assert_close(tanh["output"], torch.tanh(tanh["input_0"]))
     assert torch.equal(inside["0:root"]["output"], expected)
+    assert_not_computed_again(tmp_path)
