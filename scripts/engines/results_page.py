@@ -11,9 +11,11 @@ on the same checkpoint. The checkpoints are tiny and have random weights, in bfl
 of different lengths are answered at once; long prompts are read in several passes, and the last
 request finds the beginning of the first in the prefix cache. `offline` is a script that uses
 `LLM(...)`, `serve` is `vllm serve` with four clients, `ranks` is `LLM(...)` on two ranks of tensor
-parallelism, and `compiled` is `LLM(...)` without `enforce_eager`; faults are put into an offline
-run (`scripts/engines/bugs.py`), and where their name begins so, into a compiled one. `same bits`: a
-run without a capture chose the same tokens with the same bits of their log-probabilities.
+parallelism, `compiled` is `LLM(...)` without `enforce_eager`, and `compiled-ranks` the same on two
+ranks; faults are put into an offline run (`scripts/engines/bugs.py`), and where their name begins
+so, into a compiled one. `same bits`: a run without a capture chose the same tokens with the same
+bits of their log-probabilities. Values are not compared all of whose rows follow from another
+expert, chosen by equal scores.
 
 """
 
