@@ -39,6 +39,7 @@ class TorchProcess:
         outside: calls of modules that belong to no call of their model, and are not recorded.
         end: how the process ended, None while its ledger is not sealed.
         damaged_lines: lines that are not JSON objects.
+        lost_lines: lines that could not be written, because the disk was full for one.
         is_fx: it recorded the nodes or kernels of compiled graphs; ``operators`` counts them.
         unwritten: compiled graphs that could not be written, with the reason.
         follow: lines that say how it took the tokens of a golden run.
@@ -68,6 +69,7 @@ class TorchProcess:
     last_call: str | None = None
     end: str | None = None
     damaged_lines: int = 0
+    lost_lines: int = 0
     is_fx: bool = False
     unwritten: list[str] = field(default_factory=list)
     follow: list[Mapping[str, Any]] = field(default_factory=list)
@@ -144,6 +146,8 @@ def read_torch_ledger(path: Path, run: str | None) -> TorchProcess | None:
             record.follow.append(line)
         elif kind == "file":
             record.unwritten.append(f"{line.get('path')}: {line.get('reason')}")
+        elif kind == "lost":
+            record.lost_lines += number(line, "lines")
         elif kind == "seal":
             record.end = str(line.get("end", "unknown"))
     if record is not None:

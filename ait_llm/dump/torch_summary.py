@@ -106,6 +106,8 @@ def torch_losses(processes: Iterable[TorchProcess]) -> list[str]:
         name = f"process {process.pid} on {process.device}"
         if process.damaged_lines and process.sealed:
             sentences.append(f"{name}: {process.damaged_lines} lines of {process.path} are damaged")
+        if process.lost_lines:
+            sentences.append(f"{name}: {process.lost_lines} lines of its ledger were not written")
         for state, verb in (("failed", "failed"), ("dropped", "could not be saved at all")):
             if process.states[state]:
                 reasons = "; ".join(reason for reason, _ in process.reasons.most_common(2))
@@ -132,8 +134,9 @@ def torch_losses(processes: Iterable[TorchProcess]) -> list[str]:
             sentences.append(f"{name} is still running, so its capture is not finished")
         elif not process.sealed:
             last = process.last_call
+            cause = "killed, or the disk was full" if process.states["failed"] else "killed?"
             sentences.append(
-                f"{name} ended without sealing its ledger (killed?); "
+                f"{name} ended without sealing its ledger ({cause}); "
                 + (f"the last call it recorded is {last}" if last else "it recorded nothing")
             )
     return sentences

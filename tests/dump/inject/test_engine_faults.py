@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -161,3 +162,20 @@ def test_a_ledger_that_cannot_grow_changes_no_answer_and_tells_how_much_is_missi
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
     assert "lost" in kinds
     assert kinds[-1] == "seal"
+    [process] = processes(tmp_path)
+    assert re.fullmatch(
+        r"process \d+ on cpu: [1-9]\d* lines of its ledger were not written",
+        torch_losses([process])[0],
+    )
+
+
+def test_a_ledger_that_a_full_disk_left_open_is_not_only_called_killed(tmp_path: Path) -> None:
+    path = tmp_path / "cpu_1.jsonl"
+    lines = [
+        {"kind": "header", "producer": "torch", "device": "cpu", "pid": 1, "options": {}},
+        {"kind": "op", "op": "root.a", "type": "Linear", "step": 0, "state": "failed", "lost": 1},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    process = read_torch_ledger(path, "")
+    assert process is not None
+    assert "(killed, or the disk was full)" in torch_losses([process])[-1]
