@@ -45,7 +45,7 @@ class TorchProcess:
         follow: lines that say how it took the tokens of a golden run.
         budget: what was said when the budget was spent; empty if it was not.
         remarks: what else the capture has to say of what it holds.
-        replayed: what was said of steps whose calls hooks do not see; the first few.
+        lacks: what was said of steps that were not captured as the program ran them; the first few.
     """
 
     path: Path
@@ -75,7 +75,7 @@ class TorchProcess:
     follow: list[Mapping[str, Any]] = field(default_factory=list)
     budget: str = ""
     remarks: list[str] = field(default_factory=list)
-    replayed: list[str] = field(default_factory=list)
+    lacks: list[str] = field(default_factory=list)
 
     @property
     def sealed(self) -> bool:
@@ -177,8 +177,9 @@ def _add_note(record: TorchProcess, line: Mapping[str, Any]) -> None:
         record.budget = str(line.get("text"))
     if number(line, "remark"):
         record.remarks.append(str(line.get("text")))
-    if number(line, "replayed") and len(record.replayed) < _EXAMPLES:
-        record.replayed.append(str(line.get("text")))
+    lacks = number(line, "replayed") or number(line, "differs")
+    if lacks and len(record.lacks) < _EXAMPLES:
+        record.lacks.append(str(line.get("text")))
     modules = line.get("modules")
     if number(line, "unseen") and isinstance(modules, list) and modules:
         record.unseen += number(line, "unseen")

@@ -126,7 +126,7 @@ def torch_losses(processes: Iterable[TorchProcess]) -> list[str]:
                 f"not see them (first: {process.first_unseen}); to see them, dump with "
                 "TORCHDYNAMO_DISABLE=1 in the environment"
             )
-        sentences += [f"{name}: {text}" for text in process.replayed]
+        sentences += [f"{name}: {text}" for text in process.lacks]
         took = _followed(process)
         if took is not None:
             sentences += [f"{name} {reason}" for reason in took.refused]

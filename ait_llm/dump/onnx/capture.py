@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     import onnx
 
 _DIFFERS = (
-    "results of the graph that was captured differ from those of the program's session, which may "
-    "run it on another device or in another order; what was captured is the former"
+    "results of the graph that was captured differ from those of the program's session ({name} by "
+    "{off:.2g} of its size), which may run it on another device, in other precision or order "
+    "({providers}); what was captured is the former"
 )
+_MOST = 0.05  # of the size of a result: more than an order of sums or 16 bits make of it
 
 
 @dataclass
@@ -105,11 +107,21 @@ class SessionCapture:
         ran = self._own.run_with_ort_values(names, _as_ort_values(given))
         values = dict(zip(self._laid.shown, (each.numpy() for each in ran), strict=True))
         values |= {name: _as_array(value) for name, value in given.items()}
-        if not all(self._is_equal(name, values, value) for name, value in results.items()):
-            self._session.note(f"graph_{self._number}, run {step}: {_DIFFERS}", remark=1)
+        other = [name for name, value in results.items() if not self._is_equal(name, values, value)]
+        if other:
+            self._say_differs(step, {name: (values[name], results[name]) for name in other})
         if not self._is_described:
             self._describe(values)
         self._save(step, _Step(values))
+
+    def _say_differs(self, step: int, pairs: Mapping[str, tuple[Array, Any]]) -> None:
+        """Say by how much; what is far off was not computed by what was captured."""
+        found = {name: _distance(mine, _as_array(theirs)) for name, (mine, theirs) in pairs.items()}
+        name = max(found, key=found.__getitem__)
+        providers = ", ".join(self._own.get_providers())
+        text = _DIFFERS.format(name=name, off=found[name], providers=providers)
+        kind = "remark" if found[name] <= _MOST else "differs"  # which makes the dump incomplete
+        self._session.note(f"graph_{self._number}, run {step}: {text}", **{kind: 1})
 
     def _is_equal(self, name: str, values: Mapping[str, Array], result: Any) -> bool:
         """True if a result of the program is what was captured, to the last bit.
@@ -219,6 +231,22 @@ def _arguments(placed: Placed) -> list[tuple[str, Any]]:
         elif isinstance(value, (Named, int, float, list)):
             found.append((str(place), value))
     return found
+
+
+def _distance(captured: Array, result: Array) -> float:
+    """By how much a result of the program is off, of its size; infinite for another shape.
+
+    Where elements of only one of them are finite they are far off.
+    """
+    if captured.shape != result.shape:
+        return math.inf
+    mine, theirs = captured.astype(np.float64), result.astype(np.float64)
+    same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+    if not np.isfinite(np.where(same, 0.0, mine - theirs)).all():
+        return math.inf
+    size = float(np.linalg.norm(np.where(np.isfinite(theirs), theirs, 0.0)))
+    off = float(np.linalg.norm(np.where(same, 0.0, mine - theirs)))
+    return off / size if size else math.inf
 
 
 def _as_ort_values(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,8 +118,8 @@ def test_a_step_that_a_graph_replays_is_told_and_not_silently_empty(program: Pro
     msprobe_engines.run("vllm-ascend-replayed", ENGINE_FILE)
     process = program.process()
     assert process.steps == {0}
-    assert [text.partition(":")[0] for text in process.replayed] == ["step 1", "step 2"]
-    assert "6 of 6 modules with weights were not seen" in process.replayed[0]
+    assert [text.partition(":")[0] for text in process.lacks] == ["step 1", "step 2"]
+    assert "6 of 6 modules with weights were not seen" in process.lacks[0]
     assert not (program.dump / "step1").exists()
 
 
@@ -158,7 +158,7 @@ def test_replayed_steps_have_the_numbers_of_eager_ones(program: Program, level: 
         assert list(mine.data) == list(eager.data)
         assert mine.data == _numbers(eager.data)
         assert mine.json("construct.json") == eager.json("construct.json")
-    assert program.process().replayed == []
+    assert program.process().lacks == []
 
 
 @pytest.mark.parametrize("kind", ["vllm-ascend-recorded", "vllm-ascend-compiled"])
@@ -168,7 +168,7 @@ def test_steps_of_graphs_have_the_tensors_of_eager_ones(program: Program, kind: 
         assert mine.files == eager.files
         for name in eager.files:
             assert torch.equal(mine.tensor(name), eager.tensor(name)), name
-    assert program.process().replayed == []
+    assert program.process().lacks == []
 
 
 def test_a_compiled_model_is_compiled_once_for_all_steps(program: Program) -> None:
