@@ -27,6 +27,8 @@ HEALTHY = {
     "llama Q4_0": ("llama", "Q4_0", ()),
     "llama flash attention": ("llama", "F32", ("-fa",)),
     "llama in parts of 4 tokens": ("llama", "F32", ("-ub",)),
+    "llama two sequences": ("llama", "F32", ("-two",)),
+    "llama two sequences in one cache": ("llama", "F32", ("-two", "-u")),
     "qwen2 F32": ("qwen2", "F32", ()),
     "qwen3 F32": ("qwen3", "F32", ()),
 }
@@ -38,6 +40,8 @@ FAULTS = {
     "llama swapped": ("llama", "swapped", ("ffn_swiglu_1", "ffn_gate_1", "ffn_up_1")),
     "llama norm": ("llama", "norm", ("ffn_norm_1",)),
     "llama embedding": ("llama", "embedding", ("embd",)),
+    "llama epsilon, two sequences": ("llama", "epsilon", ("attn_norm_0",), ("-two",)),
+    "llama weight, two sequences": ("llama", "weight", ("ffn_out_1",), ("-two",)),
     "qwen2 bias": ("qwen2", "bias", ("Vcur_1", "Vcur_1_1")),
     "qwen2 theta": ("qwen2", "theta", ("Qcur_0_3", "Kcur_0_3", "Qcur_0_2", "Kcur_0_2")),
 }
@@ -68,7 +72,8 @@ class Runs:
             shutil.copytree(checkpoint, restored, dirs_exist_ok=True)
             self._run(*convert, restored, file, "--restore")
             checkpoint = restored
-        program = [self._python, HERE / "generate_llama_cpp.py", file, *options]
+        script = f"generate_llama_cpp{'_two' if '-two' in options else ''}.py"
+        program = [self._python, HERE / script, file, *options]
         alone = self._run(*program)
         ait = [sys.executable, "-m", "ait_llm", "llm"]
         words = " ".join(map(str, program))
@@ -134,8 +139,8 @@ def main() -> None:
             family, kind, options = HEALTHY[name]
             found, right = runs.compare(family, kind, options), ()
         else:
-            family, fault, right = FAULTS[name]
-            found = runs.compare(family, "F32", (), fault)
+            family, fault, right, *more = FAULTS[name]
+            found = runs.compare(family, "F32", more[0] if more else (), fault)
         origins = found.get("origins") or []
         first = origins[0]["op"] if origins else ""
         others = [each for one in origins[:1] for each in one.get("candidates", ())]
