@@ -22,6 +22,7 @@ from ait_llm.opcheck.custom_cases import custom_case, registered, why_unknown
 from ait_llm.opcheck.fx_cases import fx_case
 from ait_llm.opcheck.ge_cases import ge_case, is_engine_type
 from ait_llm.opcheck.module_cases import module_case
+from ait_llm.opcheck.torch_collectives import is_torch_collective, torch_collective_case
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +65,8 @@ def case_of(operation: Operation, *, whole: bool = False) -> Case | NoCase:
     if operation.run is not None:
         return fx_case(operation)
     golden = library_operator(operation.type)
+    if is_torch_collective(operation.type):
+        return torch_collective_case(operation)
     if is_aten(operation.type):
         if operation.facts.in_graph:
             return NoCase("ran in compiled graphs, whose kernels keep more digits than are saved")

@@ -26,6 +26,7 @@ from ait_llm.opcheck.custom_cases import with_written
 from ait_llm.program.compiled import CompiledProcess
 from ait_llm.program.contexts import with_contexts
 from ait_llm.program.ge.graph import Unfused
+from ait_llm.program.meetings import with_meetings
 from ait_llm.program.passes import schedules_of
 from ait_llm.topology.atb_json import read_topology
 from ait_llm.topology.graph import Node
@@ -174,6 +175,7 @@ class Selection:
             leaves = with_forward(leaves)
         if any(one.api_name.startswith(PREFIX) for one in leaves):
             leaves = with_peers(leaves)
+        leaves = with_meetings(self.dump, leaves)
         found: list[Target] = []
         unknown: Counter[str] = Counter()
         for operation in leaves:

@@ -49,6 +49,7 @@ class Collected:
         self._excused: dict[int, str] = {}
         self._notes: list[str] = []
         self._failures: dict[int, str] = {}
+        self._proven: set[tuple[str, int, int, int]] = set()
         self._known: dict[tuple[int, int], set[tuple[str, str, int]]] = {}
         self._choices: dict[tuple[int, int], OtherChoices] = {}
         self._other_rows: dict[tuple[int, int], OtherRows] = {}
@@ -93,6 +94,8 @@ class Collected:
         ranks = [(each.device, each.pid) for each in (run, *run.peers)]
         place = (*min(ranks), found.step, found.op, origin.pid)
         origin = _with_shares(found, self._shares)
+        if found.guilty is not None and found.guilty.peers:
+            self._proven.add(_place_of(origin))
         if found.guilty is not None and len(self._origins) < _DIAGNOSED:
             origin = _with_kind(origin, found.guilty)
         self._origins.append((place, origin))
@@ -135,6 +138,8 @@ class Collected:
         names = origin.op, origin.op_type
         if self._is_sum(origin) and self._has_other_weights(origin):
             return False  # no other rank is needed to explain it
+        if _place_of(origin) in self._proven:
+            return False  # what all ranks brought does not make it
         return self._is_sum(origin) or any(each.startswith(_COMMUNICATION) for each in names)
 
     def _has_other_weights(self, origin: Origin) -> bool:
@@ -149,6 +154,10 @@ class Collected:
     def _is_sum(self, origin: Origin) -> bool:
         index = origin.index
         return index is not None and self._comparisons[index].relation == REDUCED
+
+
+def _place_of(origin: Origin) -> tuple[str, int, int, int]:
+    return origin.op, origin.step, origin.device, origin.pid
 
 
 def _shares(

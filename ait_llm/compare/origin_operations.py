@@ -21,6 +21,7 @@ from ait_llm.compare.origin_words import (
     by_definition,
     by_elimination,
     by_golden,
+    by_other_ranks,
     first_seen_later,
 )
 from ait_llm.judge.evidence import Introduced, Unknown
@@ -169,6 +170,9 @@ class Operations:
             return None
         op = self.values.producer(failed)
         assert op is not None
+        if self.values.run.operations[op].peers and self._recomputing.is_right(op):
+            found = self._tell.finding(op, by_other_ranks(self.values, failed), False, ())
+            return replace(found, own=False)
         count = len(near.operations)
         text = by_definition(self.values, op, failed, max(before), gain.amplification, count)
         op = self._with_numbers(op, near.operations)

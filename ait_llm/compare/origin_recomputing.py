@@ -57,6 +57,11 @@ class Recomputing:
             self.examined[op] = known
         return known
 
+    def is_right(self, op: int) -> bool:
+        """True if recomputing it showed no error of its own."""
+        known = self.examined.get(op)
+        return isinstance(known, Introduced) and not known.is_suspect
+
     def plain(self, op: int) -> Introduced | Unknown | None:
         """What an operation adds, where running it once as it is shows that it adds nothing.
 

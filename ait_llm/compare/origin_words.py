@@ -154,6 +154,14 @@ def _own(values: RunValues, op: int) -> str:
     return " and ".join(word for is_there, word in there if is_there)
 
 
+def by_other_ranks(values: RunValues, failed: int) -> str:
+    """A collective that computes rightly, which another rank gave something else."""
+    return (
+        f"it makes what all its ranks brought: {title_of(values, failed)} is "
+        f"off{off_by(values, failed)} by what another rank brought"
+    )
+
+
 def by_golden(values: RunValues, op: int, golden: Operation, wrong: Introduced) -> str:
     """Mine computes rightly, and golden does not."""
     return (

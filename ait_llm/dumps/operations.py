@@ -183,6 +183,21 @@ class Attended:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """Whom a collective speaks to.
+
+    Attributes:
+        ranks: of its group, in their order.
+        place: of its own process among them.
+        reduction: ``SUM``, ``MAX`` and so on; empty where it adds nothing up, or it is not known.
+    """
+
+    ranks: tuple[int, ...]
+    place: int
+    reduction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One execution of one operation.
 
@@ -220,6 +235,7 @@ class Operation:
         forward: the call whose backward pass it is, where that was looked for.
         peers: the same collective on all ranks of its group, in their order, where that was looked
             for and all are there.
+        group: of a collective, whom it speaks to, where the capture says so.
         attended: of paged attention what its rows attend to, where that was looked for; of rows
             that are in none of them it is not known.
         stands_for: ``file`` or ``weight`` where a tensor file stands in the place of an operation.
@@ -255,6 +271,7 @@ class Operation:
     facts: Facts = field(default=NO_FACTS, repr=False, compare=False)
     forward: Operation | None = field(default=None, repr=False, compare=False)
     peers: tuple[Operation, ...] = field(default=(), repr=False, compare=False)
+    group: Group | None = field(default=None, repr=False, compare=False)
     attended: tuple[Attended, ...] = field(default=(), repr=False, compare=False)
     stands_for: Literal["operation", "file", "weight"] = "operation"
     _plain_inputs: int | None = field(default=None, init=False, repr=False, compare=False)

@@ -34,6 +34,7 @@ from ait_llm.dumps.torch_tables import (
     Recorded,
     TreeModule,
     held,
+    read_group,
     read_identity,
     read_module_tree,
     read_statistics,
@@ -262,6 +263,7 @@ class TorchDump(Dump):
             members=node.members,
             not_captured=missing,
             facts=IN_GRAPH if line.get("in_graph") is True else NO_FACTS,
+            group=read_group(line),
         )
 
     def _of_given_modules(

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ait_llm.core import DType, OpId
 from ait_llm.dumps.lazy import NOTHING
+from ait_llm.dumps.operations import Group
 from ait_llm.dumps.tensors import Identity
 from ait_llm.errors import FormatError
 from ait_llm.formats import Statistics
@@ -105,6 +106,22 @@ def _held(prefix: str, children: Any, names: Collection[str] = ()) -> Iterator[t
 def _members(children: list[Any]) -> Mapping[str, str]:
     names = (node for node in children if isinstance(node, dict))
     return {str(node.get("name")).rpartition(".")[2]: str(node.get("type")) for node in names}
+
+
+def read_group(line: Mapping[str, Any]) -> Group | None:
+    """Whom a collective speaks to by its line in a ledger; None for others."""
+    found = line.get("group")
+    if not isinstance(found, dict):
+        return None
+    ranks, place, reduction = (found.get(name) for name in ("ranks", "place", "reduction"))
+    if (
+        not isinstance(ranks, list)
+        or any(type(each) is not int for each in ranks)
+        or type(place) is not int
+        or not 0 <= place < len(ranks)
+    ):
+        return None
+    return Group(tuple(ranks), place, str(reduction or ""))
 
 
 def read_identities(line: Mapping[str, Any]) -> dict[str, Identity]:

@@ -10,12 +10,17 @@ from ait_llm.dumps.model import Operation, Tensor
 _UNINITIALISED = frozenset(
     {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 )
-# They write every element of their first argument, whatever it held.
-_FILLING = frozenset(
-    {"copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "exponential_", "bernoulli_"}
+# Collectives whose first argument is what they fill with what ranks tell one another.
+_RECEIVING = frozenset(
+    {"_allgather_base_", "_reduce_scatter_base_", "allgather_", "alltoall_", "reduce_scatter_"}
 )
 # vLLM's products on a CPU: their last argument is the address of a kernel.
 _WITH_ADDRESS = frozenset({"onednn_mm", "onednn_scaled_mm"})
+# They write every element of their first argument, whatever it held.
+_FILLING = _RECEIVING | {
+    *("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "exponential_", "bernoulli_")
+}
+_FIRST = "input_0"
 # Spellings of one operation that programs and versions use for each other.
 _SAME = {
     "_unsafe_view": "view",
@@ -82,6 +87,12 @@ def is_address(operation: Operation, tensor: Tensor) -> bool:
         and tensor.index == last[0].index
         and last[0].dtype.label == "int64"
     )
+
+
+def is_received_into(operation: Operation, tensor: Tensor) -> bool:
+    """True for a tensor, perhaps of a list, that a collective overwrites without reading it."""
+    is_first = tensor.role == "in" and tensor.stem.startswith(_FIRST)
+    return is_first and operation.type.startswith("c10d.") and kind_of(operation) in _RECEIVING
 
 
 def writes_all(operation: Operation) -> bool:

@@ -17,6 +17,7 @@ from ait_llm.program.adapted import adapted
 from ait_llm.program.contexts import with_contexts
 from ait_llm.program.executions import Execution, executions_of
 from ait_llm.program.grouping import group
+from ait_llm.program.meetings import with_meetings
 from ait_llm.program.numbering import number
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.ordering import in_order_of_values
@@ -54,6 +55,7 @@ def passes_of(dump: Dump, process: Process) -> list[Pass]:
         FormatError: a ledger or folder cannot be read.
     """
     operations = list(dump.operations(device=process.device, pid=process.pid))
+    operations = with_meetings(dump, operations)
     if not operations:
         return []
     if dump.traits.counted:

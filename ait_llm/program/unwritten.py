@@ -13,7 +13,13 @@ from ait_llm.dumps.tensors import Identity
 from ait_llm.formats.elements import Array
 from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Value
-from ait_llm.program.operators import is_in_place, is_moving, is_uninitialised, writes_all
+from ait_llm.program.operators import (
+    is_in_place,
+    is_moving,
+    is_received_into,
+    is_uninitialised,
+    writes_all,
+)
 from ait_llm.program.overwritten import Overwritten
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
@@ -148,6 +154,7 @@ class Unwritten:
             return tensor.role == "out"
         is_target = is_in_place(operation) and tensor.index == 0
         is_target |= not operation.outputs  # what it makes is in its arguments
+        is_target |= is_received_into(operation, tensor)
         if is_moving(operation) or (is_target and tensor.role == "in"):
             return self._is_known(op, tensor)
         return False

@@ -54,14 +54,16 @@ def collective_case(operation: Operation) -> Case | NoCase:
     if call.function == "scatter" and call.one in ranks:
         brought = [brought[ranks.index(call.one)]]
     outputs = dict(enumerate(call.got))
-    compute = _compute(call, own, ranks, [each.sizes for each in members])
+    compute = compute_of(call, own, ranks, [each.sizes for each in members])
     counts = {len(each) for each in brought}
     wanted = {len(members)} if call.function in LISTS | {"scatter"} else {1}
     if compute is None or not outputs or counts != wanted:
         return _UNDEFINED
     inputs = [tensor for each in brought for tensor in each]
     saved = all(one.has_data or 0 in one.shape for one in [*inputs, *outputs.values()])
-    golden = golden_function(operation.api_name, compute, roundings=_roundings(call, len(members)))
+    golden = golden_function(
+        operation.api_name, compute, roundings=roundings_of(call, len(members))
+    )
     return Case(
         golden,
         {},
@@ -80,7 +82,7 @@ def _values(tensors: Sequence[Tensor]) -> list[torch.Tensor | None]:
 Compute = Callable[[Sequence["torch.Tensor | None"]], Any]
 
 
-def _compute(
+def compute_of(
     call: CollectiveCall, own: int, ranks: Sequence[int], sizes: Sequence[Sequence[int]]
 ) -> Compute | None:
     """What the rank at a place of its group gets of what all bring; None if nobody knows.
@@ -142,7 +144,7 @@ def _reduction(name: str) -> Callable[[Sequence[Any]], torch.Tensor] | None:
     return None if found is None else lambda given: found(torch.stack(list(given)))
 
 
-def _roundings(call: CollectiveCall, ranks: int) -> int:
+def roundings_of(call: CollectiveCall, ranks: int) -> int:
     """Ranks may add up one after the other in the tensors' own 16 bits, and divide first."""
     if call.function in GATHERED | MOVED:
         return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ from ait_llm.dump.pytorch.identity import ObservedWrites, is_collective, may_wri
 if TYPE_CHECKING:
     from ait_llm.dump.pytorch.recorder import Recorder
     from ait_llm.dump.pytorch.unit import Unit
+
+_REDUCTIONS = {0: "SUM", 1: "AVG", 2: "PRODUCT", 3: "MIN", 4: "MAX"}  # RedOpType of torch
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is untyped here
@@ -75,6 +77,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
                 recorder.values(unit, value, f"input_{index}")
             for name, value in kwargs.items():
                 recorder.values(unit, value, f"input_{name}")
+        if is_collective(func):
+            unit.group = _group(args)
         try:
             output = self._run(func, args, kwargs)
         except BaseException as error:
@@ -130,3 +134,23 @@ def _wait(output: Any) -> None:
     for each in output if isinstance(output, tuple) else (output,):
         if isinstance(each, torch.ScriptObject):
             torch.distributed.Work.unbox(each).wait()
+
+
+def _group(args: Sequence[Any]) -> dict[str, Any]:
+    """The ranks that a collective speaks to, its own place among them, and how it adds up."""
+    found: dict[str, Any] = {}
+    for each in args:
+        if not isinstance(each, torch.ScriptObject):
+            continue
+        script: Any = each  # its methods are those of its class in C++
+        kind = str(each._type())
+        try:
+            if kind.endswith(".ProcessGroup"):
+                group = torch.distributed.ProcessGroup.unbox(each)
+                found["ranks"] = torch.distributed.get_process_group_ranks(group)
+                found["place"] = group.rank()
+            elif kind.endswith(".ReduceOp"):
+                found["reduction"] = _REDUCTIONS.get(script.op(), "")
+        except (RuntimeError, ValueError, KeyError, AttributeError):  # not known to this process
+            return {}
+    return found if "ranks" in found else {}

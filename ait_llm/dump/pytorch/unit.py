@@ -33,10 +33,12 @@ class Unit:
         folder: where its files go.
         layer: layer whose part of a cache object belongs to this call, if it has one.
         in_graph: it is an operator of a compiled graph.
+        group: of a collective, whom it speaks to; empty for others.
     """
 
     __slots__ = (
-        *("call", "described", "folder", "generation", "identities", "in_graph", "layer", "linked"),
+        *("call", "described", "folder", "generation", "group", "identities", "in_graph", "layer"),
+        *("linked",),
         *("lost_tensors", "missed", "names", "notes", "order", "outcome", "path", "row", "step"),
         *("type_name", "values", "weights"),
     )
@@ -61,6 +63,7 @@ class Unit:
         self.folder = folder
         self.layer = layer
         self.in_graph = False
+        self.group: dict[str, Any] = {}
         self.outcome = Outcome()
         self.values: dict[str, Any] = {}
         self.missed: list[dict[str, str]] = []
@@ -122,6 +125,8 @@ def op_line(unit: Unit, failure: str, above: int) -> CallLine:
         text += ',"in_graph":true'
     if unit.linked:
         text += f',"linked":{unit.linked}'
+    if unit.group:
+        text += f',"group":{json_text(unit.group)}'
     if failure or lost:
         reason = json.dumps(failure or outcome.reason)
         text += f',"errno":{outcome.errno},"reason":{reason},"lost":{lost}'
