@@ -124,6 +124,16 @@ class TestRefused:
         result = golden(other, tmp_path / "o", like=place / "mine")
         refused(result, "does not know the family 'gaggle'", "--trust-remote-code")
 
+    def test_a_package_that_breaks_the_import_of_transformers_is_named(
+        self, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*args: object, **kwargs: object) -> None:
+            raise ImportError("Could not import module 'x': torchvision::nms does not exist")
+
+        monkeypatch.setattr("transformers.AutoConfig.from_pretrained", broken)
+        result = golden(place, tmp_path / "o")
+        refused(result, "cannot import what it needs", "torchvision::nms does not exist")
+
     def test_code_beside_the_checkpoint_does_not_run_unasked(
         self, place: Path, tmp_path: Path
     ) -> None:

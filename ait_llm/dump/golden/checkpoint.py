@@ -96,6 +96,11 @@ def open_checkpoint(folder: Path, *, trusted: bool = False) -> Checkpoint:
 def _unknown(folder: Path, library: ModuleType, error: Exception) -> str:
     family = re.search(r'"model_type"\s*:\s*"([^"]*)"', (folder / "config.json").read_text("utf-8"))
     first = str(error).strip().splitlines()[0][:160]
+    if isinstance(error, ImportError):
+        return (
+            f"{folder}: transformers {library.__version__} cannot import what it needs ({first}); "
+            "install, mend or remove the package that this names"
+        )
     if family is None:
         return f"{folder}: config.json names no model_type that transformers knows ({first})"
     return (
