@@ -1,19 +1,21 @@
-"""Flash attention that keeps everything in 16 bits, to sample what its roundings do.
+"""Flash attention that keeps what is on the way in 16 bits, to sample what its roundings do.
 
-The default kernel for float16 stores scores, scaled, masked and shifted scores, probabilities, sums
-of rows, the output after each block of keys and the quotient in float16. Source: the public kernel
-sources of the acceleration library.
+Kernels for float16 store scores, scaled, masked and shifted scores, probabilities, and, before they
+divide, sums of rows and output; the default one of SelfAttention stores sums and output after each
+block of keys. Source: the public kernel sources of the acceleration library.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ait_llm.opcheck.golden.attention_core import row_blocks
+from ait_llm.opcheck.golden.attention_core import attend, attend_with_lse, row_blocks
 from ait_llm.opcheck.golden.base import Arithmetic
 from ait_llm.opcheck.golden.masks import Mask
 
@@ -30,7 +32,7 @@ def stored(arithmetic: Arithmetic, dtype: torch.dtype) -> Store:
 
     Args:
         arithmetic: by how much, relative to a value; numbers below the type's smallest normal one
-            move as much as that does.
+            move as much as that does, infinite ones stay.
         dtype: of 16 bits.
     """
     generator = torch.Generator().manual_seed(_SEED + arithmetic.sample)
@@ -39,6 +41,7 @@ def stored(arithmetic: Arithmetic, dtype: torch.dtype) -> Store:
     def store(values: Tensor) -> Tensor:
         signs = torch.randint(0, 2, values.shape, generator=generator, dtype=torch.int8)
         size = values.abs().clamp_(min=least).mul_(arithmetic.move)
+        size.masked_fill_(size == math.inf, 0.0)
         return values + size * signs.mul_(2).sub_(1)
 
     return store
@@ -50,31 +53,46 @@ def attend_stored(
     value: Tensor,
     *,
     store: Store,
+    half_sums: bool,
     scale: float,
     mask: Mask = _NO_MASK,
     clamp: tuple[float, float] | None = None,
     clamp_last: bool = False,
     row_scale: Tensor | None = None,
-) -> Tensor:
-    """The attention of ``attention_core.attend``, with ``store`` wherever values are kept.
+) -> tuple[Tensor, Tensor]:
+    """The attention of ``attention_core``, with ``store`` wherever values are kept.
+
+    Args:
+        query: ``[qs, H, D]``.
+        key: ``[ks, Hk, D]``.
+        value: ``[ks, Hk, Dv]``.
+        store: what keeping a value in 16 bits does to it.
+        half_sums: sums and output are kept after each block of keys, not only at the end.
+        scale: factor of the scores.
+        mask: what is added to the scores.
+        clamp: lowest and highest score.
+        clamp_last: clamp after the mask is added, not before.
+        row_scale: further factor per query row.
 
     Returns:
-        ``[qs, H, Dv]``; rows that see no key are zero.
+        ``[qs, H, Dv]`` and the logarithm of the sums of rows ``[qs, H]``; rows that see no key are
+        zero and -inf.
     """
     heads, groups = query.shape[1], query.shape[1] // key.shape[1]
     keys = key.transpose(0, 1).repeat_interleave(groups, 0)
     values = value.transpose(0, 1).repeat_interleave(groups, 0)
     factor = store(query.new_tensor(scale))
     output = query.new_zeros(query.shape[0], heads, value.shape[2])
+    logs = query.new_full((query.shape[0], heads), -math.inf)
     for rows in row_blocks(query.shape[0], heads * key.shape[0]):
         seen = mask.keys_seen(*rows, key.shape[0])
         if seen[0] == seen[1]:
             continue
-        block = slice(*seen)
-        scores = store(query[slice(*rows)].transpose(0, 1) @ keys[:, block].transpose(1, 2))
+        block, own_rows = slice(*seen), slice(*rows)
+        scores = store(query[own_rows].transpose(0, 1) @ keys[:, block].transpose(1, 2))
         if row_scale is not None:
             own = row_scale.to(scores.dtype).reshape(-1, 1)
-            scores = store(scores * (own if len(own) == 1 else own[slice(*rows)]))
+            scores = store(scores * (own if len(own) == 1 else own[own_rows]))
         scores = store(scores * factor)
         added = mask.additive(rows, seen, query.dtype)
         if clamp is not None and not clamp_last:
@@ -83,12 +101,15 @@ def attend_stored(
             scores = store(scores + added)
         if clamp is not None and clamp_last:
             scores = scores.clamp(*clamp)
-        output[slice(*rows)] = _weighted(scores, values[:, block], store).transpose(0, 1)
-    return output
+        found, log = _weighted(scores, values[:, block], store, half_sums=half_sums)
+        output[own_rows], logs[own_rows] = found.transpose(0, 1), log.T
+    return output, logs
 
 
-def _weighted(scores: Tensor, values: Tensor, store: Store) -> Tensor:
-    """Softmax of ``[H, rows, keys]`` times ``[H, keys, Dv]``, a tile of keys after the other."""
+def _weighted(
+    scores: Tensor, values: Tensor, store: Store, *, half_sums: bool
+) -> tuple[Tensor, Tensor]:
+    """Softmax of ``[H, rows, keys]`` times ``[H, keys, Dv]``, and the logarithm of its sums."""
     highest = scores.amax(-1, keepdim=True)
     blind = highest == -math.inf
     shifted = scores - highest.masked_fill(blind, 0.0)
@@ -97,10 +118,44 @@ def _weighted(scores: Tensor, values: Tensor, store: Store) -> Tensor:
     powers = store(store(shifted.masked_fill(hidden, 0.0)).exp()).masked_fill(hidden, 0.0)
     total = scores.new_zeros(*scores.shape[:2], values.shape[2])
     sums = scores.new_zeros(*scores.shape[:2], 1)
-    for start in range(0, scores.shape[-1], _TILE):
-        tile = slice(start, start + _TILE)
-        part = store(powers[..., tile] @ values[:, tile])
-        # Sums of a tile go by pairs: all but the last additions together err as the last one does.
-        own = store(store(powers[..., tile].sum(-1, keepdim=True)))
+    tile = _TILE if half_sums else max(1, scores.shape[-1])
+    for start in range(0, scores.shape[-1], tile):
+        keys = slice(start, start + tile)
+        part = powers[..., keys] @ values[:, keys]
+        own = powers[..., keys].sum(-1, keepdim=True)
+        if half_sums:
+            # Sums of a tile go by pairs: all additions but the last err as much as that one.
+            part, own = store(part), store(store(own))
         total, sums = store(total + part), store(sums + own)
-    return store(total / sums.masked_fill(sums == 0, 1.0))
+    divided = store(total / sums.masked_fill(sums == 0, 1.0))
+    return divided, (sums.log() + highest).squeeze(-1)
+
+
+def attention_of(
+    arithmetic: Arithmetic, dtype: torch.dtype, *, half_sums: bool = False, plain: bool = False
+) -> Callable[..., Tensor]:
+    """``attend``, or where what is on the way moves and kernels keep it in float16, its like.
+
+    Args:
+        arithmetic: of the operator.
+        dtype: of its inputs.
+        half_sums: see :func:`attend_stored`.
+        plain: the kernel keeps scores in float32.
+    """
+    if plain or not arithmetic.move or dtype != torch.float16:
+        return attend
+    store = stored(arithmetic, dtype)
+
+    def attention(*given: Tensor, **options: Any) -> Tensor:
+        return attend_stored(*given, store=store, half_sums=half_sums, **options)[0]
+
+    return attention
+
+
+def attention_with_lse_of(
+    arithmetic: Arithmetic, dtype: torch.dtype, *, plain: bool = False
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The same of ``attend_with_lse``."""
+    if plain or not arithmetic.move or dtype != torch.float16:
+        return attend_with_lse
+    return partial(attend_stored, store=stored(arithmetic, dtype), half_sums=False)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.attention_core import attend_with_lse
+from ait_llm.opcheck.golden.attention_half import attention_with_lse_of
 from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.latent_int8 import attend_latent_int8
 from ait_llm.opcheck.golden.masks import MASKED, Mask, effective, tensor_mask
@@ -205,8 +205,8 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     scores and values ``[H]``, mask status ``[B]``. Prefill: query, rotated query, keys, rotated
     keys, values, query lengths, key lengths, mask. Rows of sequences without keys are undefined.
 
-    Int8 probabilities are quantised per row with the row's maximum, ``round(half(P / s))`` with
-    ``s = max / 127``; devices do so per block of 512 keys.
+    Int8 probabilities are quantised per row and block of 512 keys with its maximum,
+    ``round(half(P / s))`` with ``s = max / 127``.
     """
     config = read_config(params)
     present = [tensor for tensor in inputs if tensor is not None]
@@ -245,7 +245,8 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
                 values, rope = _cached(named, sequence)
                 keys = torch.cat([values, rope], dim=-1)
             joined = torch.cat([query[rows], rotated[rows]], dim=-1)
-            part, total = attend_with_lse(
+            attention = attention_with_lse_of(arithmetic, query.dtype, plain=not config.prefill)
+            part, total = attention(
                 arithmetic.widen(joined),
                 arithmetic.widen(keys),
                 arithmetic.widen(values),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.attention_core import attend
+from ait_llm.opcheck.golden.attention_half import attention_of
 from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Refusal, Result, golden_op
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.shapes import (
@@ -139,8 +139,9 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     added = torch.where(visible(razor), 0.0, _HIDDEN).unsqueeze(0)
     mask = Mask(lambda row0, row1, key0, key1: added[:, row0:row1, key0:key1])
     scale = float_param(NAME, params, "qkScale", 1.0)
+    attention = attention_of(arithmetic, query.dtype)
     parts = [
-        attend(*sequence, scale=scale, mask=mask)
+        attention(*sequence, scale=scale, mask=mask)
         for sequence in zip(rows, keys, values, strict=True)
     ]
     output = torch.stack(parts).reshape(query.shape)

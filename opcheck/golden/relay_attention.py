@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.attention_core import attend
+from ait_llm.opcheck.golden.attention_half import attention_of
 from ait_llm.opcheck.golden.base import (
     ATTENTION,
     Arithmetic,
@@ -126,5 +126,6 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
                 )
             )
         scale = float_param(NAME, params, "qkScale", 1.0)
-        output[own_rows] = attend(split[own_rows], parts[0], parts[1], scale=scale, mask=mask)
+        attention = attention_of(arithmetic, query.dtype)
+        output[own_rows] = attention(split[own_rows], parts[0], parts[1], scale=scale, mask=mask)
     return Result((arithmetic.round(output.reshape(query.shape), query.dtype),))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.attention_core import attend_with_lse
+from ait_llm.opcheck.golden.attention_half import attention_with_lse_of
 from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Refusal, Result, golden_op
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.shapes import (
@@ -143,7 +143,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
         hidden = mask_tensor is not None
         if mask_tensor is not None and mask_tensor.dim() == 3:
             hidden = bool((mask_tensor[number % len(mask_tensor)] != 0).any())
-        part, total = attend_with_lse(
+        part, total = attention_with_lse_of(arithmetic, query.dtype)(
             arithmetic.widen(query[own]),
             arithmetic.widen(key[first_key : first_key + length]),
             arithmetic.widen(value[first_key : first_key + length]),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from ait_llm.core import DType
-from ait_llm.opcheck.golden.attention_core import attend
-from ait_llm.opcheck.golden.attention_half import attend_stored, stored
+from ait_llm.opcheck.golden.attention_half import attention_of
 from ait_llm.opcheck.golden.attention_int8 import attend_int8
 from ait_llm.opcheck.golden.base import (
     ATTENTION,
@@ -28,7 +26,7 @@ from ait_llm.opcheck.golden.paged_cache import read_pages
 from ait_llm.opcheck.golden.self_attention_config import NAME, CalcType, Config, read_config
 from ait_llm.opcheck.golden.self_attention_mask import Place, mask_of
 from ait_llm.opcheck.golden.self_attention_shape import infer_shape, joined
-from ait_llm.opcheck.golden.support import refused, tensor_at, torch_dtype
+from ait_llm.opcheck.golden.support import int_param, refused, tensor_at, torch_dtype
 
 
 def _tokens(config: Config, tensor: Tensor, heads: int) -> Tensor:
@@ -132,7 +130,7 @@ def _alternatives(params: Params) -> tuple[Params, ...]:
 
 def _kernel(params: Params) -> KernelArithmetic:
     """The default kernel keeps float16 throughout, the one of high precision does not."""
-    return replace(ATTENTION, half_sums=not read_config(params).high_precision)
+    return replace(ATTENTION, half_sums=int_param(NAME, params, "kernelType", 0) != 1)
 
 
 @golden_op(NAME, infer_shape=infer_shape, alternatives=_alternatives, kernel=_kernel)
@@ -212,12 +210,8 @@ def _attend(
     query = arithmetic.widen(rows)
     if config.query_scale != 1.0:
         query = arithmetic.widen((query * config.query_scale).to(rows.dtype))
-    # The default kernel for float16 keeps all that is on the way in it.
-    fast = rows.dtype == torch.float16 and not config.high_precision
-    attention = (
-        partial(attend_stored, store=stored(arithmetic, rows.dtype))
-        if arithmetic.move and fast
-        else attend
+    attention = attention_of(
+        arithmetic, rows.dtype, half_sums=not config.high_precision, plain=config.high_precision
     )
     return attention(
         query,

@@ -12,6 +12,7 @@ GENERATED = {
     "engines-results",
     "errors",
     "healthy-results",
+    "legal-results",
     "localisation",
     "matching-results",
     "opcheck-standards",

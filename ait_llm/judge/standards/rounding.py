@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 FLOAT32_UNIT = 2.0**-24
 # lambda of the random walk; up to n = 256 the bound then is the one that always holds.
 _WALK = 16.0
+# Independent roundings of a sum of n products deviate most where all have one sign and are added
+# one after another: by 2 u / 12**0.5 of each partial sum, together n**0.5 u / 3. A margin is left.
+_DEVIATION = 0.4
 # Exponentials, roots and divisions of float32 are off by some spacings of their own.
 OWN_ERRORS = 64
 # An error of 16-bit roundings on the way, in its standard deviations: of a million elements one is
@@ -156,7 +159,8 @@ class Limits:
         # Where the definition itself rounds, even the exact result is only known to half a spacing.
         times = 2 if given.dtype == self.dtype and given.dtype.itemsize <= 2 else 1
         staged = (self.roundings / 3) ** 0.5 * self.unit
-        summed = (self.terms + OWN_ERRORS) ** 0.5 * FLOAT32_UNIT + self.cut
+        random = (_DEVIATION**2 * self.terms + OWN_ERRORS) ** 0.5 * FLOAT32_UNIT
+        summed = random + self.cut
         bound = gaps * (times / 2 * (1 + 2.0**-8))
         bound += self.walk * (partial + self.common)
         variance = gaps.square_().mul_(times / 12)

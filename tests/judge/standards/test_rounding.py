@@ -70,7 +70,8 @@ def test_sensitivity_is_the_norm_of_the_jacobian(bind: Bind) -> None:
     """16-bit roundings on the way move attention as much as rounding its inputs does."""
     inputs = [torch.randn(24, 2, 16).half() for _ in range(3)]
     lengths = torch.tensor([24], dtype=torch.int32)
-    params = {"headNum": 2, "kvHeadNum": 2, "calcType": 3, "qkScale": 0.25}
+    # The kernel that keeps scores in float32; the default one moves them, too.
+    params = {"headNum": 2, "kvHeadNum": 2, "calcType": 3, "qkScale": 0.25, "kernelType": 1}
     output = bind("SelfAttentionOperation", [*inputs, lengths], params)
     found = permitted_of(output)
     wide = [tensor.double() for tensor in inputs]
@@ -126,3 +127,14 @@ def test_the_unit_is_that_of_the_narrowest_float() -> None:
     assert unit_of(inputs) == 2.0**-11
     assert unit_of([torch.zeros(1).bfloat16()]) == 2.0**-8
     assert unit_of([torch.zeros(1)]) == 2.0**-24
+
+
+def test_scores_that_a_mask_hides_leave_the_others_their_roundings(bind: Bind) -> None:
+    """A causal mask of infinities made every sample undefined, and bounds those of copying."""
+    inputs = [torch.randn(24, 2, 16).half() for _ in range(3)]
+    hidden = torch.full((24, 24), -torch.inf).triu(1).half()
+    lengths = torch.tensor([24], dtype=torch.int32)
+    params = {"headNum": 2, "kvHeadNum": 2, "calcType": 3, "qkScale": 0.25, "maskType": 1}
+    found = limits_of(bind("SelfAttentionOperation", [*inputs, hidden, lengths], params))
+    assert all(moved.isfinite().all() for moved in found.moved)
+    assert all(bool((moved != found.unmoved).all()) for moved in found.moved)
