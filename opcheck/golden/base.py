@@ -121,6 +121,8 @@ class KernelArithmetic:
         lost: float32 roundings of what cancels on the way, which its result keeps: of an element of
             its first input, or of one where ``near_one``.
         near_one: see ``lost``.
+        by_rows: it quantises rows by ranges and offsets that are kept in the input's 16 bits. Where
+            rounding lets one of them fall the other way, the row follows it.
         half_sums: from float16 inputs it keeps everything in float16, sums too.
         short_sums: so many terms of its sums may be added up in 14 bits, as units for products of
             floats of 8 bits do, before they are added to others in float32.
@@ -136,6 +138,7 @@ class KernelArithmetic:
     once: bool = False
     lost: int = 0
     near_one: bool = False
+    by_rows: bool = False
     half_sums: bool = False
     short_sums: int = 0
 

@@ -238,7 +238,8 @@ _EXACT = (ElewiseType.CAST, ElewiseType.NEG, ElewiseType.LOGICAL_NOT, *_PREDICAT
 
 def _kernel(params: Params) -> KernelArithmetic:
     kind = _type(params)
-    return KernelArithmetic(moves=kind in _EXACT, quantises=kind in _QUANTISING)
+    by_rows = kind is ElewiseType.DYNAMIC_QUANT and _asymmetric(params)
+    return KernelArithmetic(moves=kind in _EXACT, quantises=kind in _QUANTISING, by_rows=by_rows)
 
 
 @golden_op(NAME, infer_shape=infer_shape, kernel=_kernel)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.opcheck.golden.base import QUANTISES, Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import Arithmetic, KernelArithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.quantise import (
     divide_quant,
     dynamic_quant_asymmetric,
@@ -37,6 +37,7 @@ from ait_llm.opcheck.golden.support import (
     enum_param,
     float_param,
     int_param,
+    nested_flag,
     nested_params,
     refused,
     tensor_at,
@@ -209,7 +210,11 @@ def _recover(
     return {**params, LAYER_PARAMS[layer]: {**own, "dynamicQuantType": int(dynamic)}}
 
 
-@golden_op(NAME, infer_shape=infer_shape, recover=_recover, kernel=QUANTISES)
+def _kernel(params: Params) -> KernelArithmetic:
+    return KernelArithmetic(quantises=True, by_rows=nested_flag(params, "dynamicQuantType"))
+
+
+@golden_op(NAME, infer_shape=infer_shape, recover=_recover, kernel=_kernel)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Layer normalisation of x, or of ``x + zoomScaleValue * residual``.
 

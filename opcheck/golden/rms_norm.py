@@ -44,6 +44,7 @@ from ait_llm.opcheck.golden.support import (
     enum_param,
     float_param,
     int_param,
+    nested_flag,
     nested_params,
     refused,
     tensor_at,
@@ -279,10 +280,8 @@ def _with_residual(
 
 def _kernel(params: Params) -> KernelArithmetic:
     """The fast kernel multiplies by gamma in float16."""
-    fast = any(
-        isinstance(part, dict) and bool(part.get("precisionMode")) for part in params.values()
-    )
-    return KernelArithmetic(quantises=True, roundings=int(fast))
+    fast, by_rows = (nested_flag(params, key) for key in ("precisionMode", "dynamicQuantType"))
+    return KernelArithmetic(quantises=True, roundings=int(fast), by_rows=by_rows)
 
 
 @golden_op(NAME, "RmsNormWithStrideOperation", infer_shape=infer_shape, kernel=_kernel)

@@ -156,6 +156,11 @@ def enum_param(op: str, params: Params, key: str, kind: type[EnumT], default: in
         raise refused(op, f"parameter {key} is {value}; it takes {known}", Refusal.PARAM) from None
 
 
+def nested_flag(params: Params, key: str) -> bool:
+    """A number of one of the nested objects, whichever has it, is not zero."""
+    return any(isinstance(part, dict) and bool(part.get(key)) for part in params.values())
+
+
 def nested_params(op: str, params: Params, key: str) -> Params:
     """A parameter object inside the parameters, empty by default.
 
