@@ -135,6 +135,38 @@ def test_a_kernel_of_the_device_that_is_2_percent_off_fails(kernel: str) -> None
     assert not _judged(given, [wrong, *mine[1:]])[0].passed
 
 
+def _at_a_tie(op: str, seed: int) -> Given:
+    """Inputs with a row whose range, in 16 bits, rounds to either of two numbers."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator)
+
+    if op == "ElewiseOperation":
+        given = [(normal(24, 256) * 0.3).half() + 2]
+        params: dict[str, Any] = {"elewiseType": 19, "quantParam": {"asymmetric": True}}
+    else:
+        row = normal(24, 256).half()
+        given = [row, (1 + 0.2 * normal(256)).half(), (0.1 * normal(256)).half()]
+        params = _norm(np.random.default_rng(0), op, 2)[2]
+    return op, [one.numpy() for one in given], params
+
+
+@pytest.mark.parametrize(
+    ("op", "seed"),
+    [
+        ("ElewiseOperation", 20262868),
+        *(("RmsNormOperation", seed) for seed in (573, 1017, 1107)),
+        *(("LayerNormOperation", seed) for seed in (435, 565, 1441)),
+    ],
+)
+def test_a_row_whose_range_is_at_a_tie_of_16_bits_may_have_either_scale(op: str, seed: int) -> None:
+    given = _at_a_tie(op, seed)
+    mine = emulations[op](given[1], given[2])
+    assert mine is not None
+    assert [one.reason for one in _judged(given, mine) if not one.passed] == []
+
+
 def test_half_precision_attention_is_far_from_one_rounding() -> None:
     """The emulation is no plain attention in disguise."""
     query, key, value = (_half(np.random.default_rng(5), 1024, 64) for _ in range(3))
