@@ -140,6 +140,8 @@ def read_torch_ledger(path: Path, run: str | None) -> TorchProcess | None:
         elif kind == "op":
             record.end = None  # a seal was one that more may follow
             _add_call(record, line)
+        elif kind == "schedule":
+            record.end = None  # a pass began
         elif kind == "note":
             _add_note(record, line)
         elif kind == "follow":

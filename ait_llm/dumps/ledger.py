@@ -163,6 +163,7 @@ def read_ledger(path: Path) -> Ledger:
             follow.append(MappingProxyType(line))
         elif kind in _ENGINE:
             engine.append(MappingProxyType(line))
+            seal = None if kind == "schedule" else seal
         else:
             incidents += _incident(path, number, line)
     if header is None:

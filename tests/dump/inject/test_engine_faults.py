@@ -23,6 +23,7 @@ from ait_llm.dump.pytorch import writer as module
 from ait_llm.dump.torch_ledger import TorchProcess, read_torch_ledger
 from ait_llm.dump.torch_summary import torch_losses
 from ait_llm.dumps import open_dump
+from ait_llm.dumps.ledger import read_ledger
 
 ALL = StepRange(((0, 1 << 40),))
 
@@ -95,13 +96,14 @@ def test_a_server_that_is_killed_within_a_pass_is_said_to_be(
     types: tuple[str, ...], model: Any, tmp_path: Path
 ) -> None:
     def work(made: Server) -> None:
-        made.serve()
+        serve_and_wait(made, tmp_path)
         die_in_the_next_pass(made)
         Server(made.runner, made.module).serve()
 
     assert in_worker(lambda: captured(tmp_path, model, work, types=types)) == signal.SIGKILL
     [process] = processes(tmp_path)
     assert not process.sealed
+    assert read_ledger(process.path).seal is None
     [sentence] = torch_losses([process])
     assert "ended without sealing its ledger (killed?); the last call it recorded is" in sentence
     finished = [each for each in open_dump(tmp_path).operations() if each.step == 0]

@@ -218,7 +218,7 @@ def test_a_value_that_no_memory_can_be_had_for_costs_the_graph_nothing(
     monkeypatch.setattr(StaticMemory, "keep", full)
     msprobe_engines.run("vllm-ascend-recorded", ENGINE_FILE)
     assert "is not captured where a graph is replayed: out of memory" in caplog.text
-    assert len(program.process().replayed) == 3
+    assert len(program.process().lacks) == 3
 
 
 def test_what_an_engine_compiles_for_a_capture_is_not_kept(program: Program) -> None:
