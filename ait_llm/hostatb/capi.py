@@ -32,6 +32,7 @@ PlanKernels = ctypes.CFUNCTYPE(
 Run = ctypes.CFUNCTYPE(
     c_int, c_void_p, c_uint32, c_uint32, POINTER(Tensor), c_uint32, POINTER(Tensor)
 )
+Accept = ctypes.CFUNCTYPE(c_int, c_void_p, c_uint32, POINTER(Desc), c_uint32, POINTER(Desc))
 ReshapeInput = ctypes.CFUNCTYPE(c_int, c_void_p, c_uint32, POINTER(Desc))
 
 
@@ -41,6 +42,7 @@ class Callbacks(ctypes.Structure):
         ("infer_shape", InferShape),
         ("plan", PlanKernels),
         ("run", Run),
+        ("accept", Accept),
     ]
 
 

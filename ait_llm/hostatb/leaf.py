@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
+from ait_llm.hostatb.acceptance import Gate
 from ait_llm.hostatb.exchange import in_group
 from ait_llm.hostatb.faults import KernelCall
 from ait_llm.hostatb.injection import active_faults
@@ -30,9 +31,12 @@ class OperatorLeaf:
 
     Raises:
         UnknownNameError: no golden operator computes it.
+        RefusedError: the library refuses the parameters.
     """
 
     def __init__(self, spec: OperatorSpec, param: Mapping[str, Any]) -> None:
+        self._gate = Gate(spec.name, param, len(spec.tensor_names(param)[0]))
+        self._accepted: set[tuple[tuple[TensorDesc, ...], tuple[TensorDesc, ...]]] = set()
         self.spec = spec
         self.param = param
         self.site = Site(spec.name)
@@ -46,8 +50,16 @@ class OperatorLeaf:
         key = tuple(inputs)
         found = self._shapes.get(key)
         if found is None:
+            self._gate.check_inputs(key)
             found = self._shapes[key] = self._golden.infer_shape(key, self.param)
         return found
+
+    def accept(self, inputs: Sequence[TensorDesc], outputs: Sequence[TensorDesc]) -> None:
+        """Refuse tensors at Setup that the library refuses there."""
+        key = (tuple(inputs), tuple(outputs))
+        if key not in self._accepted:
+            self._gate.check_setup(*key, lambda: self.infer_shape(inputs))
+            self._accepted.add(key)
 
     def plan(self, inputs: Sequence[TensorDesc], outputs: Sequence[TensorDesc]) -> Plan:
         """Kernels for these tensors."""

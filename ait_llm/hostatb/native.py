@@ -23,6 +23,7 @@ from ait_llm.core import TensorDesc
 from ait_llm.errors import OperationError
 from ait_llm.hostatb import marshal
 from ait_llm.hostatb.capi import (
+    Accept,
     Callbacks,
     Desc,
     InferShape,
@@ -250,7 +251,11 @@ class NativeLeaf(NativeOperation):
                 raise OperationError(f"{type_name}: {len(names)} tensor names for {count} tensors")
         self._implementation = implementation
         self._callbacks = Callbacks(  # C keeps these pointers: they live as long as this object
-            None, InferShape(self._on_infer_shape), PlanKernels(self._on_plan), Run(self._on_run)
+            None,
+            InferShape(self._on_infer_shape),
+            PlanKernels(self._on_plan),
+            Run(self._on_run),
+            Accept(self._on_accept) if hasattr(implementation, "accept") else Accept(),
         )
         handle = library().hostatb_leaf_create(
             type_name.encode(),
@@ -305,6 +310,13 @@ class NativeLeaf(NativeOperation):
                 )
                 if code != Status.NO_ERROR:
                     raise NativeStatusError(f"planning {kernel.name}", code, marshal.last_error())
+        return status[0]
+
+    def _on_accept(self, _: Any, in_num: int, ins: Any, out_num: int, outs: Any) -> int:
+        status = [int(Status.NO_ERROR)]
+        with marshal.failing_status(status):
+            accept = self._implementation.accept  # type: ignore[attr-defined]  # a Gate
+            accept(marshal.descs_of(in_num, ins), marshal.descs_of(out_num, outs))
         return status[0]
 
     def _on_run(self, _: Any, kernel: int, in_num: int, ins: Any, out_num: int, outs: Any) -> int:

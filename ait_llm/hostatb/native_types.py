@@ -65,7 +65,8 @@ EMPTY_TENSOR = NativeTensor(TensorDesc(DType.UNDEFINED, (), -1), 0, 0)
 class LeafImplementation(Protocol):
     """What a leaf operator does. Errors raised here reach the caller of the failing call.
 
-    A description with dtype UNDEFINED stands for an absent optional tensor.
+    A description with dtype UNDEFINED stands for an absent optional tensor. An implementation may
+    also have ``accept(inputs, outputs)``, which is called first at Setup and refuses tensors.
     """
 
     def infer_shape(self, inputs: Sequence[TensorDesc]) -> Sequence[TensorDesc]:

@@ -29,6 +29,7 @@ class Refusal(IntEnum):
     TENSOR_COUNT = 5
     DTYPE = 6
     DIM = 8
+    SIZE = 9
     OPERATOR_TABLE = 13
     DIM_COUNT = 16
 

@@ -237,7 +237,7 @@ def test_interrupt_during_a_kernel_is_not_an_operation_failure() -> None:
     ("inputs", "outputs", "status"),
     [
         ([Host(bytes(4)), Host(bytes(4))], [Host(bytes(4))], Status.INVALID_IN_TENSOR_NUM),
-        ([Host(bytes(4))], [Host(bytes(5))], Status.INVALID_TENSOR_INI_MATCH),
+        ([Host(bytes(4))], [Host(bytes(5))], Status.INVALID_TENSOR_DIM),
         (
             [Host(bytes(4), TensorDesc(DType.INT64, (4,)))],
             [Host(bytes(4))],

@@ -29,6 +29,7 @@ enum {
     HOSTATB_ERROR_INVALID_TENSOR_DIM = 8,
     HOSTATB_ERROR_INVALID_TENSOR_SIZE = 9,
     HOSTATB_ERROR_INVALID_TENSOR_INI_MATCH = 13,
+    HOSTATB_ERROR_INVALID_TENSOR_DIM_NUM = 16,
     HOSTATB_ERROR_OUT_OF_HOST_MEMORY = 27
 };
 
@@ -63,6 +64,10 @@ typedef struct {
      * for an operation that computes nothing, such as an event. */
     int (*run)(void *user, uint32_t kernel, uint32_t inNum, const HostatbTensor *in,
                uint32_t outNum, const HostatbTensor *out);
+    /* Whether the operation takes these tensors; called first at Setup of a top-level operation.
+     * NULL: those of the inferred descriptions. */
+    int (*accept)(void *user, uint32_t inNum, const HostatbDesc *in, uint32_t outNum,
+                  const HostatbDesc *out);
 } HostatbCallbacks;
 
 /* Tensor references in a kernel: operation inputs, then outputs, then workspace tensors. The last

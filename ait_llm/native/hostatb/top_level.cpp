@@ -38,6 +38,16 @@ void CheckTensor(const HostatbTensor &tensor, const std::string &name)
     }
 }
 
+// The status that ATB gives an output of another description.
+int MismatchStatus(const HostatbDesc &got, const HostatbDesc &wanted)
+{
+    if (got.dtype != wanted.dtype || got.format != wanted.format) {
+        return HOSTATB_ERROR_INVALID_TENSOR_INI_MATCH;
+    }
+    return got.ndim != wanted.ndim ? HOSTATB_ERROR_INVALID_TENSOR_DIM_NUM
+                                   : HOSTATB_ERROR_INVALID_TENSOR_DIM;
+}
+
 // What ATB makes of an exception that the Probe, or memory, throws into it.
 int ExceptionStatus(bool setup)
 {
@@ -83,11 +93,26 @@ void TopLevel::CheckTensors(const Tensors &in, const Tensors &out) const
     }
 }
 
+void TopLevel::CheckAccepted(const Tensors &in, const Tensors &out) const
+{
+    if (!operation_.leaf || operation_.leaf->callbacks.accept == nullptr) {
+        return;
+    }
+    const HostatbCallbacks &callbacks = operation_.leaf->callbacks;
+    const Descs inDescs = DescsOf(in);
+    const Descs outDescs = DescsOf(out);
+    const int status = callbacks.accept(callbacks.user, operation_.inNum, inDescs.data(),
+                                        operation_.outNum, outDescs.data());
+    if (status != HOSTATB_NO_ERROR) {
+        throw Failure(status, operation_.type + " does not take these tensors");
+    }
+}
+
 void TopLevel::CheckOutputs(const Tensors &out) const
 {
     for (size_t i = 0; i < out.size(); ++i) {
         if (!SameDesc(out[i].desc, root_->out[i])) {
-            throw Failure(HOSTATB_ERROR_INVALID_TENSOR_INI_MATCH,
+            throw Failure(MismatchStatus(out[i].desc, root_->out[i]),
                           "output " + std::to_string(i) + " of " + operation_.type + " is " +
                               DescText(out[i].desc) + "; the operation produces " +
                               DescText(root_->out[i]));
@@ -120,6 +145,7 @@ void TopLevel::TrySetup(const HostatbContext &context, const Tensors &in, const 
     const bool replay = IsReplay(context, in, out);
     ready_ = false;
     CheckTensors(in, out);
+    CheckAccepted(in, out);
     if (replay) { // everything is in the captured graph
         ready_ = true;
         ++setupCount_;

@@ -25,6 +25,7 @@ private:
     void TrySetup(const HostatbContext &context, const Tensors &in, const Tensors &out,
                   SetupStatistic &statistic);
     void CheckTensors(const Tensors &in, const Tensors &out) const;
+    void CheckAccepted(const Tensors &in, const Tensors &out) const;
     void CheckOutputs(const Tensors &out) const;
     void CreateRunnersOnce();
     bool IsReplay(const HostatbContext &context, const Tensors &in, const Tensors &out) const;

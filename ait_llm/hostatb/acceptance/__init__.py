@@ -1,0 +1,6 @@
+"""What the library accepts, operator by operator; see :mod:`ait_llm.hostatb.acceptance.base`."""
+
+from ait_llm.hostatb.acceptance import elementwise
+from ait_llm.hostatb.acceptance.base import Acceptance, Gate, acceptances
+
+__all__ = ["Acceptance", "Gate", "acceptances", "elementwise"]
