@@ -79,8 +79,9 @@ def _as_told_by(oracle: Oracle) -> Iterator[None]:
         patch.setattr("ait_llm.dump.pytorch.recorder.identity_of", oracle)
         patch.setattr(
             "ait_llm.dump.pytorch.recorder.ordinary_identity",
-            lambda tensor, _storage, numbers: oracle(tensor, numbers=numbers),
+            lambda tensor, _mark, numbers: oracle(tensor, numbers=numbers),
         )
+        patch.setattr("ait_llm.dump.pytorch.seen.SeenTensors.find", lambda *_: None)
         with _filled_memory():
             yield
 

@@ -61,7 +61,7 @@ _lock = threading.Lock()
 _Place = tuple[int, tuple[int, ...], torch.Size, torch.dtype]
 
 
-class _Storage:
+class Mark:
     """What is known of a storage while it lives.
 
     Attributes:
@@ -140,42 +140,53 @@ def identity_of(
     return storage.number, storage.version, offset, strides
 
 
-def ordinary_identity(
-    tensor: Tensor, storage: torch.UntypedStorage, numbers: Numbers
-) -> Identity | None:
+def ordinary_identity(tensor: Tensor, known: Mark, numbers: Numbers) -> Identity | None:
     """The same of what :func:`ait_llm.dump.pytorch.layouts.is_ordinary` is true for.
 
     Args:
         tensor: the tensor.
-        storage: its storage.
+        known: what is known of its storage.
         numbers: statistics of its elements.
     """
     if not MARKS_LAST:
         return None
-    known = _mark_of(storage)
     offset, strides = int(tensor.storage_offset()), tensor.stride()
     with _lock:
         version = _uncounted(known, (offset, strides, tensor.shape, tensor.dtype), None, numbers)
     return None if version is None else (known.number, version, offset, strides)
 
 
-def _marked(tensor: Tensor) -> _Storage | None:
+def _marked(tensor: Tensor) -> Mark | None:
     """The mark on a tensor's storage, made if there is none."""
     try:
-        return _mark_of(tensor.untyped_storage())
+        return mark_of(tensor.untyped_storage())
     except (RuntimeError, NotImplementedError):  # wrappers of transforms have no storage
         return None
 
 
-def _mark_of(storage: torch.UntypedStorage) -> _Storage:
+def is_as_told(known: Mark, identity: Identity, counter: int | None) -> bool:
+    """True if a tensor whose numbers are what they were is still the value that it was.
+
+    Args:
+        known: what is known of its storage.
+        identity: what was told of the tensor.
+        counter: its count of changes, then and now; None if it counts none.
+    """
+    if known.version != identity[1]:
+        return False
+    return counter is None or (known.counter == counter and known.period == _thread.period)
+
+
+def mark_of(storage: torch.UntypedStorage) -> Mark:
+    """What is known of a storage; it lasts as long as the storage where :data:`MARKS_LAST`."""
     attributes = storage.__dict__
-    known: _Storage | None = attributes.get(_ATTRIBUTE)
+    known: Mark | None = attributes.get(_ATTRIBUTE)
     if known is None:  # setdefault: another thread may be here too
-        known = attributes.setdefault(_ATTRIBUTE, _Storage())
+        known = attributes.setdefault(_ATTRIBUTE, Mark())
     return known
 
 
-def _count(storage: _Storage, counter: int) -> None:
+def _count(storage: Mark, counter: int) -> None:
     """Account for what the counter of a tensor in a storage says."""
     period, before = _thread.period, storage.period
     storage.period = period
@@ -188,7 +199,7 @@ def _count(storage: _Storage, counter: int) -> None:
 
 
 def _look_behind(
-    storage: _Storage, place: _Place, unchanged: bool | None, numbers: Numbers | None
+    storage: Mark, place: _Place, unchanged: bool | None, numbers: Numbers | None
 ) -> None:
     """Account for a change that no counter showed, where the elements do."""
     then = next(iter(storage.known.items()), None)
@@ -199,7 +210,7 @@ def _look_behind(
 
 
 def _uncounted(
-    storage: _Storage, place: _Place, unchanged: bool | None, numbers: Numbers | None
+    storage: Mark, place: _Place, unchanged: bool | None, numbers: Numbers | None
 ) -> int | None:
     """The version of a storage whose tensors count no changes; None where it cannot be told."""
     version, then = storage.known.get(place, (None, None))
@@ -289,7 +300,7 @@ class Writes:
     def __init__(self, tensors: Iterator[Tensor], *, moves: bool, is_counted: bool = True) -> None:
         self._moves = moves
         self._is_counted = is_counted
-        self._storages: list[tuple[_Storage, int, int | None]] = []
+        self._storages: list[tuple[Mark, int, int | None]] = []
         for tensor in tensors:
             storage = _marked(tensor)
             if storage is not None:

@@ -16,19 +16,20 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
 from ait_llm.dump.pytorch.budget import Budget
-from ait_llm.dump.pytorch.identity import identity_of, ordinary_identity
+from ait_llm.dump.pytorch.identity import identity_of, mark_of, ordinary_identity
 from ait_llm.dump.pytorch.layouts import dense_parts, is_ordinary, is_plain
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.options import CaptureOptions
+from ait_llm.dump.pytorch.seen import SeenTensors
 from ait_llm.dump.pytorch.snapshot import BufferPool, Found, SavedOnce, snapshot
 from ait_llm.dump.pytorch.statistics import (
     Cells,
     KnownStatistics,
     NotKept,
+    OrdinaryCells,
     Reduced,
     StatisticsTable,
     csv_cell,
-    ordinary_cells,
     ordinary_numbers,
     share_model_threads,
     tensor_description,
@@ -70,6 +71,7 @@ class Recorder:
         self._pool = BufferPool(options.queue_bytes)
         self._saved = SavedOnce(options.queue_bytes // 4)
         self._known = KnownStatistics()
+        self._seen = SeenTensors()
         self.survey = SizeSurvey(folder) if options.survey else None
         self._address = storage_identity if options.survey else _storage_address
         self._only_statistics = options.statistics and not (options.data or options.survey)
@@ -84,6 +86,7 @@ class Recorder:
     def know_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Tell the names of parameters; where one is an input, the ledger names it."""
         self._known.forget()  # nothing that is known is a parameter
+        self._seen.forget()
         for name, tensor in weights.items():
             address = self._address(tensor)
             if address:
@@ -95,6 +98,7 @@ class Recorder:
             self.survey.forget(by_operator=by_operator)
         self._saved.forget()
         self._known.forget()
+        self._seen.forget()
 
     def begin_step(self, step: int) -> bool:
         """Account for a new step that was asked for; False if nothing more may be written."""
@@ -290,8 +294,16 @@ class Recorder:
             self._dense(unit, part_name, part.tensor, None)
 
     def _brief(self, unit: Unit, name: str, tensor: Tensor) -> bool:
-        """Record the statistics of an ordinary tensor in few steps; False where it is none."""
-        if type(tensor) is not Tensor or not is_ordinary(tensor) or unit.type_name == WEIGHTS:
+        """Record the statistics of a known or ordinary tensor in few steps; False for others."""
+        if unit.type_name == WEIGHTS:
+            return False
+        seen = self._seen.find(tensor)
+        if seen is not None:
+            unit.described += 1
+            self._rows.append((unit, name, seen.cells))
+            unit.identities[name] = seen.identity
+            return True
+        if type(tensor) is not Tensor or not is_ordinary(tensor):
             return False
         storage = tensor.untyped_storage()
         if storage.data_ptr() in self._weights:
@@ -299,13 +311,14 @@ class Recorder:
         numbers = ordinary_numbers(tensor)
         if numbers is None:
             return False
+        cells = OrdinaryCells(tensor.dtype, tensor.shape, numbers)
         unit.described += 1
-        self._rows.append(
-            (unit, name, functools.partial(ordinary_cells, tensor.dtype, tensor.shape, numbers))
-        )
-        identity = ordinary_identity(tensor, storage, numbers)
+        self._rows.append((unit, name, cells))
+        mark = mark_of(storage)
+        identity = ordinary_identity(tensor, mark, numbers)
         if identity is not None:
             unit.identities[name] = identity
+            self._seen.remember(tensor, mark, numbers, cells, identity)
         return True
 
     def _dense(self, unit: Unit, name: str, tensor: Tensor, original: Tensor | None) -> None:
@@ -385,6 +398,9 @@ class Recorder:
         identity = identity_of(tensor, unchanged=unchanged, numbers=numbers)
         if identity is not None:
             unit.identities[name] = identity
+            if isinstance(cells, Cells) and self._only_statistics and unit.type_name != WEIGHTS:
+                mark = mark_of(tensor.untyped_storage())
+                self._seen.remember(tensor, mark, cells.numbers, cells, identity)
 
     def _statistics(
         self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool

@@ -314,15 +314,32 @@ def ordinary_numbers(tensor: Tensor) -> Numbers | None:
     code, kernels, count = _ELEMENTS.get(tensor.dtype), native_kernels(), tensor.numel()
     if code is None or kernels is None or not count:
         return None
-    if not tensor.is_contiguous() and not _fills_its_memory(tensor):
+    if not tensor.is_contiguous() and not fills_its_memory(tensor):
         tensor = tensor.contiguous()
     address = tensor.data_ptr()
     return kernels.statistics(code, address, count) if address else None
 
 
-def ordinary_cells(dtype: torch.dtype, shape: tuple[int, ...], numbers: Numbers) -> str:
-    """Their cells in a table, as of :func:`tensor_statistics`."""
-    return _head(dtype, shape) + _cells(numbers)
+class OrdinaryCells:
+    """Their cells in a table, as of :func:`tensor_statistics`; made once for all rows."""
+
+    __slots__ = ("_dtype", "_numbers", "_shape", "_text")
+
+    def __init__(self, dtype: torch.dtype, shape: tuple[int, ...], numbers: Numbers) -> None:
+        self._dtype = dtype
+        self._shape = shape
+        self._numbers = numbers
+        self._text = ""
+
+    def __call__(self) -> str:
+        if not self._text:
+            self._text = _head(self._dtype, self._shape) + _cells(self._numbers)
+        return self._text
+
+
+def element_code(dtype: torch.dtype) -> int | None:
+    """The code of :data:`ait_llm.core.kernels.ELEMENTS`; None for types that it does not have."""
+    return _ELEMENTS.get(dtype)
 
 
 def host_numbers(tensor: Tensor, known: KnownStatistics | None = None) -> Numbers | None:
@@ -389,7 +406,7 @@ def _reduce_natively(
 ) -> _Result | None:
     """The result for a host tensor; None for what the native library does not know."""
     dtype = tensor.dtype
-    if dtype.is_complex or not _fills_its_memory(tensor) or is_lazy(tensor):
+    if dtype.is_complex or not fills_its_memory(tensor) or is_lazy(tensor):
         with torch.no_grad():
             known = None
             tensor = tensor.abs() if dtype.is_complex else tensor.resolve_neg().contiguous()
@@ -413,7 +430,7 @@ def _reduced(kernels: NativeKernels, tensor: Tensor, code: int | None) -> _Resul
     return _Result(kernels.byte_statistics(address, tensor.numel(), values))
 
 
-def _fills_its_memory(tensor: Tensor) -> bool:
+def fills_its_memory(tensor: Tensor) -> bool:
     """True if the elements, in whatever order, are a gapless stretch of memory, each once."""
     if tensor.is_contiguous():
         return True

@@ -23,9 +23,9 @@ from ait_llm.dump.pytorch.layouts import is_ordinary
 from ait_llm.dump.pytorch.statistics import (
     COLUMNS,
     KnownStatistics,
+    OrdinaryCells,
     StatisticsTable,
     csv_cell,
-    ordinary_cells,
     ordinary_numbers,
     tensor_statistics,
 )
@@ -400,7 +400,7 @@ def test_what_is_reduced_at_once_in_inference_mode_is_what_is_reduced_elsewhere(
         found = ordinary_numbers(values.clone())
     assert (found is None) is (statistics.native_kernels() is None)
     if found is not None:
-        cells = ordinary_cells(dtype, values.shape, found)
+        cells = OrdinaryCells(dtype, values.shape, found)()
         assert cells == (expected if isinstance(expected, str) else expected())
 
 
