@@ -47,10 +47,8 @@ def describe_attached(found: Attached) -> str:
 
 def _process(each: ProcessState, found: Attached) -> str:
     name = each.process.rpartition("_")[2]
+    if each.on is not found.wanted:  # it waits for work, or is within a long pass
+        return f"{name} captures {'' if found.wanted else 'nothing '}from its next pass on"
     last = max(each.steps, default=-1)
     state = f"{name} captures" if each.on else f"{name} does not capture"
-    if last >= 0:
-        state += f" since step {last + each.on}"
-    if each.on is not found.wanted:
-        state += ", until its next pass"
-    return state
+    return f"{state} since step {last + each.on}" if last >= 0 else state

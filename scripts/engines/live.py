@@ -189,12 +189,16 @@ def main() -> None:
         log = path.with_suffix("") / "compare.log"
         results.append(json.loads(path.read_text()) | summary(log, bug_of(path.stem)))
     if options.write is not None:
-        from results_page import page
+        from results_page import broken_off, page
 
         ran = {(each["family"], each["case"]) for each in results}
         every = [(family, name) for family in FAMILIES for name in cases(family)]
         missing = [" ".join(each) for each in every if each not in ran]
-        options.write.write_text(page(results, missing), "utf-8")
+        text = page(results, missing)
+        robust = options.folder / "robust.json"
+        if robust.exists():
+            text += f"\n{broken_off(json.loads(robust.read_text()))}"
+        options.write.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
+
+_NUMBERS = re.compile(r"process \d+")
 
 _HEAD = """# What was run on inference engines
 
@@ -17,6 +21,20 @@ so, into a compiled one. `same bits`: a run without a capture chose the same tok
 bits of their log-probabilities. Values are not compared all of whose rows follow from another
 expert, chosen by equal scores.
 
+"""
+
+
+HEADING = "## Broken off"
+_BROKEN_OFF = """
+
+`vllm serve` in eager mode under `ait llm dump --type torch`, and beside it alone. Four requests are
+answered; then, while one more is, its client leaves, a process is killed with SIGKILL, or the
+server is asked to end. The small disk was full before. A server that lives on answers the four
+again and is then asked to end. `same`: captured and alone, all answers. `left`: processes 20 s
+after the end, which is that of `ait llm dump` or of the server alone.
+
+| what happens | same | exit code (alone) | seconds (alone) | left (alone) | said of the capture |
+| --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -59,6 +77,16 @@ def page(results: list[dict[str, Any]], missing: list[str]) -> str:
     if missing:
         lines += ["", f"Not run: {', '.join(missing)}."]
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+
+
+def broken_off(found: Mapping[str, Any]) -> str:
+    """The section of what robust.py found."""
+    lines = []
+    for name, each in found.items():
+        told = "; ".join(_NUMBERS.sub("process N", text) for text in each["said"])
+        pairs = [f"{each[key]} ({each['plain'][key]})" for key in ("code", "seconds", "left")]
+        lines.append(f"| {' | '.join((name, _yes(each['same']), *pairs, told))} |\n")
+    return f"{HEADING}{_BROKEN_OFF}{''.join(lines)}"
 
 
 def _share(each: dict[str, Any]) -> str:

@@ -17,8 +17,9 @@ from engine_program import PROMPTS, Server, golden_model, injected, server
 from torch import nn
 from torch.nn.modules import module as torch_hooks
 
+from ait_llm.cli.attach import describe_attached
 from ait_llm.core import StepRange
-from ait_llm.dump.attach import find_run, state_of, switch
+from ait_llm.dump.attach import Attached, ProcessState, find_run, state_of, switch
 from ait_llm.dump.inject import switch as switching
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, VARIABLE, TorchSettings
 from ait_llm.dump.inject.switch import Switch, read_switch, write_switch
@@ -311,3 +312,19 @@ def test_calls_behind_a_seal_need_another_one(tmp_path: Path) -> None:
     found = read_torch_ledger(path, "")
     assert found is not None
     assert found.sealed
+
+
+@pytest.mark.parametrize(
+    ("on", "wanted", "said"),
+    [
+        (True, True, "7 captures since step 5"),
+        (False, False, "7 does not capture since step 4"),
+        (False, True, "7 captures from its next pass on"),
+        (True, False, "7 captures nothing from its next pass on"),
+    ],
+)
+def test_what_a_process_does_is_said_and_from_when(
+    on: bool, wanted: bool, said: str, tmp_path: Path
+) -> None:
+    run = Attached(wanted, (ProcessState("host_7", on, (4,)),), tmp_path, 0)
+    assert f"process  {said}\n" in describe_attached(run)
