@@ -1,6 +1,6 @@
-"""``GroupQueryAttention`` of ONNX Runtime: rotary positions, the cache, and attention in one node.
+"""Attention and rotary positions of ONNX Runtime, as single nodes.
 
-Its meaning is that of ``docs/ContribOperators.md`` of ONNX Runtime.
+Their meaning is that of ``docs/ContribOperators.md`` of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -77,6 +77,100 @@ def group_query_attention(
     weights = torch.softmax(scores.masked_fill(hidden, -torch.inf), -1)
     result = weights @ v.repeat_interleave(share, 1)
     return result.transpose(1, 2).reshape(batch, tokens, -1), k, v
+
+
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of ``[batch, tokens, heads * width]``.
+
+    Args:
+        query: as said.
+        key, value: the same of other tokens, or ``[batch, heads, tokens, width]``.
+        bias: of query, key and value behind one another.
+        key_padding_mask: ``[batch, all tokens]``, 0 where there is none.
+        attention_bias: added to the scores, ``[batch or 1, heads or 1, tokens, all tokens]``.
+        past_key, past_value: ``[batch, heads, earlier tokens, width]``.
+
+    Returns:
+        The result as ``query``, and keys and values ``[batch, heads, all tokens, width]``.
+
+    Raises:
+        ValueError: another form of mask.
+    """
+    batch, tokens, hidden = query.shape
+    if bias is not None:
+        if key.dim() == 4 or value.dim() == 4:
+            raise ValueError("keys and values in heads with a bias are not computed")
+        sizes = [hidden, hidden, bias.shape[0] - 2 * hidden]
+        query, key, value = (
+            each + part
+            for each, part in zip((query, key, value), torch.split(bias, sizes), strict=True)
+        )
+    q, k, v = (
+        each if each.dim() == 4 else each.reshape(batch, -1, num_heads, each.shape[-1] // num_heads)
+        .transpose(1, 2)
+        for each in (query, key, value)
+    )  # fmt: skip
+    if past_key is not None and past_value is not None:
+        k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
+    total = k.shape[2]
+    scores = q @ k.mT * (scale or q.shape[-1] ** -0.5)
+    if key_padding_mask is not None:
+        if key_padding_mask.shape != (batch, total):
+            raise ValueError("only a mask of all tokens of each request is computed")
+        scores = scores + mask_filter_value * (key_padding_mask == 0)[:, None, None, :]
+    if unidirectional:
+        last = torch.arange(total - tokens, total)[:, None]
+        scores = scores.masked_fill(torch.arange(total)[None, :] > last, -torch.inf)
+    if attention_bias is not None:
+        scores = scores + attention_bias
+    result = torch.softmax(scores, -1) @ v
+    return result.transpose(1, 2).reshape(batch, tokens, -1), k, v
+
+
+def rotary_embedding(
+    x: Tensor,
+    position_ids: Tensor,
+    cos_cache: Tensor,
+    sin_cache: Tensor,
+    *,
+    interleaved: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Tensor:
+    """Rotary positions.
+
+    Args:
+        x: ``[batch, tokens, heads * width]`` or ``[batch, heads, tokens, width]``.
+        position_ids: ``[batch, tokens]``, or the first of all requests, ``[1]``.
+        cos_cache, sin_cache: ``[positions, half of what is turned]``.
+        num_heads, rotary_embedding_dim: 0 where all of each head is turned, for its width then
+            is twice that of the tables.
+    """
+    heads = x
+    if x.dim() == 3:
+        count = num_heads or x.shape[-1] // (2 * cos_cache.shape[-1])
+        heads = x.reshape(*x.shape[:2], count, -1).transpose(1, 2)
+    places = position_ids
+    if places.numel() == 1:
+        places = places.reshape(1, 1) + torch.arange(heads.shape[2])
+    half = rotary_embedding_dim // 2 or cos_cache.shape[-1]
+    cos, sin = (each[places][:, None, :, :half] for each in (cos_cache, sin_cache))
+    made = _turned(heads, cos, sin, interleaved=bool(interleaved))
+    return made if x.dim() == 4 else made.transpose(1, 2).reshape(x.shape)
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:

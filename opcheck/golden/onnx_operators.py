@@ -14,7 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ait_llm.opcheck.golden.onnx_attention import group_query_attention
+from ait_llm.opcheck.golden.onnx_attention import (
+    group_query_attention,
+    multi_head_attention,
+    rotary_embedding,
+)
 from ait_llm.opcheck.golden.own_operators import defined
 
 NAMESPACE = "ait_onnx"
@@ -98,6 +102,11 @@ def _quick_gelu(x: Tensor, *, alpha: float = 1.702) -> Tensor:
     return x * torch.sigmoid(alpha * x)
 
 
+def _attention_alone(*args: Any, **options: Any) -> Tensor:
+    """Without the keys and values, which are results only if the graph asks for them."""
+    return multi_head_attention(*args, **options)[0]
+
+
 def _fused_product(
     a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
     transBatchA: int = 0, transBatchB: int = 0,
@@ -113,6 +122,17 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     " Tensor? sin_cache=None, *, int num_heads, int kv_num_heads, float scale=0.0,"
     " float softcap=0.0, int do_rotary=0, int rotary_interleaved=0, int local_window_size=-1)"
     " -> (Tensor, Tensor, Tensor)": group_query_attention,
+    "ms_MultiHeadAttention(Tensor query, Tensor key, Tensor value, Tensor? bias=None,"
+    " Tensor? key_padding_mask=None, Tensor? attention_bias=None, Tensor? past_key=None,"
+    " Tensor? past_value=None, *, int num_heads, float mask_filter_value=-10000.0,"
+    " float scale=0.0, int unidirectional=0) -> Tensor": _attention_alone,
+    "ms_MultiHeadAttention.present(Tensor query, Tensor key, Tensor value, Tensor? bias=None,"
+    " Tensor? key_padding_mask=None, Tensor? attention_bias=None, Tensor? past_key=None,"
+    " Tensor? past_value=None, *, int num_heads, float mask_filter_value=-10000.0,"
+    " float scale=0.0, int unidirectional=0) -> (Tensor, Tensor, Tensor)": multi_head_attention,
+    "ms_RotaryEmbedding(Tensor input, Tensor position_ids, Tensor cos_cache, Tensor sin_cache, *,"
+    " int interleaved=0, int num_heads=0, int rotary_embedding_dim=0)"
+    " -> Tensor": rotary_embedding,
     "Shape(Tensor data, *, int start=0, int? end=None) -> Tensor": _shape,
     "Range(Tensor start, Tensor limit, Tensor delta) -> Tensor": _range,
     "ConstantOfShape(Tensor shape, *, float value=0.0, ScalarType? dtype=None)"

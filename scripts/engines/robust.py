@@ -86,7 +86,7 @@ class Server:
 def below(root: int) -> dict[int, str]:
     """A process and those that descend from it, with their titles."""
     text = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True)
-    rows = [line.split(None, 2) for line in text.stdout.splitlines() if line.count(" ") > 1]
+    rows = [row for line in text.stdout.splitlines() if len(row := line.split(None, 2)) == 3]
     found = {int(pid): title for pid, _, title in rows if pid == str(root)}
     waiting = [str(root)]
     while waiting:

@@ -155,6 +155,11 @@ def captured(folder: Path, model: PreTrainedModel, fault: str = "") -> Path:
         **{name: np.array(each, np.int32) for name, each in lengths.items()},
         **past,
     )
+    return dumped(folder)
+
+
+def dumped(folder: Path) -> Path:
+    """The capture of a model and its inputs."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("AIT_")}
     given = ["--model", folder / "model.onnx", "--inputs", folder / "x.npz", "-o", folder / "mine"]
     done = subprocess.run(
@@ -214,3 +219,43 @@ def test_the_wrong_node_is_named(golden: Path, tmp_path: Path, fault: str, name:
     code, summary = run("compare", "-gp", golden, "-mp", mine, "-o", tmp_path / "report", "-j", "1")
     assert code == 1
     assert summary["origins"][0]["op"] == name
+
+
+@pytest.mark.parametrize("results", [1, 3])
+def test_attention_of_many_heads_and_its_positions_are_recomputed(
+    results: int, tmp_path: Path
+) -> None:
+    make, value, kind = onnx.helper.make_node, onnx.helper.make_tensor_value_info, onnx.TensorProto
+    shape, names = [1, len(PROMPT), HEADS * WIDTH], ["query", "key", "value"]
+    angles = np.arange(32)[:, None] / 10000.0 ** (np.arange(0, WIDTH, 2) / WIDTH)
+    tables = [
+        onnx.numpy_helper.from_array(made(angles).astype(np.float32), name)
+        for name, made in (("cos", np.cos), ("sin", np.sin))
+    ]
+    nodes = [
+        make("RotaryEmbedding", [name, "positions", "cos", "sin"], [f"{name}.turned"],
+             name=f"/{name}/rotary", domain="com.microsoft")
+        for name in names[:2]
+    ]  # fmt: skip
+    kept = ["result", "present_key", "present_value"][:results]
+    nodes.append(
+        make("MultiHeadAttention", ["query.turned", "key.turned", "value"], kept, name="/attn",
+             domain="com.microsoft", num_heads=HEADS, unidirectional=1)
+    )  # fmt: skip
+    inputs = [value(name, kind.FLOAT, shape) for name in names]
+    inputs.append(value("positions", kind.INT64, [1, len(PROMPT)]))
+    outputs = [value(name, kind.FLOAT, None) for name in kept]
+    graph = onnx.helper.make_graph(nodes, "main", inputs, outputs, tables)
+    sets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(graph, opset_imports=sets, ir_version=10)
+    onnx.save(model, tmp_path / "model.onnx")
+    random = np.random.default_rng(1)
+    np.savez(
+        tmp_path / "x.npz",
+        positions=np.arange(len(PROMPT))[None],
+        **{name: random.standard_normal(shape, np.float32) for name in names},
+    )
+    words = ("opcheck", "-i", dumped(tmp_path), "-o", tmp_path, "--format", "csv")
+    code, summary = run(*words)
+    assert code == 0, summary
+    assert summary["counts"] == {**summary["counts"], "PASS": 2 + results, "FAIL": 0}

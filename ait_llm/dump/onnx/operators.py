@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ait_llm.dump.onnx.attention import grouped_attention
+from ait_llm.dump.onnx.attention import attention, grouped_attention, rotary
 from ait_llm.dump.onnx.node import Named, Node, Operator
 
 _TO_THE_END = 1 << 62  # ends of slices from here on mean the end of the axis
@@ -298,6 +298,8 @@ _OPERATORS: Mapping[str, _Make] = {
     "Unsqueeze": _unsqueezed,
     "com.microsoft.Gelu": _gelu,
     "com.microsoft.GroupQueryAttention": grouped_attention,
+    "com.microsoft.MultiHeadAttention": attention,
+    "com.microsoft.RotaryEmbedding": rotary,
     "com.microsoft.FastGelu": lambda node: (
         None if node.has(1) else ("aten.gelu.default", node.argument(0), {"approximate": "tanh"})
     ),
