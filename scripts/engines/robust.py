@@ -16,6 +16,7 @@ import fcntl
 import http.client
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -228,10 +229,10 @@ def left(family: Iterable[int]) -> int:
 
 def said(log: Path) -> list[str]:
     """The verdict of the capture, and what it misses."""
-    lines = log.read_text(errors="replace").splitlines()
-    verdicts = [line for line in lines if line.startswith("ait llm dump: ")]
-    told = [" ".join(line.split()) for line in lines if line.startswith(("  program", "  missing"))]
-    return [*(line.partition(": ")[2] for line in verdicts[-1:]), *told]
+    text = log.read_text(errors="replace")
+    verdicts = re.findall(r"ait llm dump: (\w+)$", text, re.MULTILINE)  # maybe behind other text
+    told = re.findall(r"^  (?:program|missing) .*", text, re.MULTILINE)
+    return [*verdicts[-1:], *(" ".join(line.split()) for line in told)]
 
 
 @contextlib.contextmanager

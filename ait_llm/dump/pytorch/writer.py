@@ -273,6 +273,11 @@ def _link(source: Path, path: Path) -> None:
     path.unlink(missing_ok=True)
     try:
         os.link(source, path)
+    except FileNotFoundError as error:
+        if path.parent.is_dir():
+            reason = "the tensor that it equals was not written"
+            raise OSError(error.errno, reason) from error
+        raise
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
             raise

@@ -166,6 +166,13 @@ def test_error_in_an_action_is_reported_and_the_writer_goes_on(
     assert outcome.tensors == 1
 
 
+def test_a_value_whose_first_file_is_missing_says_that(tmp_path: Path) -> None:
+    writer, outcome = BackgroundWriter(), Outcome()
+    writer.put(WriteJob(str(tmp_path / "2.pth"), None, outcome, link_from=str(tmp_path / "1.pth")))
+    writer.close()
+    assert (outcome.lost, outcome.reason) == (1, "the tensor that it equals was not written")
+
+
 def test_same_value_is_linked_to_its_first_file(tmp_path: Path) -> None:
     writer, outcome = BackgroundWriter(), Outcome()
     writer.put(job(tmp_path / "a" / "1.pth", outcome))
