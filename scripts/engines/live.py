@@ -189,16 +189,15 @@ def main() -> None:
         log = path.with_suffix("") / "compare.log"
         results.append(json.loads(path.read_text()) | summary(log, bug_of(path.stem)))
     if options.write is not None:
-        from results_page import broken_off, page
+        from results_page import HEADING, page
 
+        kept = options.write.read_text("utf-8") if options.write.exists() else ""
+        _, heading, rest = kept.partition(HEADING)  # of robust.py
         ran = {(each["family"], each["case"]) for each in results}
         every = [(family, name) for family in FAMILIES for name in cases(family)]
         missing = [" ".join(each) for each in every if each not in ran]
         text = page(results, missing)
-        robust = options.folder / "robust.json"
-        if robust.exists():
-            text += f"\n{broken_off(json.loads(robust.read_text()))}"
-        options.write.write_text(text, "utf-8")
+        options.write.write_text(f"{text}\n{heading}{rest}" if heading else text, "utf-8")
 
 
 if __name__ == "__main__":
