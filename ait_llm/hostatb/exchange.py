@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ait_llm.errors import OperationError
+from ait_llm.hostatb.acceptance.ranks import require_domain
 from ait_llm.opcheck.golden.base import Arithmetic, GoldenOp, Result, UnverifiableError
 
 _SEND, _RECV = "SendOperation", "RecvOperation"
@@ -41,6 +42,7 @@ def in_group(golden: GoldenOp) -> GoldenOp:
 
 
 def _compute(golden: GoldenOp, inputs: Inputs, params: Params, arithmetic: Arithmetic) -> Result:
+    require_domain(params)
     try:
         return golden.compute(inputs, params, arithmetic)
     except UnverifiableError as error:

@@ -28,6 +28,7 @@ class Status(IntEnum):
     INVALID_TENSOR_INI_MATCH = 13
     INVALID_TENSOR_DIM_NUM = 16
     OUT_OF_HOST_MEMORY = 27
+    COMM_EMPTY = 28
 
 
 class NativeStatusError(OperationError):

@@ -36,8 +36,8 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     if not descs[0].shape:
         raise refused(NAME, "input 0 has no dimensions; it takes at least one")
     length = 1 if quant is QuantType.PER_TENSOR else descs[0].shape[-1]
-    for index in (1, 2):
-        check_shape(NAME, descs, index, (length,), (1, length))
+    check_shape(NAME, descs, 1, (length,), (1, length))
+    check_shape(NAME, descs, 2, (1,), (length,), (1, length))
     return (replace(descs[0], dtype=_out_dtype(params)),)
 
 

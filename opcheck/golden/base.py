@@ -28,10 +28,12 @@ class Refusal(IntEnum):
     PARAM = 1
     TENSOR_COUNT = 5
     DTYPE = 6
+    FORMAT = 7
     DIM = 8
     SIZE = 9
     OPERATOR_TABLE = 13
     DIM_COUNT = 16
+    COMM_EMPTY = 28
 
 
 class RefusedError(OperationError):

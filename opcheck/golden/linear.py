@@ -181,9 +181,11 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
         return (TensorDesc(F32, shape, FORMAT_ND),)
     if not variant.quantised:
         return (TensorDesc(x.dtype, shape, x.format),)
-    _check_bias(descs, index, batch, columns)
     if variant.per_token:
+        check_shape(NAME, descs, index, (columns,))
         check_shape(NAME, descs, index + 1, (x_rows,))
+    else:
+        _check_bias(descs, index, batch, columns)
     return (TensorDesc(variant.out_dtype, shape, x.format),)
 
 

@@ -273,7 +273,9 @@ def test_unknown_operation_lists_the_known_ones() -> None:
 
 def test_failure_names_operation_and_shapes() -> None:
     linear = torch_atb.Operation(torch_atb.LinearParam(has_bias=False))
-    message = r"LinearOperation failed on inputs float16\[4, 32\], float16\[16, 5\]: .*summed"
+    message = (
+        r"LinearOperation failed on inputs float16\[4, 32\], float16\[16, 5\]: .* takes k = 32"
+    )
     with pytest.raises(OperationError, match=message):
         linear.forward([X, randn(16, 5)])
     linear.forward([X, X])

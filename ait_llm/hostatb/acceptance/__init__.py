@@ -1,6 +1,23 @@
 """What the library accepts, operator by operator; see :mod:`ait_llm.hostatb.acceptance.base`."""
 
-from ait_llm.hostatb.acceptance import elementwise
+from ait_llm.hostatb.acceptance import (
+    collective,
+    elementwise,
+    experts,
+    linear,
+    linear_parallel,
+    sampling,
+)
 from ait_llm.hostatb.acceptance.base import Acceptance, Gate, acceptances
 
-__all__ = ["Acceptance", "Gate", "acceptances", "elementwise"]
+__all__ = [
+    "Acceptance",
+    "Gate",
+    "acceptances",
+    "collective",
+    "elementwise",
+    "experts",
+    "linear",
+    "linear_parallel",
+    "sampling",
+]

@@ -19,6 +19,7 @@ from ait_llm.opcheck.golden.base import Refusal, RefusedError
 
 Params = Mapping[str, Any]
 Descs = Sequence[TensorDesc]
+Outputs = Callable[[Params, Descs, Descs, Descs], None]
 
 MOST_BYTES = 256 << 30  # of a tensor; the library takes no larger one
 MOST_DIMS = 8
@@ -39,17 +40,56 @@ def as_inferred(params: Params, inputs: Descs, outputs: Descs, inferred: Descs) 
         RefusedError: they are not those of ``inferred``.
     """
     for index, (got, wanted) in enumerate(zip(outputs, inferred, strict=True)):
-        if is_empty(wanted):
-            continue
-        if len(got.shape) != len(wanted.shape):
-            raise _other_shape(index, got, wanted, Refusal.DIM_COUNT)
-        if got.shape != wanted.shape:
-            raise _other_shape(index, got, wanted, Refusal.DIM)
+        require_output(index, got, wanted)
 
 
-def _other_shape(index: int, got: TensorDesc, wanted: TensorDesc, status: Refusal) -> RefusedError:
-    shapes = f"{list(got.shape)}, not {list(wanted.shape)}"
-    return RefusedError(f"output {index} has shape {shapes}", status)
+def counted_as(count: Refusal, dim: Refusal = Refusal.DIM) -> Outputs:
+    """The usual look at outputs, with other statuses; see :func:`require_output`."""
+
+    def look(params: Params, inputs: Descs, outputs: Descs, inferred: Descs) -> None:
+        for index, (got, wanted) in enumerate(zip(outputs, inferred, strict=True)):
+            require_output(index, got, wanted, count, dim)
+
+    return look
+
+
+def require_output(
+    index: int,
+    got: TensorDesc,
+    wanted: TensorDesc,
+    count: Refusal = Refusal.DIM_COUNT,
+    dim: Refusal = Refusal.DIM,
+) -> None:
+    """Refuse an output of another shape; one that is inferred to be empty is not looked at.
+
+    Args:
+        index: of the output.
+        got: the output.
+        wanted: what is inferred.
+        count: the status for another number of dimensions.
+        dim: the status for another dimension.
+
+    Raises:
+        RefusedError: its shape is another.
+    """
+    if is_empty(wanted) or got.shape == wanted.shape:
+        return
+    status = dim if len(got.shape) == len(wanted.shape) else count
+    place, shape, limit = (str(one) for one in (index, list(got.shape), list(wanted.shape)))
+    raise RefusedError(f"output {place} has shape {shape}, not {limit}", status)
+
+
+def require_output_kind(index: int, got: TensorDesc, wanted: TensorDesc) -> None:
+    """Refuse an output of another type, or else of another format, with the status of its own.
+
+    Raises:
+        RefusedError: its type or format is another.
+    """
+    if (got.dtype, got.format) == (wanted.dtype, wanted.format):
+        return
+    kind, limit = (f"{desc.dtype.label} (format {desc.format})" for desc in (got, wanted))
+    status = Refusal.FORMAT if got.dtype is wanted.dtype else Refusal.DTYPE
+    raise RefusedError(f"output {index} is {kind}, not {limit}", status)
 
 
 def require_param(
@@ -68,7 +108,10 @@ def require_param(
         RefusedError: it does not hold.
     """
     if not holds:
-        raise RefusedError(f"parameter {name} is {value}; the library takes {wanted}", status)
+        # One text for all parameters: callers' words are values here, not parts of it.
+        parameter, found, limit = (str(one) for one in (name, value, wanted))
+        text = f"parameter {parameter} is {found}; the library takes {limit}"
+        raise RefusedError(text, status)
 
 
 def require_input(
@@ -87,8 +130,29 @@ def require_input(
         RefusedError: it does not hold.
     """
     if not holds:
-        shape = list(desc.shape)
-        raise RefusedError(f"input {index} has shape {shape}; the library takes {wanted}", status)
+        place, shape, limit = (str(one) for one in (index, list(desc.shape), wanted))
+        raise RefusedError(f"input {place} has shape {shape}; the library takes {limit}", status)
+
+
+def require_kind(
+    holds: bool, index: int, desc: TensorDesc, wanted: str, status: Refusal = Refusal.DTYPE
+) -> None:
+    """Refuse an input for its type or format unless a condition holds.
+
+    Args:
+        holds: the condition.
+        index: of the input.
+        desc: of it.
+        wanted: what it may be.
+        status: the status of the refusal.
+
+    Raises:
+        RefusedError: it does not hold.
+    """
+    if not holds:
+        kind = f"{desc.dtype.label} (format {desc.format})"
+        place, found, limit = (str(one) for one in (index, kind, wanted))
+        raise RefusedError(f"input {place} is {found}; the library takes {limit}", status)
 
 
 def is_empty(desc: TensorDesc) -> bool:
@@ -114,7 +178,7 @@ class Acceptance:
     table: Callable[[Params], str] = lambda _: ""
     create: Callable[[Params], None] = _nothing
     inputs: Callable[[Params, Descs], None] = _no_inputs
-    outputs: Callable[[Params, Descs, Descs, Descs], None] = as_inferred
+    outputs: Outputs = as_inferred
     setup_inputs: Callable[[Params, Descs], None] = _no_inputs
     optional: Callable[[Params], Sequence[int]] | None = None
 

@@ -87,3 +87,8 @@ def section(name: str) -> Section:
 def _row(text: str) -> Row:
     tensors = (word.partition("/") for word in text.split())
     return tuple((dtype, _FORMATS[layout or "nd"]) for dtype, _, layout in tensors)
+
+
+def has_section(name: str) -> bool:
+    """Whether the table has a section of that name."""
+    return name in _table()

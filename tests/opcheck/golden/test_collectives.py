@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ait_llm.core import TensorDesc
+from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import OperationError
 from ait_llm.opcheck.golden import DEVICE, GOLDEN, Result, UnverifiableError, golden_ops
 from ait_llm.opcheck.golden.support import desc_of
@@ -96,15 +96,29 @@ def test_all_reduce_rounds_bfloat16_sums_once() -> None:
     assert found.item() == 260.0  # rounding after every term would stay at 256
 
 
-@pytest.mark.parametrize(("kind", "width"), [(1, 1), (2, 3)])
-def test_quantised_all_reduce_adds_the_offset_for_every_rank(kind: int, width: int) -> None:
+@pytest.mark.parametrize(("kind", "width", "offsets"), [(1, 1, 1), (2, 3, 3), (2, 3, 1)])
+def test_quantised_all_reduce_adds_the_offset_for_every_rank(
+    kind: int, width: int, offsets: int
+) -> None:
     tensors = [torch.tensor([[100, -100, 7]], dtype=torch.int8) for _ in range(3)]
     scale = torch.tensor([0.5, 0.25, 2.0][:width], dtype=torch.float16)
-    offset = torch.tensor([1.0, -2.0, 3.0][:width], dtype=torch.float16)
+    offset = torch.tensor([1.0, -2.0, 3.0][:offsets], dtype=torch.float16)
     params = {"quantType": kind, "outDataType": 1}
     found = outputs(run_ranks("AllReduceOperation", [[x, scale, offset] for x in tensors], params))
     expected = (torch.tensor([[300.0, -300.0, 21.0]]) + 3 * offset.float()) * scale.float()
     assert torch.equal(found[1], expected.half())
+
+
+def test_linear_parallel_takes_quantised_weights_without_a_bias() -> None:
+    params = {"backend": "lcoc", "type": 3, "quantType": 1, "transWeight": False}
+    descs = [
+        TensorDesc(DType.FLOAT16, (3, 8)),
+        TensorDesc(DType.INT8, (8, 5)),
+        TensorDesc(DType.UNDEFINED, ()),
+        TensorDesc(DType.FLOAT16, (1, 5)),
+    ]
+    (found,) = golden_ops.get("LinearParallelOperation").infer_shape(descs, params)
+    assert (found.dtype, found.shape) == (DType.FLOAT16, (3, 5))
 
 
 @given(ranks=st.integers(1, 4), rows=st.integers(1, 3), parts=st.integers(1, 3))

@@ -217,6 +217,16 @@ def test_per_token_scales_multiply_rows(run: Run, assert_close: AssertClose) -> 
     assert_close(y, expected, floor=0.05)
 
 
+def test_per_token_scales_are_shared_by_batches(run: Run, assert_close: AssertClose) -> None:
+    x, w = _int8(2, 3, 32), _int8(2, 5, 32)
+    scale, token = torch.rand(5) * 1e-4, torch.rand(3) + 0.5
+    params = {"hasBias": False, "outDataType": 1, "quantMode": 2}
+    (y,) = run(OP, [x, w, scale, token], params).outputs
+    product = torch.stack([_product(a, b.t()) for a, b in zip(x, w, strict=True)])
+    expected = product * scale.double() * token.double().unsqueeze(1)
+    assert_close(y, expected, floor=0.05)
+
+
 @given(st.floats(-4, 4, width=16))
 def test_products_are_linear_in_x(run: Run, factor: float) -> None:
     x, w = torch.linspace(-1, 1, 64).reshape(4, 16), torch.linspace(2, -1, 48).reshape(16, 3)
