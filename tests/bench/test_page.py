@@ -17,6 +17,7 @@ PARTS = {
     "aten_samples",
     "engine_overhead",
     "healthy",
+    "legal",
     "matching",
     "opcheck_model",
     "origins",
