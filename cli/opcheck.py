@@ -46,7 +46,7 @@ from ait_llm.opcheck.reports import (
     writers,
 )
 from ait_llm.opcheck.repro import Repros
-from ait_llm.opcheck.rerun import choose_backend
+from ait_llm.opcheck.rerun import Backend, choose_backend, function_backend
 from ait_llm.opcheck.selection import Wanted, operation_ids
 from ait_llm.report.files import make_folder
 
@@ -128,8 +128,14 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "--rerun",
     "rerun",
     is_flag=True,
-    help="Run each operator again from its dumped inputs, with torch_atb on an NPU, else with "
-    "hostatb, and compare golden, rerun and dump.",
+    help="Run each operator again from its dumped inputs with torch_atb on an NPU, and compare "
+    "golden, rerun and dump.",
+)
+@click.option(
+    "--rerun-with",
+    metavar="MODULE:FUNCTION",
+    help="The same with another implementation: a function of the name, inputs and parameters of "
+    "an operator, in a module or .py file.  [default: none]",
 )
 @click.option(
     "--standard",
@@ -207,6 +213,7 @@ def opcheck(
     metrics: tuple[str, ...],
     device: int,
     rerun: bool,
+    rerun_with: str | None,
     standard: str | None,
     golden: tuple[str, ...],
     jobs: int | None,
@@ -249,7 +256,10 @@ def opcheck(
     journal = output / f"{stem}.jsonl"
     if resume is not None and not resume.is_file():
         raise UsageError(f"{resume}: no such file; --resume takes the .jsonl of an earlier check")
-    threads = 1 if rerun else jobs or os.cpu_count() or 1
+    backend: Backend | None = choose_backend(device) if rerun else None
+    if rerun_with is not None:
+        backend = function_backend(rerun_with)
+    threads = 1 if backend is not None else jobs or os.cpu_count() or 1
     repros = None if repro is None else Repros(repro)
     with (
         shared_processors(threads),
@@ -264,7 +274,7 @@ def opcheck(
             wanted=wanted,
             standard=standard,
             metrics=metrics,
-            backend=choose_backend(device) if rerun else None,
+            backend=backend,
             jobs=threads,
             engine=engine,
             plugins=golden,

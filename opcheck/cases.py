@@ -7,6 +7,7 @@ in-place operators and phases exist once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ait_llm.opcheck.api.cases import api_case
 from ait_llm.opcheck.aten_cases import aten_case, is_aten
 from ait_llm.opcheck.case import Case, NoCase
 from ait_llm.opcheck.custom_cases import custom_case, registered, why_unknown
+from ait_llm.opcheck.declared import as_declared
 from ait_llm.opcheck.fx_cases import fx_case
 from ait_llm.opcheck.ge_cases import ge_case, is_engine_type
 from ait_llm.opcheck.module_cases import module_case
@@ -50,7 +52,7 @@ REFUSALS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def case_of(operation: Operation, *, whole: bool = False) -> Case | NoCase:
-    """How a dumped operation is computed again, whatever captured it.
+    """How a dumped operation is computed again, whatever captured it, as users declared.
 
     Args:
         operation: what was dumped.
@@ -60,6 +62,13 @@ def case_of(operation: Operation, *, whole: bool = False) -> Case | NoCase:
     operator, the acceleration library's among them, operators of torch, nodes of compiled graphs,
     calls of functions and modules.
     """
+    found = _case_of(operation, whole=whole)
+    if isinstance(found, NoCase):
+        return found
+    return replace(found, golden=as_declared(found.golden, operation.type))
+
+
+def _case_of(operation: Operation, *, whole: bool) -> Case | NoCase:
     if operation.engine is not None or is_engine_type(operation):
         return ge_case(operation)
     if operation.run is not None:

@@ -35,7 +35,7 @@ from ait_llm.opcheck.cases import (
 )
 from ait_llm.opcheck.outcome import Checked, Rerun
 from ait_llm.opcheck.ranks import Ranks, compute_group, needs_ranks
-from ait_llm.opcheck.rerun import Backend
+from ait_llm.opcheck.rerun import NO_RERUN, Backend
 from ait_llm.opcheck.selection import Target
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Checker:
         else:
             if reason := _described(operation.outputs):
                 return [Judged(replace(base, reason=reason))]
-            produced = Produced(results_of(case), _InputsAfter(operation))
+            produced = Produced(results_of(case), _InputsAfter(operation), shaped=True)
         written = overwritten(golden, inputs, target.params, produced, run)
         before = "before" in operation.phases
         reused = target.overwritten - written
@@ -199,20 +199,18 @@ class Checker:
         run: Callable[[Mapping[str, Any], Arithmetic], Result],
     ) -> list[Judged]:
         """Run the operator again and compare golden, rerun and dump."""
-        from ait_llm.opcheck.golden import DEVICE
+        from ait_llm.opcheck.golden import UnverifiableError
 
         params = next((item.params for item in judged if item.params is not None), target.params)
         try:
-            if needs_ranks(golden, target.params):  # one process cannot run a collective
-                result = run(params, DEVICE)
-                again = Produced(dict(enumerate(result.outputs)), result.updated_inputs)
-            else:
-                again = backend.run(target.type, params, inputs)
+            if needs_ranks(golden, target.params):
+                raise UnverifiableError("one process cannot run a collective")
+            again = backend.run(target.type, params, inputs)
             rejudged = judge_outputs(golden, inputs, params, again, standard, base, run=run)
         except (AitError, *REFUSALS) as error:
-            rerun = Rerun(
-                backend.name, Verdict.SKIPPED, cause=f"not run again: {first_line(error)}"
-            )
+            reason = first_line(error)
+            cause = reason if reason == NO_RERUN else f"not run again: {reason}"
+            rerun = Rerun(backend.name, Verdict.SKIPPED, cause=cause)
             return [replace(i, checked=replace(i.checked, rerun=rerun)) for i in judged]
         answers = {item.checked.output: item for item in rejudged}
         return [_three_way(item, answers.get(item.checked.output), backend.name) for item in judged]

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ait_llm.core import Registry, TensorDesc
+from ait_llm.core import Registry
 from ait_llm.core.comparison import Verdict
 from ait_llm.core.optional import import_optional
-from ait_llm.errors import AitError, OperationError, UsageError
+from ait_llm.errors import AitError, UsageError
 from ait_llm.judge.outputs import Produced, failure_verdict, judge_outputs
 from ait_llm.judge.standards import standards
-from ait_llm.opcheck.cases import REFUSALS, first_line
+from ait_llm.opcheck.cases import REFUSALS, evaluate, first_line
+from ait_llm.opcheck.declared import as_declared
+from ait_llm.opcheck.kernel_call import (
+    Kernel,
+    accepted,
+    call_kernel,
+    defaults_of,
+    listed,
+    name_of,
+    same_bits,
+    without,
+)
 from ait_llm.opcheck.outcome import Checked
+from ait_llm.opcheck.plain_golden import plain_golden
 from ait_llm.opcheck.plugins import load_entry_points
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ait_llm.opcheck.golden import Arithmetic, GoldenOp, Params, Result
-
-Kernel = Callable[..., Any]  # tensors in; a tensor, several, or None out
+    from ait_llm.judge.standards import Standard
+    from ait_llm.opcheck.golden import GoldenOp, KernelArithmetic
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +75,15 @@ def check(
     outputs: Tensor | Sequence[Tensor] | Kernel | None = None,
     golden: str | GoldenOp | Kernel | None = None,
     golden_params: Mapping[str, Any] | None = None,
+    writes: Sequence[int] | None = None,
+    arithmetic: KernelArithmetic | None = None,
+    tolerance: tuple[float, float] | None = None,
     standard: str = "contract",
     metrics: Sequence[str] = (),
 ) -> CheckedKernel:
     """Check what a kernel makes of its inputs.
+
+    Number, shapes and data types of its results must be golden's.
 
     Args:
         op: the kernel, such as ``torch.ops.mylib.rms_norm``, called as ``op(*inputs, **params)`` on
@@ -79,7 +95,14 @@ def check(
             ``golden(*inputs, **params)`` on inputs of the next wider floating type, and once as
             they are, to see where it keeps values in 16 bits. Unless given,
             the one registered under the name of ``op`` (``mylib::rms_norm``).
-        golden_params: parameters of the golden operator, where they are not ``params``.
+        golden_params: parameters of golden, where they are not ``params`` and the default
+            arguments of the kernel.
+        writes: numbers of the inputs that the kernel overwrites, where ``golden`` is a plain
+            function that returns their new values, last; one that writes to its arguments itself
+            needs none.
+        arithmetic: how correct kernels compute, where that is not what golden says.
+        tolerance: relative and absolute error that each element may have, in place of a bound that
+            follows from the arithmetic.
         standard: name of the precision standard.
         metrics: optional columns, ``abs``, ``cos_sim``, ``kl``.
 
@@ -97,46 +120,139 @@ def check(
         True
     """
     import_optional("torch", "computing golden operators")
-    from ait_llm.opcheck.golden.products import shared_products
+    from ait_llm.opcheck.golden import GoldenOp
 
     load_entry_points()
     judge_by = standards.get(standard)
-    params = dict(params or {})
-    known = _golden_of(op, golden)
+    name, known = golden_for(op, golden)
     kernel = outputs if callable(outputs) else op if outputs is None else None
     if isinstance(kernel, str):
         raise UsageError(f"{kernel} is a name; give outputs=, the results or a callable")
     given = [None if tensor is None else tensor.detach().cpu() for tensor in inputs]
-    base = Checked("", known.name, Verdict.SKIPPED, standard=standard)
-    changed: list[Checked] = []
+    params = dict(params or {})
+    own = golden_parameters(kernel, known, len(given), params, golden_params)
     if kernel is not None:
-        produced = _run(kernel, inputs, params)
+        produced, same = call_kernel(kernel, inputs, params)
     else:
-        assert outputs is not None
-        assert not callable(outputs)
-        listed = [outputs] if not isinstance(outputs, Sequence) else list(outputs)
-        produced = Produced({i: tensor.detach().cpu() for i, tensor in enumerate(listed)}, {})
-    golden_op = known
-    if callable(golden):
-        golden_op = _traced(known.name, golden, given, params, produced) or _rounded_like(
-            known, produced
-        )
-    given = _without_unread(given, golden_op)
-    own_params = dict(params if golden_params is None else golden_params)
+        produced, same = _given_results(outputs), {}
+    base = Checked("", name, Verdict.SKIPPED, standard=standard)
     try:
-        with shared_products(given):
-            judged = judge_outputs(
-                golden_op, given, own_params, produced, judge_by, base, metrics=metrics
-            )
+        if not isinstance(known, GoldenOp):
+            plain = plain_golden(name, known, given, own, writes)
+            if len(produced.outputs) != plain.outputs:
+                plain = plain.without_same()
+                kept = [result for result, place in same.items() if place in plain.writes]
+                produced = without(produced, kept)
+            if wrong := plain.misfits(given, produced):
+                return CheckedKernel(name, _wrong(wrong, produced, base))
+            known, own = plain.operator(given, produced), {}
+        elif same:
+            updated = evaluate(known, given, own).updated_inputs
+            produced = without(produced, [one for one, place in same.items() if place in updated])
+        known = _as_told(known, name, arithmetic, tolerance)
+        items = _judged(known, given, own, produced, judge_by, base, metrics)
+        if kernel is not None:
+            items += _overwritten(given, produced, base, known, own, {i.output for i in items})
+    except UsageError:
+        raise
     except (AitError, *REFUSALS) as error:
-        reason = f"golden {known.name} cannot be computed: {first_line(error)}"
-        item = replace(base, verdict=failure_verdict(error), reason=reason)
-        return CheckedKernel(known.name, [item])
-    items = [item.checked for item in judged]
-    if kernel is not None:
-        wrote = {item.output for item in items}
-        changed = list(_overwritten(given, produced, base, golden_op, own_params, wrote))
-    return CheckedKernel(known.name, [*items, *changed])
+        reason = f"golden {name} cannot be computed: {first_line(error)}"
+        items = [replace(base, verdict=failure_verdict(error), reason=reason)]
+    return CheckedKernel(name, items)
+
+
+def golden_for(
+    op: str | Kernel, golden: str | GoldenOp | Kernel | None
+) -> tuple[str, GoldenOp | Kernel]:
+    """What golden is, and the name of the operator."""
+    from ait_llm.opcheck.golden import GoldenOp, golden_ops
+
+    if isinstance(golden, GoldenOp):
+        return golden.name, golden
+    own_name = op if isinstance(op, str) else name_of(op)
+    if golden is not None and not isinstance(golden, str):
+        return own_name, golden
+    name = golden or own_name
+    found = _registered(golden_ops, name)
+    if found is None and (golden is not None or isinstance(op, str)):
+        golden_ops.get(name)  # raises with the nearest name
+    if found is None:
+        raise UsageError(
+            f"there is no golden operator {name!r}; register one with @golden_op({name!r}, ...) "
+            "or give golden="
+        )
+    return found.name, found
+
+
+def golden_parameters(
+    kernel: Kernel | None,
+    known: GoldenOp | Kernel,
+    given: int,
+    params: Mapping[str, Any],
+    golden_params: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The parameters of golden: those of the kernel, its default arguments included."""
+    from ait_llm.opcheck.golden import GoldenOp
+
+    if golden_params is not None:
+        return dict(golden_params)
+    defaults = {} if kernel is None else defaults_of(kernel, given)
+    if isinstance(known, GoldenOp):
+        defaults = {name: value for name, value in defaults.items() if value is not None}
+    else:
+        defaults = accepted(known, given, defaults)
+    return {**defaults, **params}
+
+
+def _given_results(outputs: Tensor | Sequence[Tensor] | Kernel | None) -> Produced:
+    made = listed(outputs)
+    tensors = {i: tensor.detach().cpu() for i, tensor in enumerate(made) if tensor is not None}
+    return Produced(tensors, {}, "it is not among the results", whole=True)
+
+
+def _wrong(wrong: Mapping[int, str], produced: Produced, base: Checked) -> list[Checked]:
+    """A failure for each result of another type or shape."""
+    return [
+        replace(
+            base,
+            output=f"outtensor{index}",
+            verdict=Verdict.FAIL,
+            reason=reason,
+            dtype=str(produced.outputs[index].dtype).removeprefix("torch."),
+            shape=tuple(produced.outputs[index].shape),
+        )
+        for index, reason in wrong.items()
+    ]
+
+
+def _as_told(
+    golden: GoldenOp,
+    name: str,
+    arithmetic: KernelArithmetic | None,
+    tolerance: tuple[float, float] | None,
+) -> GoldenOp:
+    """The same with what users say of its kernels."""
+    golden = as_declared(golden, name)
+    if arithmetic is not None:
+        golden = replace(golden, kernel=lambda params: arithmetic)
+    return golden if tolerance is None else replace(golden, tolerance=tolerance)
+
+
+def _judged(
+    golden: GoldenOp,
+    given: list[Tensor | None],
+    params: Mapping[str, Any],
+    produced: Produced,
+    judge_by: Standard,
+    base: Checked,
+    metrics: Sequence[str],
+) -> list[Checked]:
+    from ait_llm.opcheck.golden.products import shared_products
+
+    read = _without_unread(given, golden)
+    with shared_products(read):
+        found = judge_outputs(golden, read, params, produced, judge_by, base, metrics=metrics)
+    return [item.checked for item in found]
 
 
 def _without_unread(given: list[Tensor | None], golden: GoldenOp) -> list[Tensor | None]:
@@ -149,20 +265,6 @@ def _without_unread(given: list[Tensor | None], golden: GoldenOp) -> list[Tensor
     return [None if place in unread else one for place, one in enumerate(given)]
 
 
-def _run(kernel: Kernel, inputs: Sequence[Tensor | None], params: Mapping[str, Any]) -> Produced:
-    import torch
-
-    own = [None if tensor is None else tensor.detach().clone() for tensor in inputs]
-    with torch.no_grad():
-        made = kernel(*own, **params)
-    listed = [] if made is None else [made] if isinstance(made, torch.Tensor) else list(made)
-    return Produced(
-        {i: t.detach().cpu() for i, t in enumerate(listed) if t is not None},
-        {i: t.cpu() for i, t in enumerate(own) if t is not None},
-        "the kernel did not return it",
-    )
-
-
 def _overwritten(
     given: Sequence[Tensor | None],
     produced: Produced,
@@ -170,47 +272,22 @@ def _overwritten(
     golden: GoldenOp,
     params: Mapping[str, Any],
     judged: set[str],
-) -> Iterator[Checked]:
+) -> list[Checked]:
     """A failure for each input that the kernel changed and the operator leaves as it is."""
-    from ait_llm.opcheck.cases import evaluate
-
-    updated = evaluate(golden, given, params).updated_inputs
+    changed = []
     for index, before in enumerate(given):
-        name = f"intensor{index}"
         after = produced.inputs_after.get(index)
-        if before is None or after is None or name in judged or index in updated:
+        if before is None or after is None or f"intensor{index}" in judged:
             continue
-        if not _same_bits(before, after):
-            reason = "the kernel overwrites this input, which the operator leaves as it is"
-            yield replace(base, output=name, verdict=Verdict.FAIL, reason=reason)
-
-
-def _same_bits(left: Tensor, right: Tensor) -> bool:
-    import torch
-
-    return torch.equal(
-        left.contiguous().reshape(-1).view(torch.uint8),
-        right.contiguous().reshape(-1).view(torch.uint8),
-    )
-
-
-def _golden_of(op: str | Kernel, golden: str | GoldenOp | Kernel | None) -> GoldenOp:
-    from ait_llm.opcheck.golden import GoldenOp, golden_ops
-
-    if isinstance(golden, GoldenOp):
-        return golden
-    if golden is not None and not isinstance(golden, str):
-        return _from_function(op if isinstance(op, str) else _name_of(op), golden)
-    name = golden or (op if isinstance(op, str) else _name_of(op))
-    found = _registered(golden_ops, name)
-    if found is None and (golden is not None or isinstance(op, str)):
-        golden_ops.get(name)  # raises with the nearest name
-    if found is None:
-        raise UsageError(
-            f"there is no golden operator {name!r}; register one with @golden_op({name!r}, ...) "
-            "or give golden="
-        )
-    return found
+        if not same_bits(before, after):
+            changed.append(index)
+    updated = evaluate(golden, given, params).updated_inputs if changed else {}
+    reason = "the kernel overwrites this input, which the operator leaves as it is"
+    return [
+        replace(base, output=f"intensor{index}", verdict=Verdict.FAIL, reason=reason)
+        for index in changed
+        if index not in updated
+    ]
 
 
 def _registered(ops: Registry[GoldenOp], name: str) -> GoldenOp | None:
@@ -220,86 +297,3 @@ def _registered(ops: Registry[GoldenOp], name: str) -> GoldenOp | None:
         if each in ops:
             return ops.get(each)
     return engine_operator(name)
-
-
-def _name_of(op: Kernel) -> str:
-    """``mylib::rms_norm`` of a torch operator, else the function's name."""
-    for attribute in ("_qualified_op_name", "_name", "__name__"):
-        name = getattr(op, attribute, None)
-        if isinstance(name, str):
-            return name.partition(".")[0] if "::" in name else name
-    return type(op).__name__
-
-
-def _from_function(name: str, function: Kernel) -> GoldenOp:
-    from ait_llm.opcheck.golden import GoldenOp, Result
-
-    def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
-        import torch
-
-        wide = [None if t is None else arithmetic.widen(t).clone() for t in inputs]
-        made = function(*wide, **params)
-        return Result((made,) if isinstance(made, torch.Tensor) else tuple(made))
-
-    def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc, ...]:
-        raise OperationError(f"{name}: a plain function has no shape rule")
-
-    return GoldenOp(name, compute, infer_shape)
-
-
-def _traced(
-    name: str,
-    function: Kernel,
-    inputs: Sequence[Tensor | None],
-    params: Params,
-    produced: Produced,
-) -> GoldenOp | None:
-    """A plain function with limits that follow from its steps, and from where it keeps 16 bits.
-
-    Returns:
-        None where the kernel's results are of other types than its own, or it cannot be run in the
-        types of the inputs: then only what goes in and comes out is known to be rounded.
-    """
-    from ait_llm.opcheck.golden import GOLDEN
-    from ait_llm.opcheck.golden.functions import golden_function
-
-    def call(tensors: Sequence[Tensor | None]) -> Any:
-        return function(*[None if t is None else t.clone() for t in tensors], **params)
-
-    golden = golden_function(name, call)
-    outputs = produced.outputs
-    mine = [outputs.get(index) for index in range(max(outputs, default=-1) + 1)]
-    try:
-        golden.recover(inputs, mine, params)
-        made = golden.compute(inputs, params, GOLDEN).outputs
-    except (AitError, *REFUSALS):
-        return None
-    alike = len(made) == len(mine) and all(
-        one is not None and each.is_floating_point() and each.dtype == one.dtype
-        for each, one in zip(made, mine, strict=True)
-    )
-    return golden if alike else None
-
-
-def _rounded_like(golden: GoldenOp, produced: Produced) -> GoldenOp:
-    """A plain function's operator, its wide results rounded to the types of the kernel's."""
-
-    def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
-        result = golden.compute(inputs, params, arithmetic)
-        return replace(
-            result,
-            outputs=tuple(
-                _rounded(tensor, produced.outputs.get(index), arithmetic)
-                for index, tensor in enumerate(result.outputs)
-            ),
-        )
-
-    return replace(golden, compute=compute)
-
-
-def _rounded(tensor: Tensor, mine: Tensor | None, arithmetic: Arithmetic) -> Tensor:
-    if mine is None or not tensor.is_floating_point() or not mine.is_floating_point():
-        return tensor
-    if mine.dtype.itemsize > tensor.dtype.itemsize:
-        return tensor  # a type that golden does not have is no rounding
-    return arithmetic.round(tensor, mine.dtype)

@@ -24,7 +24,7 @@ class Rerun:
     """What running the operator again gave.
 
     Attributes:
-        backend: ``hostatb`` or ``torch_atb``.
+        backend: ``torch_atb``, or the function that ran it; ``none`` where nothing could.
         verdict: of the rerun against golden; SKIPPED with its reason where it could not run.
         same_as_dump: whether the dumped output is what the rerun gave, by the same standard; None
             where one of them is missing.
@@ -122,10 +122,12 @@ class OpcheckReport:
         problems: what the dump lacks.
         standard: name of the standard.
         metrics: optional columns, ``abs``, ``cos_sim``, ``kl``.
-        rerun: backend that ran the operators again, empty if none did.
+        rerun: backend that ran the operators again, ``none`` where none was there, empty where
+            nobody asked.
         partial: it was interrupted before everything was checked.
         unchecked: why operators were left out that have no result to check, and how many.
         started, finished: local time, ISO 8601 with offset.
+        on_hostatb: the run used our CPU library, whose kernels are golden operators.
     """
 
     path: str
@@ -138,6 +140,7 @@ class OpcheckReport:
     unchecked: Mapping[str, int] = field(default_factory=dict)
     started: str = ""
     finished: str = ""
+    on_hostatb: bool = False
 
     @property
     def counts(self) -> Mapping[Verdict, int]:

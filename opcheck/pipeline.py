@@ -16,6 +16,7 @@ from pathlib import Path
 from ait_llm.core.comparison import Problem, Verdict
 from ait_llm.core.optional import import_optional
 from ait_llm.dumps import open_dump
+from ait_llm.dumps.model import Dump
 from ait_llm.engine import Engine, Lost
 from ait_llm.errors import UsageError
 from ait_llm.judge.outputs import METRICS
@@ -27,7 +28,7 @@ from ait_llm.opcheck.outcome import Checked, OpcheckReport
 from ait_llm.opcheck.plugins import load_entry_points
 from ait_llm.opcheck.ranks import Ranks
 from ait_llm.opcheck.remote import OTHER_FILES, OpcheckRequest, check_unit, units_of
-from ait_llm.opcheck.rerun import Backend
+from ait_llm.opcheck.rerun import Backend, FunctionBackend
 from ait_llm.opcheck.selection import Selection, Target, Wanted
 from ait_llm.storage import address, is_staging, local_path, prefetch
 
@@ -93,8 +94,12 @@ def opcheck(
     selection = Selection(path, None if table is None else local_path(table), wanted or Wanted())
     targets, problems = selection.targets(), selection.problems()
     standard = standard or "contract"
-    if backend is not None and not selection.dump.traits.library:
-        raise UsageError(f"{path}: operators of torch cannot be run again; leave out --rerun")
+    is_function = isinstance(backend, FunctionBackend)
+    if backend is not None and not is_function and not selection.dump.traits.library:
+        raise UsageError(
+            f"{path}: operators of torch are run again by another implementation; give it with "
+            "--rerun-with MODULE:FUNCTION"
+        )
     if not targets and selection.unchecked:
         problems = [*problems, Problem("mine", "none of the operators that it has can be checked")]
     if not targets and not problems:
@@ -147,6 +152,23 @@ def opcheck(
         unchecked=dict(selection.unchecked),
         started=started,
         finished=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        on_hostatb=_on_hostatb(selection.dump),
+    )
+
+
+def _on_hostatb(dump: Dump) -> bool:
+    """Whether any process of a dump used our CPU library, by what its capture wrote down.
+
+    It is used where the environment names no other; real ones come with CANN's.
+    """
+    if not dump.traits.library:
+        return False
+    headers = [process.ledger.header for process in dump.processes if process.ledger is not None]
+    return any(
+        "hostatb" in Path(str(found.get("ATB_HOME_PATH", ""))).parts
+        or not {"ATB_HOME_PATH", "ASCEND_TOOLKIT_HOME"} & found.keys()
+        for header in headers
+        if isinstance(found := header.get("environment"), dict)
     )
 
 

@@ -8,6 +8,7 @@ import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 
 from ait_llm.errors import UsageError
 
@@ -36,18 +37,27 @@ def load_golden(name: str) -> None:
     Raises:
         UsageError: there is none of that name, or it fails.
     """
+    load_module("--golden", name)
+
+
+def load_module(option: str, name: str) -> ModuleType:
+    """Import a module, or run a ``.py`` file, that an option names.
+
+    Raises:
+        UsageError: there is none of that name, or it fails.
+    """
     path = Path(name)
     try:
         if path.suffix != ".py":
-            importlib.import_module(name)
-            return
+            return importlib.import_module(name)
         spec = importlib.util.spec_from_file_location(f"ait_golden_{path.stem}", path)
         if not path.is_file() or spec is None or spec.loader is None:
-            raise UsageError(f"{path}: no such file; --golden takes a module or a .py file")
+            raise UsageError(f"{path}: no such file; {option} takes a module or a .py file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
     except UsageError:
         raise
     except Exception as error:  # anything can happen in foreign code
-        raise UsageError(f"--golden {name} cannot be loaded: {error!r}") from error
+        raise UsageError(f"{option} {name} cannot be loaded: {error!r}") from error
+    return module

@@ -47,11 +47,16 @@ class Produced:
         outputs: by index.
         inputs_after: inputs after it ran, by index, for operators that overwrite them.
         absent: why an output that is not in ``outputs`` has no values.
+        shaped: shapes must be golden's, not only as many elements.
+        whole: they are all that it made: number, shapes and types must be golden's. A dump may lack
+            some, and tells booleans from small whole numbers by luck.
     """
 
     outputs: Mapping[int, Tensor]
     inputs_after: Mapping[int, Tensor]
     absent: str = "it was not saved"
+    shaped: bool = False
+    whole: bool = False
 
 
 def judge_outputs(
@@ -84,7 +89,7 @@ def judge_outputs(
     Raises:
         AitError: golden cannot be computed of these inputs.
     """
-    compute = run or (lambda own, arithmetic: evaluate(golden, inputs, own, arithmetic))
+    compute = run or remembered(lambda own, how: evaluate(golden, inputs, own, how))
     outputs = _listed(produced)
     known = golden.recover(inputs, outputs, params)
     first = _judge_with(golden, inputs, known, compute, produced, standard, base, metrics)
@@ -114,14 +119,28 @@ def judge_outputs(
 
 
 def remembered(run: Run) -> Run:
-    """The same function, computing each result once."""
+    """The same function, computing each result once.
+
+    Where an operator rounds at its end only, its results before that come with those after it.
+    """
+    from ait_llm.opcheck.golden.base import GOLDEN, UNROUNDED, Noting
+
     results: dict[tuple[str, Arithmetic], Result] = {}
 
     def once(params: Mapping[str, Any], arithmetic: Arithmetic) -> Result:
-        key = (json.dumps(dict(params), sort_keys=True, default=str), arithmetic)
-        if key not in results:
-            results[key] = run(params, arithmetic)
-        return results[key]
+        text = json.dumps(dict(params), sort_keys=True, default=str)
+        if (text, arithmetic) in results:
+            return results[text, arithmetic]
+        if arithmetic == GOLDEN:
+            noting = Noting(round_output=False)
+            unrounded = run(params, noting)
+            rounded = noting.rounded(unrounded)
+            if rounded is not None:
+                results[text, UNROUNDED] = unrounded
+                results[text, GOLDEN] = rounded
+                return rounded
+        results[text, arithmetic] = run(params, arithmetic)
+        return results[text, arithmetic]
 
     return once
 
@@ -175,7 +194,11 @@ def _judge_with(
     from ait_llm.opcheck.golden import GOLDEN
 
     computation = Computation(
-        golden, list(inputs), params, lambda arithmetic: compute(params, arithmetic)
+        golden,
+        list(inputs),
+        params,
+        lambda arithmetic: compute(params, arithmetic),
+        verdict_only=metrics is not None,
     )
     result = computation.result(GOLDEN)
     found = []
@@ -198,7 +221,7 @@ def _judge_with(
         checked = replace(
             base,
             output=f"outtensor{index}",
-            verdict=Verdict.SKIPPED,
+            verdict=Verdict.FAIL if produced.whole else Verdict.SKIPPED,
             reason=f"golden {golden.name} has {len(result.outputs)} outputs for these parameters",
         )
         found.append(Judged(checked))
@@ -221,12 +244,14 @@ def _one(
 ) -> Judged:
     name, index, is_input = place
     base = replace(base, output=name)
+    if mine is None and produced.whole:
+        return Judged(replace(base, verdict=Verdict.FAIL, reason=produced.absent))
     if mine is None:
         if not golden.numel():
             return Judged(replace(base, verdict=Verdict.PASS, note="it is empty, as it should be"))
         return Judged(replace(base, verdict=Verdict.SKIPPED, reason=produced.absent))
     base = replace(base, dtype=str(mine.dtype).removeprefix("torch."), shape=tuple(mine.shape))
-    if reason := _misfit(golden, mine):
+    if reason := misfit(golden, mine, shaped=produced.shaped, whole=produced.whole):
         return Judged(replace(base, verdict=Verdict.FAIL, reason=reason))
     defined = None if undefined is None else ~undefined.broadcast_to(golden.shape)
     if defined is not None and golden.numel() and not defined.any():
@@ -249,13 +274,18 @@ def failure_verdict(error: Exception) -> Verdict:
     return Verdict.SKIPPED if isinstance(error, UnverifiableError) else Verdict.ERROR
 
 
-def _misfit(golden: Tensor, mine: Tensor) -> str:
-    if golden.numel() != mine.numel():
+def misfit(golden: Tensor, mine: Tensor, *, shaped: bool, whole: bool) -> str:
+    """What is wrong with the shape or the type of a result, as a clause; empty if nothing is.
+
+    Args:
+        shaped, whole: as in :class:`Produced`.
+    """
+    if golden.numel() != mine.numel() or ((shaped or whole) and golden.shape != mine.shape):
         return f"its shape is {list(mine.shape)}, golden's is {list(golden.shape)}"
     if golden.dtype == mine.dtype:
         return ""
-    whole = not golden.dtype.is_floating_point and not mine.dtype.is_floating_point
-    if whole and golden.dtype.itemsize == mine.dtype.itemsize:
+    integers = not golden.dtype.is_floating_point and not mine.dtype.is_floating_point
+    if integers and not whole and golden.dtype.itemsize == mine.dtype.itemsize:
         return ""  # bool, int8 and uint8, or a signed and an unsigned type, hold the same numbers
     names = (str(t.dtype).removeprefix("torch.") for t in (mine, golden))
     return "its data type is {}, golden's is {}".format(*names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,12 +9,11 @@ from pathlib import Path
 
 from ait_llm.core.comparison import Comparison, Report, TensorRecord, Verdict
 from ait_llm.report.files import replacing
+from ait_llm.report.markup import legal_xml, quoted_xml
 from ait_llm.report.operations import called_operations
 from ait_llm.report.wording import index_text, kind_text, missing_text, short, why_not
 from ait_llm.report.writing import writers
 
-# What XML 1.0 has no way to write, not even as a reference.
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ELEMENTS = {Verdict.FAIL: "failure", Verdict.ERROR: "error", Verdict.SKIPPED: "skipped"}
 
 
@@ -45,7 +43,7 @@ def write_junit(report: Report, path: Path) -> Sequence[Path]:
             ]
             found = Counter(item.verdict for *_, item in cases)
             file.write(
-                f'  <testsuite name={_quoted(layer)} tests="{len(cases)}" '
+                f'  <testsuite name={quoted_xml(layer)} tests="{len(cases)}" '
                 f'failures="{found[Verdict.FAIL]}" errors="{found[Verdict.ERROR]}" '
                 f'skipped="{found[Verdict.SKIPPED]}">\n'
             )
@@ -62,8 +60,8 @@ def write_junit(report: Report, path: Path) -> Sequence[Path]:
             )
             for text in texts:
                 file.write(
-                    f'    <testcase classname="completeness" name={_quoted(text)}>'
-                    f"<error message={_quoted(text)}/></testcase>\n"
+                    f'    <testcase classname="completeness" name={quoted_xml(text)}>'
+                    f"<error message={quoted_xml(text)}/></testcase>\n"
                 )
             file.write("  </testsuite>\n")
         file.write("</testsuites>\n")
@@ -79,16 +77,15 @@ def _case(report: Report, op: str, index: int, item: Comparison) -> str:
         name += f" process {record.device}_{record.pid}"
     if item.mine is None:
         name += " (golden)"
-    start = f"    <testcase classname={_quoted(op)} name={_quoted(name)}"
+    start = f"    <testcase classname={quoted_xml(op)} name={quoted_xml(name)}"
     element = _ELEMENTS.get(item.verdict)
     if element is None:
         return start + "/>\n"
     details = (
         f">{_text(_details(report, index, item))}</{element}>" if element != "skipped" else "/>"
     )
-    return (
-        f"{start}>\n      <{element} message={_quoted(why_not(item))}{details}\n    </testcase>\n"
-    )
+    message = quoted_xml(why_not(item))
+    return f"{start}>\n      <{element} message={message}{details}\n    </testcase>\n"
 
 
 def _details(report: Report, index: int, item: Comparison) -> str:
@@ -121,17 +118,7 @@ def _sides(item: Comparison) -> list[tuple[str, TensorRecord]]:
     ]
 
 
-def _legal(text: str) -> str:
-    return _ILLEGAL.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def _quoted(text: str) -> str:
-    from xml.sax.saxutils import quoteattr  # loads urllib, http and ssl, which nothing else needs
-
-    return quoteattr(_legal(text))
-
-
 def _text(text: str) -> str:
-    from xml.sax.saxutils import escape  # as above
+    from xml.sax.saxutils import escape  # loads urllib, http and ssl
 
-    return escape(_legal(text))
+    return escape(legal_xml(text))

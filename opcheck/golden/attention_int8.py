@@ -16,21 +16,32 @@ _NO_MASK = Mask()
 DEVICE_KEYS = 512
 
 
-def quantised_probabilities(powers: Tensor, scale: Tensor | None, block: int) -> Tensor:
-    """Unnormalised probabilities as int8 keeps them, in float64.
+# float32 is exact for whole numbers below this; an int8 is at most 128.
+_EXACT, _LARGEST = 1 << 24, 128
+
+
+def weighted_by_int8(powers: Tensor, values: Tensor, scale: Tensor | None, block: int) -> Tensor:
+    """Values weighted by probabilities as int8 keeps them, in float64.
 
     Args:
-        powers: ``exp(S - max)``, float32 ``[..., keys]``.
+        powers: unnormalised probabilities ``exp(S - max)``, float32 ``[H, rows, keys]``.
+        values: whole numbers of int8 as float32, ``[Hk, keys, Dv]``.
         scale: that of each head, which broadcasts; None takes a block's largest over 127.
         block: keys that share a scale; 0 for all of a row.
     """
-    parts = []
-    for part in torch.split(powers, block or max(1, powers.shape[-1]), dim=-1):
+    heads, rows, keys = powers.shape
+    total = torch.zeros(heads, rows, values.shape[2], dtype=torch.float64)
+    if scale is None and not block:
+        scale = powers.amax(-1, keepdim=True) / INT8_MAX
+    for start in range(0, keys, block or DEVICE_KEYS):
+        part = powers[..., start : start + (block or DEVICE_KEYS)]
         step = part.amax(-1, keepdim=True) / INT8_MAX if scale is None else scale
         step = step.masked_fill(step == 0, 1.0)
-        whole = (part / step).half().double().round().clamp(-128, INT8_MAX)
-        parts.append(whole * step)
-    return torch.cat(parts, dim=-1)
+        whole = (part / step).half().float().round_().clamp_(-_LARGEST, INT8_MAX)
+        own = values[:, start : start + part.shape[-1]]
+        sums = torch.bmm(whole.reshape(len(values), -1, part.shape[-1]), own)
+        total += sums.reshape(heads, rows, -1).double() * step
+    return total
 
 
 def attend_int8(
@@ -66,29 +77,32 @@ def attend_int8(
     Returns:
         float32 ``[qs, H, Dv]``; rows that see no key are zero.
     """
-    heads, groups = query.shape[1], query.shape[1] // key.shape[1]
+    heads = query.shape[1]
 
     def per_head(vector: Tensor) -> Tensor:
         return vector.float().reshape(heads, 1, 1)
 
-    keys = key.double().permute(1, 2, 0).repeat_interleave(groups, 0)
-    values = value.double().transpose(0, 1).repeat_interleave(groups, 0)
+    is_exact = query.shape[2] * _LARGEST**2 <= _EXACT
+    kind = torch.float32 if is_exact else torch.float64
+    keys = key.to(kind).permute(1, 2, 0)
+    values = value.float().transpose(0, 1)
     output = torch.zeros(query.shape[0], heads, value.shape[2])
     for rows in row_blocks(query.shape[0], heads * key.shape[0]):
-        product = torch.bmm(query[slice(*rows)].double().transpose(0, 1), keys).float()
-        scores = product * per_head(score_scale)
+        own = query[slice(*rows)].to(kind).transpose(0, 1).reshape(len(keys), -1, query.shape[2])
+        product = torch.bmm(own, keys).float().reshape(heads, -1, key.shape[0])
+        scores = product.mul_(per_head(score_scale))
         if row_scale is not None:
             factor = row_scale.float().reshape(-1, 1)
-            scores = scores * (factor if len(factor) == 1 else factor[slice(*rows)])
-        scores = scores * scale
+            scores.mul_(factor if len(factor) == 1 else factor[slice(*rows)])
+        scores.mul_(scale)
         added = mask.additive(rows, (0, key.shape[0]), scores.dtype)
         if added is not None:
-            scores = scores + added
+            scores.add_(added)
         highest = scores.amax(-1, keepdim=True)
-        powers = torch.exp(scores - highest.masked_fill(highest == -math.inf, 0.0))
+        powers = scores.sub_(highest.masked_fill(highest == -math.inf, 0.0)).exp_()
         given = None if probability_scale is None else per_head(probability_scale)
-        quantised = quantised_probabilities(powers, given, block)
-        weighted = torch.bmm(quantised, values).float() * per_head(value_scale)
+        found = weighted_by_int8(powers, values, given, block)
+        weighted = found.float() * per_head(value_scale)
         sums = powers.sum(-1, keepdim=True)
         result = weighted / sums.masked_fill(sums == 0, 1.0)
         output[slice(*rows)] = result.transpose(0, 1)

@@ -9,7 +9,7 @@ its inputs: what an operator does in place is returned.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -100,6 +100,40 @@ GOLDEN = Arithmetic()
 DEVICE = Arithmetic(float32_compute=torch.float32)
 # What no kernel computes: the reference of error bounds.
 EXACT = Arithmetic(half_compute=torch.float64, round_output=False)
+# GOLDEN before it rounds: what 16-bit inputs make is known to far more digits than they have.
+UNROUNDED = Arithmetic(round_output=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Noting(Arithmetic):
+    """UNROUNDED, which notes what results would be rounded to.
+
+    Attributes:
+        noted: each tensor that ``round`` got, with the type.
+    """
+
+    noted: list[tuple[Tensor, torch.dtype]] = field(default_factory=list, compare=False)
+
+    def round(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        """The tensor as it is."""
+        self.noted.append((tensor, dtype))
+        return tensor
+
+    def rounded(self, result: Result) -> Result | None:
+        """The result as GOLDEN has it; None where an operator rounds before its end."""
+        kinds = {id(tensor): (tensor, dtype) for tensor, dtype in self.noted}
+        made = [*result.outputs, *result.updated_inputs.values()]
+        own = {id(tensor) for tensor in made}
+        if len(self.noted) != len(own) or own != kinds.keys():
+            return None
+        if any(tensor.dtype == kinds[id(tensor)][1] for tensor in made):
+            return None  # nothing was left to round, or a step did it
+        found = {key: tensor.to(dtype) for key, (tensor, dtype) in kinds.items()}
+        return replace(
+            result,
+            outputs=tuple(found[id(tensor)] for tensor in result.outputs),
+            updated_inputs={i: found[id(one)] for i, one in result.updated_inputs.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +154,8 @@ class KernelArithmetic:
         unknown: nobody has looked at its kernels. Any of its steps may be stored in 16 bits, also
             those that do not depend on the values of its inputs, and what is rounded may enter all
             elements.
+        alike: values on the way may be alike in all rows, as probabilities of keys that score
+            alike; they then all round alike, and the result has their error as a scale.
         once: one operation on each pair of elements, which leaves nothing to round on the way.
         lost: float32 roundings of what cancels on the way, which its result keeps: of an element of
             its first input, or of one where ``near_one``.
@@ -138,6 +174,7 @@ class KernelArithmetic:
     products: bool = False
     terms: int = 0
     unknown: bool = False
+    alike: bool = False
     once: bool = False
     lost: int = 0
     near_one: bool = False
@@ -242,6 +279,8 @@ class GoldenOp:
             what is returned and then what is written, in order. Bounds then follow from its steps.
         plain: the operator itself on its inputs as they are, on this machine; None where it has
             none, or results could be larger than the inputs are. It may raise anything.
+        tolerance: relative and absolute error that each element may have, in place of what follows
+            from the arithmetic; None to go by that.
     """
 
     name: str
@@ -257,6 +296,7 @@ class GoldenOp:
     schema: str = ""
     fills: tuple[str, ...] = ()
     steps: Callable[[Params], Callable[[Sequence[Tensor | None]], Any]] | None = None
+    tolerance: tuple[float, float] | None = None
 
     @property
     def recovers(self) -> bool:

@@ -35,6 +35,7 @@ from ait_llm.opcheck.golden.function_steps import Function, Trace, tensors_in, t
 from ait_llm.opcheck.golden.function_wide import Wide
 
 _APART = "rounded_apart"  # set by ``alternatives``: a product is rounded before its bias is added
+_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
 _WITH_BIAS = frozenset({"addmm", "baddbmm", "convolution", "linear", "mkldnn_linear"})
 
 
@@ -174,13 +175,23 @@ def _kernel_of(trace: Trace) -> KernelArithmetic:
         return MOVES
     terms = max(step.terms for step in trace.steps)
     if any(is_attention(step.type) for step in trace.steps):
-        return replace(ATTENTION, terms=terms)
+        return replace(ATTENTION, terms=terms, alike=True)
     first, *others = trace.steps
     kernel = FLOAT32_KERNEL if others else replace(first.kernel, once=False)
     roundings = max(step.kernel.roundings for step in trace.steps) + int(trace.is_staged)
     unknown = any(step.kernel.unknown for step in trace.steps)
     short = max(step.kernel.short_sums for step in trace.steps)
-    return replace(kernel, roundings=roundings, terms=terms, unknown=unknown, short_sums=short)
+    # What was rounded before a product enters all elements of a row.
+    shared = trace.is_staged and any(step.name in _PRODUCTS for step in others)
+    return replace(
+        kernel,
+        roundings=roundings,
+        terms=terms,
+        unknown=unknown,
+        short_sums=short,
+        shared=shared,
+        alike=shared,
+    )
 
 
 def _widest(inputs: Sequence[Tensor | None], how: Arithmetic) -> torch.dtype:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ait_llm.opcheck.golden.attention_int8 import DEVICE_KEYS, quantised_probabilities
+from ait_llm.opcheck.golden.attention_int8 import DEVICE_KEYS, weighted_by_int8
 from ait_llm.opcheck.golden.masks import Mask
 
 # Bound on the scores of one block of rows.
@@ -61,8 +61,9 @@ def attend_latent_int8(
         highest = scores.amax(dim=-1, keepdim=True)
         highest = highest.masked_fill(highest == -math.inf, 0.0)
         powers = torch.exp(scores - highest)
-        quantised = quantised_probabilities(powers, None, block)
-        weighted = (quantised @ keys).float() * value_scale.float().reshape(1, heads, 1)
+        values = keys.float().unsqueeze(0)
+        found = weighted_by_int8(powers.transpose(0, 1), values, None, block).transpose(0, 1)
+        weighted = found.float() * value_scale.float().reshape(1, heads, 1)
         total = powers.sum(dim=-1, keepdim=True)
         output[rows] = weighted / total.masked_fill(total == 0, 1.0)
         sums[rows] = (total.log() + highest).squeeze(-1)

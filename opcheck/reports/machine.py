@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from itertools import groupby
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 from ait_llm.core.comparison import Verdict
 from ait_llm.opcheck.journal import as_record
@@ -14,10 +13,8 @@ from ait_llm.opcheck.outcome import Checked, OpcheckReport
 from ait_llm.opcheck.reports.table import notes
 from ait_llm.opcheck.reports.writing import writers
 from ait_llm.report.files import replacing
+from ait_llm.report.markup import legal_xml, quoted_xml
 from ait_llm.report.wording import shape_text, short
-
-# What XML 1.0 has no way to write, not even as a reference.
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @writers.register("json")
@@ -69,7 +66,7 @@ def write_junit(report: OpcheckReport, path: Path) -> None:
             items = list(group)
             found = [item.verdict for item in items]
             file.write(
-                f'  <testsuite name={_quoted(name)} tests="{len(items)}" '
+                f'  <testsuite name={quoted_xml(name)} tests="{len(items)}" '
                 f'failures="{found.count(Verdict.FAIL)}" errors="{found.count(Verdict.ERROR)}" '
                 f'skipped="{found.count(Verdict.SKIPPED)}">\n'
             )
@@ -77,14 +74,14 @@ def write_junit(report: OpcheckReport, path: Path) -> None:
                 case = (
                     f"{item.output or 'operator'} step {item.step} process {item.device}_{item.pid}"
                 )
-                start = f"    <testcase classname={_quoted(item.op)} name={_quoted(case)}"
+                start = f"    <testcase classname={quoted_xml(item.op)} name={quoted_xml(case)}"
                 element = elements.get(item.verdict)
                 if element is None:
                     file.write(start + "/>\n")
                     continue
                 file.write(
-                    f"{start}>\n      <{element} message={_quoted(item.reason)}>"
-                    f"{escape(_legal(_details(item)))}</{element}>\n    </testcase>\n"
+                    f"{start}>\n      <{element} message={quoted_xml(item.reason)}>"
+                    f"{escape(legal_xml(_details(item)))}</{element}>\n    </testcase>\n"
                 )
             file.write("  </testsuite>\n")
         if lacking:
@@ -94,8 +91,8 @@ def write_junit(report: OpcheckReport, path: Path) -> None:
             )
             for text in lacking:
                 file.write(
-                    f'    <testcase classname="completeness" name={_quoted(text)}>'
-                    f"<error message={_quoted(text)}/></testcase>\n"
+                    f'    <testcase classname="completeness" name={quoted_xml(text)}>'
+                    f"<error message={quoted_xml(text)}/></testcase>\n"
                 )
             file.write("  </testsuite>\n")
         file.write("</testsuites>\n")
@@ -113,11 +110,3 @@ def _details(item: Checked) -> str:
         lines.append(f"largest relative error: {short(item.max_relative)}")
     lines += [text for text in (notes(item),) if text]
     return "\n".join(lines)
-
-
-def _legal(text: str) -> str:
-    return _ILLEGAL.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def _quoted(text: str) -> str:
-    return quoteattr(_legal(text))

@@ -9,6 +9,7 @@ from pathlib import Path
 from ait_llm.core.comparison import Verdict
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import UsageError
+from ait_llm.opcheck.element_errors import LEVELS
 from ait_llm.opcheck.outcome import Checked, OpcheckReport
 from ait_llm.opcheck.reports.writing import writers
 from ait_llm.report.csv_table import number_cell, safe_cell
@@ -38,7 +39,10 @@ _OPTIONAL = {
     "kl": ("kl_divergence",),
 }
 _RERUN = ("rerun_result", "rerun_precision_result(%)", "rerun_max_rel_error", "rerun_equals_dump")
-_OURS = ("result", "fail_reason", "note", "first_bad", "golden", "dumped", "step", "process")
+_OURS = (
+    *("result", "judged_by", "fail_reason", "note", "first_bad", "golden", "dumped", "step"),
+    "process",
+)
 _NUMBERS = frozenset(
     {
         *("precision_result(%)", "max_rel_error", "abs_precision_result(%)", "max_abs_error"),
@@ -68,7 +72,7 @@ def row(report: OpcheckReport, item: Checked) -> list[str]:
         safe_cell(item.params),
         safe_cell(absolute_text(item.path)),
         output,
-        safe_cell(item.limit),
+        safe_cell(_level(item)),
         _STATES[item.verdict],
         number_cell(item.rate),
         number_cell(item.max_relative),
@@ -94,6 +98,7 @@ def row(report: OpcheckReport, item: Checked) -> list[str]:
     return [
         *cells,
         item.verdict.value,
+        safe_cell(f"{item.standard}: {item.limit}" if item.limit else ""),
         safe_cell(item.reason),
         safe_cell(notes(item)),
         index_text(item.first_bad),
@@ -102,6 +107,12 @@ def row(report: OpcheckReport, item: Checked) -> list[str]:
         str(item.step),
         "" if item.pid < 0 else f"{item.device}_{item.pid}",
     ]
+
+
+def _level(item: Checked) -> str:
+    """What the manual demands of an output of this type, whatever judged it."""
+    found = (level.text for dtype, level in LEVELS.items() if dtype.torch_name == item.dtype)
+    return next(found, "")
 
 
 def notes(item: Checked) -> str:

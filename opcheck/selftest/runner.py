@@ -101,7 +101,9 @@ def _grade_case(one: Case, dtype: torch.dtype, judges: Sequence[str], seed: int)
     built = one.build(Draw(dtype, own_seed))
     inputs = list(built.inputs)
 
-    computation = Computation(golden, inputs, built.params, partial(built.compute, golden))
+    computation = Computation(
+        golden, inputs, built.params, partial(built.compute, golden), verdict_only=True
+    )
     run = Run(golden, built, dtype, computation.result(DEVICE))
     label = (one.op, one.variant, str(dtype).removeprefix("torch."))
     kinds: tuple[tuple[Kind, Sequence[tuple[str, Produce]]], ...] = (

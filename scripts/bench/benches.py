@@ -87,6 +87,12 @@ BENCHES = (
         ("--layers", "1", "--hidden", "1024"),
         directory="--directory",
     ),
+    Bench("opcheck_contract", "What the contract standard costs beside the classic one"),
+    Bench(
+        "sweep_healthy",
+        "Sweeping kernels that are right",
+        quick=("--no-compiler", "add", "softmax", "layer_norm"),
+    ),
     Bench(
         "replay",
         "Replaying a captured graph",

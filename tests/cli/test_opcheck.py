@@ -93,7 +93,45 @@ def test_rerun_in_every_spelling(dump: OperatorDump, tmp_path: Path, word: str) 
     words = ["-device", "0", "-ids", "0_1", "--format", "csv"]
     ran = run("-i", dump.root, "-o", tmp_path / "out", word, *words)
     assert ran.exit_code == 1
+    assert "note    no independent rerun: there is no NPU here" in ran.output
+    assert "the kernel" not in ran.output
+    assert "memory" not in ran.output
+
+
+def test_another_implementation_reruns(dump: OperatorDump, tmp_path: Path) -> None:
+    module = tmp_path / "other.py"
+    module.write_text("def run(operator, inputs, params):\n    return inputs[0] + inputs[1]\n")
+    words = ["-ids", "0_1", "--format", "csv", "--rerun-with", f"{module}:run"]
+    ran = run("-i", dump.root, "-o", tmp_path / "out", *words)
+    assert ran.exit_code == 1
     assert "stale or overwritten memory" in ran.output
+    assert "no independent rerun" not in ran.output
+    words[-1] = f"{module}:walk"
+    assert run("-i", dump.root, "-o", tmp_path / "out", *words).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"ATB_HOME_PATH": "/opt/ait_llm/lib/hostatb/cxx_abi_1"}, True),
+        ({}, True),  # nothing else was there
+        ({"ATB_HOME_PATH": "/usr/local/Ascend/nnal/atb/latest/atb/cxx_abi_1"}, False),
+        ({"ASCEND_TOOLKIT_HOME": "/usr/local/Ascend/ascend-toolkit/latest"}, False),
+        (None, False),
+    ],
+)
+def test_what_a_dump_of_hostatb_shows_is_said(
+    dump: OperatorDump, tmp_path: Path, environment: dict[str, str] | None, said: bool
+) -> None:
+    dump.ledger()
+    file = dump.root / "ledger" / f"{dump.process}.jsonl"
+    header, rest = file.read_text().split("\n", 1)
+    facts = json.loads(header)
+    if environment is not None:
+        facts["environment"] = environment
+    file.write_text(json.dumps(facts) + "\n" + rest)
+    ran = run("-i", dump.root, "-o", tmp_path / "out", "--format", "csv")
+    assert ("whose kernels are the golden operators" in ran.output) is said
 
 
 @pytest.mark.native

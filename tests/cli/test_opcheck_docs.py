@@ -12,12 +12,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from ait_llm.core import DType
 from ait_llm.judge.standards import standards
+from ait_llm.opcheck import declared
 from ait_llm.opcheck.element_errors import LEVELS
+from ait_llm.opcheck.golden import UnverifiableError
 from ait_llm.opcheck.outcome import OpcheckReport
 from ait_llm.opcheck.reports.table import columns
+from ait_llm.opcheck.rerun import function_backend
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "opcheck.md").read_text(encoding="utf-8")
@@ -28,7 +32,7 @@ def section(title: str) -> str:
 
 
 def test_the_page_names_every_column_in_its_order() -> None:
-    report = OpcheckReport("", [], metrics=("abs", "cos_sim", "kl"), rerun="hostatb")
+    report = OpcheckReport("", [], metrics=("abs", "cos_sim", "kl"), rerun="torch_atb")
     named = re.findall(r"`([^` ]+)`", section("The report"))
     places = [named.index(name) for name in columns(report)]
     assert places == sorted(places)
@@ -51,14 +55,37 @@ def test_the_page_names_every_standard() -> None:
     assert sorted(re.findall(r"^\| `(\w+)` \|", section("Standards"), re.MULTILINE)) == [*standards]
 
 
-def test_the_python_example_prints_what_the_page_shows() -> None:
-    code, expected = re.findall(r"```(?:python)?\n(.*?)```", section("Kernels of your own"), re.S)[
-        :2
+@pytest.mark.parametrize("name", ["opcheck.md", "opcheck.zh.md"])
+def test_the_python_examples_print_what_the_page_shows(name: str) -> None:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    own = page.partition("{ #kernels-of-your-own }" if "zh" in name else "## Kernels of your own")[
+        2
     ]
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown):
-        exec(code, {})
-    assert shown.getvalue() == expected
+    examples = re.findall(
+        r"```python\n((?:(?!```).)*?)```\n\n```(?:text)?\n(.*?)```", own, re.DOTALL
+    )
+    assert len(examples) == 3
+    names: dict[str, object] = {}
+    try:
+        for code, expected in examples:
+            shown = io.StringIO()
+            with contextlib.redirect_stdout(shown):
+                exec(code, names)
+            assert shown.getvalue() == expected
+    finally:
+        declared._declared.clear()
+
+
+def test_the_example_of_another_implementation_reruns(tmp_path: Path) -> None:
+    (code,) = re.findall(r'```python title="other.py"\n(.*?)```', PAGE, re.DOTALL)
+    (tmp_path / "other.py").write_text(code)
+    x, weight = torch.ones(2, 16).half(), torch.ones(4, 16).half()
+    backend = function_backend(f"{tmp_path / 'other.py'}:run")
+    params = {"transposeB": True, "hasBias": False}
+    made = backend.run("LinearOperation", params, [x, weight])
+    assert torch.equal(made.outputs[0], torch.full((2, 4), 16.0).half())
+    with pytest.raises(UnverifiableError, match="does not have"):
+        backend.run("SoftmaxOperation", {}, [x])
 
 
 def normal(text: str) -> list[str]:

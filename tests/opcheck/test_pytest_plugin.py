@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
 
 import ait_llm
 
@@ -22,22 +25,61 @@ def test_wrong(opcheck):
 
 def test_not_looked_at(opcheck):
     opcheck(lambda x: None, [X], golden=lambda x: 2 * x)
+
+def test_swept(opcheck):
+    opcheck.sweep(lambda x: x * x, shapes=[(2, 3)], dtypes=["float16"], golden=lambda x: x * x)
+
+def test_swept_wrong(opcheck):
+    opcheck.sweep(lambda x: x * x * (1 + (x.shape[-1] > 2)), shapes=[(2, 9)], dtypes=["float16"],
+                  golden=lambda x: x * x)
 """
 
 
-def test_the_fixture_fails_tests_of_wrong_and_unchecked_kernels(tmp_path: Path) -> None:
-    (tmp_path / "test_kernel.py").write_text(TESTS)
+def run(folder: Path, *words: str) -> str:
+    (folder / "test_kernel.py").write_text(TESTS)
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "ait_llm.opcheck.pytest_plugin", "."],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", "-q", "-p", "ait_llm.opcheck.pytest_plugin", *words, "."],
+        cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert "2 failed, 1 passed" in ran.stdout, ran.stdout + ran.stderr
-    assert "outtensor0: FAIL [contract error<=bound of its arithmetic]" in ran.stdout
-    assert "outtensor0: SKIPPED: the kernel did not return it" in ran.stdout
+    return ran.stdout + ran.stderr
+
+
+def test_the_fixture_fails_tests_of_wrong_and_unchecked_kernels(tmp_path: Path) -> None:
+    said = run(tmp_path, "--opcheck-report", "report")
+    assert "3 failed, 2 passed" in said, said
+    assert "outtensor0: FAIL [contract error<=bound of its arithmetic]" in said
+    assert "outtensor0: FAIL: the kernel did not return it" in said
+    assert "smallest case that fails: [1, 3] float16, contiguous, normal, seed 0" in said
+    summary = (tmp_path / "report" / "opcheck.md").read_text()
+    assert summary.startswith("## opcheck: 5 checks: 3 FAIL, 2 PASS\n")
+    assert "| test_kernel.py::test_right | &lt;lambda> | PASS |" in summary
+    assert "| [2, 9] | float16 |" in summary
+    suites = ElementTree.parse(tmp_path / "report" / "opcheck.junit.xml").getroot()
+    assert (suites.get("tests"), suites.get("failures")) == ("5", "3")
+    names = {case.get("name") for case in suites.iter("testcase") if len(case)}
+    tests = ("wrong", "not_looked_at", "swept_wrong")
+    assert names == {f"test_kernel.py::test_{name}" for name in tests}
+    lines = (tmp_path / "report" / "opcheck.annotations").read_text().splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("::error file=test_kernel.py,line=9,title=opcheck%3A <lambda>::")
+    assert "%0A" in lines[2]
+
+
+@pytest.mark.parametrize("words", [(), ("-p", "xdist.plugin", "-n", "1")])
+def test_a_session_leaves_files_only_where_it_is_told(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    given = ("-k", "test_right", *words, *(["--opcheck-report", "all"] if words else []))
+    assert "1 passed" in run(tmp_path, *given)
+    names = ["opcheck.annotations", "opcheck.junit.xml", "opcheck.md"] if words else []
+    assert sorted(file.name for file in tmp_path.glob("*/opcheck*")) == names
+    if words:  # what a worker checked is in the files of the session
+        assert "1 check: 1 PASS" in (tmp_path / "all" / "opcheck.md").read_text()
+        assert (tmp_path / "all" / "opcheck.annotations").read_text() == ""
 
 
 def test_pytest_finds_the_plugin_by_its_entry_point() -> None:

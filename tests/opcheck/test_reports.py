@@ -44,7 +44,7 @@ FAIL = replace(
     first_bad=(0, 3),
     golden_value=1.5,
     mine_value=float("nan"),
-    rerun=Rerun("hostatb", Verdict.PASS, False, "stale", 100.0, 0.0),
+    rerun=Rerun("torch_atb", Verdict.PASS, False, "stale", 100.0, 0.0),
 )
 SKIPPED = Checked("3", "=cmd()Operation", Verdict.SKIPPED, reason="no golden", pid=42, device=0)
 ERROR = Checked("4", "RopeOperation", Verdict.ERROR, reason="damaged\x07 file", pid=42, device=0)
@@ -53,7 +53,7 @@ REPORT = OpcheckReport(
     [PASS, FAIL, SKIPPED, ERROR],
     [Problem("mine", "process 42 was killed")],
     metrics=("abs", "cos_sim", "kl"),
-    rerun="hostatb",
+    rerun="torch_atb",
 )
 
 
@@ -68,12 +68,20 @@ def test_the_table_has_the_manuals_columns_first(tmp_path: Path) -> None:
     assert list(rows(bare, tmp_path)[0]) == [
         *("op_id", "op_name", "op_param(json)", "tensor_path", "out_tensor_id"),
         *("precision_standard", "excuted_information", "precision_result(%)", "max_rel_error"),
-        *("result", "fail_reason", "note", "first_bad", "golden", "dumped", "step", "process"),
+        *("result", "judged_by", "fail_reason", "note", "first_bad", "golden", "dumped", "step"),
+        "process",
     ]
     assert list(rows(REPORT, tmp_path)[0])[9:17] == [
         *("abs_precision_result(%)", "max_abs_error", "cosine_similarity", "kl_divergence"),
         *("rerun_result", "rerun_precision_result(%)", "rerun_max_rel_error", "rerun_equals_dump"),
     ]
+
+
+def test_the_manuals_level_is_in_the_table_whatever_judged(tmp_path: Path) -> None:
+    item = replace(PASS, standard="contract", limit="error<=bound", dtype="bfloat16")
+    (row,) = rows(replace(REPORT, items=[item]), tmp_path)
+    assert row["precision_standard"] == "99.6%(error<0.004)"
+    assert row["judged_by"] == "contract: error<=bound"
 
 
 def test_the_table_says_what_was_not_checked_and_holds_no_formula(tmp_path: Path) -> None:

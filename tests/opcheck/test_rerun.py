@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,10 +16,11 @@ from torch import Tensor
 
 import ait_llm.hostatb as torch_atb
 from ait_llm.core.comparison import Verdict
+from ait_llm.errors import UsageError
 from ait_llm.opcheck.atb_call import fill
-from ait_llm.opcheck.outcome import Checked
+from ait_llm.opcheck.outcome import Checked, Rerun
 from ait_llm.opcheck.pipeline import opcheck
-from ait_llm.opcheck.rerun import AtbBackend, choose_backend
+from ait_llm.opcheck.rerun import AtbBackend, FunctionBackend, choose_backend, function_backend
 
 pytestmark = pytest.mark.native
 X = torch.linspace(1, 2, 64).reshape(4, 16).half()
@@ -39,8 +40,12 @@ def faulty_kernels() -> Iterator[None]:
     torch_atb.inject("")
 
 
+# Stands in for an NPU: the same interface, computed here.
+NPU = AtbBackend("torch_atb", torch_atb, lambda tensor: tensor)
+
+
 def again(dump: OperatorDump) -> list[Checked]:
-    return list(opcheck(dump.root, backend=choose_backend(0)).items)
+    return list(opcheck(dump.root, backend=NPU).items)
 
 
 def test_all_three_agree(dump: OperatorDump) -> None:
@@ -48,7 +53,7 @@ def test_all_three_agree(dump: OperatorDump) -> None:
     (item,) = again(dump)
     assert item.verdict is Verdict.PASS
     assert item.rerun is not None
-    assert (item.rerun.backend, item.rerun.verdict) == ("hostatb", Verdict.PASS)
+    assert (item.rerun.backend, item.rerun.verdict) == ("torch_atb", Verdict.PASS)
     assert item.rerun.same_as_dump
     assert item.rerun.rate == 100
     assert item.rerun.cause == ""
@@ -107,7 +112,97 @@ def test_what_the_back_end_lacks_is_told_and_the_dump_still_judged(dump: Operato
     assert item.verdict is Verdict.PASS
     assert item.rerun is not None
     assert item.rerun.verdict is Verdict.SKIPPED
-    assert item.rerun.cause == "not run again: hostatb has no MatmulParam"
+    assert item.rerun.cause == "not run again: torch_atb has no MatmulParam"
+
+
+def test_without_an_npu_there_is_no_independent_rerun(dump: OperatorDump) -> None:
+    dump.add("0_LinearOperation", [X, WEIGHT], [RIGHT], LINEAR)
+    dump.add("1_LinearOperation", [X, WEIGHT], [RIGHT * 1.5], LINEAR)
+    report = opcheck(dump.root, backend=choose_backend(0))
+    assert report.rerun == "none"
+    right, wrong = report.items
+    assert (right.verdict, wrong.verdict) == (Verdict.PASS, Verdict.FAIL)
+    for item in (right, wrong):
+        assert item.rerun == Rerun("none", Verdict.SKIPPED, cause="no independent rerun")
+    assert wrong.reason == opcheck(dump.root).items[1].reason  # it names no cause
+
+
+OTHER = """
+import torch
+
+def right(operator, inputs, params):
+    if operator != "LinearOperation":
+        return NotImplemented
+    x, weight = inputs
+    assert params["transposeB"]
+    return torch.nn.functional.linear(x.float(), weight.float()).half()
+
+def wrong(operator, inputs, params):
+    return right(operator, inputs, params) * 1.5
+
+def in_place(operator, inputs, params):
+    inputs[0][:, 1:3] = inputs[1]
+
+def nothing(operator, inputs, params):
+    return None
+
+def broken(operator, inputs, params):
+    raise KeyError("x")
+"""
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Callable[[str], FunctionBackend]:
+    file = tmp_path / "other.py"
+    file.write_text(OTHER)
+    return lambda name: function_backend(f"{file}:{name}")
+
+
+def test_another_implementation_is_the_rerun(
+    dump: OperatorDump, other: Callable[[str], FunctionBackend]
+) -> None:
+    dump.add("0_LinearOperation", [X, WEIGHT], [RIGHT], LINEAR)
+    dump.add("1_LinearOperation", [X, WEIGHT], [RIGHT * 1.5], LINEAR)
+    dump.add("2_ElewiseOperation", [X, X], [X + X], {"elewiseType": 8})
+    report = opcheck(dump.root, backend=other("right"))
+    assert report.rerun.endswith("other.py:right")
+    right, stale, lacking = report.items
+    assert right.rerun is not None
+    assert (right.rerun.verdict, right.rerun.same_as_dump) == (Verdict.PASS, True)
+    assert stale.reason.endswith("stale or overwritten memory")
+    assert lacking.verdict is Verdict.PASS
+    assert lacking.rerun is not None
+    assert "other.py:right does not have ElewiseOperation" in lacking.rerun.cause
+    repeated = opcheck(dump.root, backend=other("wrong")).items
+    assert repeated[0].reason.startswith("the rerun is wrong: the kernel")
+    assert repeated[1].reason.endswith("the rerun is wrong in the same way: the kernel")
+
+
+def test_another_implementation_may_write_to_its_inputs(
+    dump: OperatorDump, other: Callable[[str], FunctionBackend]
+) -> None:
+    before, source = torch.zeros(2, 4, 4).half(), torch.ones(2, 2, 4).half()
+    after = before.clone()
+    after[:, 1:3] = 1
+    params = {"starts": [0, 1, 0], "ends": [2, 3, 4], "strides": [1, 1, 1]}
+    dump.add("0_SetValueOperation", [after, source], [], params, inputs_before=[before, source])
+    (item,) = opcheck(dump.root, backend=other("in_place")).items
+    assert item.rerun is not None
+    assert (item.rerun.verdict, item.rerun.same_as_dump) == (Verdict.PASS, True)
+    for name, cause in (("nothing", "makes nothing of"), ("broken", "fails: KeyError('x')")):
+        (item,) = opcheck(dump.root, backend=other(name)).items
+        assert item.verdict is Verdict.PASS
+        assert item.rerun is not None
+        assert item.rerun.verdict is Verdict.SKIPPED
+        assert cause in item.rerun.cause
+
+
+@pytest.mark.parametrize(
+    "text", ["nowhere", "no_such_module:f", "os:no_such_function", ":f", "os:"]
+)
+def test_an_implementation_that_is_not_there_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--rerun-with"):
+        function_backend(text)
 
 
 def test_parameters_of_every_printed_kind_reach_the_back_end() -> None:

@@ -149,13 +149,13 @@ def test_no_memory_is_reserved_for_sizes_that_a_dump_invents() -> None:
 
 def test_running_again_is_refused(tmp_path: Path) -> None:
     class Backend:
-        name = "hostatb"
+        name = "torch_atb"
 
         def run(self, *_: object) -> object:
             raise AssertionError
 
     dump = capture(Many().eval(), tmp_path)
-    with pytest.raises(UsageError, match="leave out --rerun"):
+    with pytest.raises(UsageError, match="--rerun-with MODULE:FUNCTION"):
         opcheck(dump, backend=Backend())  # type: ignore[arg-type]
 
 

@@ -22,6 +22,8 @@ class Computation:
         inputs: as the golden operator takes them.
         params: its parameters, recovered ones included.
         run: computes the result in an arithmetic.
+        verdict_only: nobody asks how far off a correct kernel might be, which costs more to know
+            than that this one is correct.
     """
 
     def __init__(
@@ -30,10 +32,13 @@ class Computation:
         inputs: list[torch.Tensor | None],
         params: Mapping[str, Any],
         run: Callable[[Arithmetic], Result],
+        *,
+        verdict_only: bool = False,
     ) -> None:
         self.golden = golden
         self.inputs = inputs
         self.params = params
+        self.verdict_only = verdict_only
         self._run = run
         self._results: dict[Arithmetic, Result] = {}
 

@@ -11,7 +11,8 @@ An output passes if
 The second part finds what the first cannot: a scale that is one percent off is within half a
 spacing of bfloat16 for many elements, yet it shows in the mean of a thousand. Operators that move
 data, and integers, must agree bit by bit. Quantised integers may be off by one where the value is
-near a tie; the share of such elements is bounded.
+near a tie; the share of such elements is bounded. Where a tolerance was declared of an operator,
+each element must be within it, and nothing else is asked.
 
 Sources of the bounds are in :mod:`~ait_llm.judge.standards.rounding`. The variance of a slope is
 that of weighted least squares, ``1 / sum(g**2 / deviation**2)``; equal exact values round alike, so
@@ -20,17 +21,22 @@ only distinct ones count as independent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ait_llm.judge.standards.base import Judgement, Output, standards
+from ait_llm.judge.standards.evaluations import REFUSALS
 from ait_llm.judge.standards.exact import exact
+from ait_llm.judge.standards.near import NearSums, near_sums
 from ait_llm.judge.standards.rounding import (
     Limits,
     Permitted,
     limits_of,
+    nudged_limits_of,
     permitted_of,
     unit_of,
+    walk_of,
     widest_limits_of,
 )
 
@@ -83,6 +89,8 @@ def worst_element(output: Output) -> int:
 
 def _judged(output: Output, roundings: int) -> Judgement:
     computation = output.computation
+    if computation.golden.tolerance is not None:
+        return _within_declared(output, *computation.golden.tolerance)
     kernel = computation.golden.kernel(computation.params)
     if _computes_floats(output):
         # Scales and offsets, float32, of rows in 16 bits.
@@ -92,6 +100,25 @@ def _judged(output: Output, roundings: int) -> Judgement:
     if kernel.quantises and signed and not kernel.moves:
         return _quantised(output, max(kernel.roundings, roundings))
     return exact(output)
+
+
+def _within_declared(output: Output, rtol: float, atol: float) -> Judgement:
+    """Judge by a tolerance that was declared of the operator."""
+    golden, mine = output.golden.double(), output.mine.double()
+    error = (mine - golden).abs()
+    good = (mine == golden) | (mine.isnan() & golden.isnan())
+    good |= golden.isfinite() & (error <= atol + rtol * golden.abs())
+    if output.defined is not None:
+        good |= ~output.defined
+    limit = f"declared: error<={atol:g}+{rtol:g}*|golden|"
+    if bool(good.all()):
+        return Judgement(True, limit)
+    bad = ~good
+    reason = (
+        f"{int(bad.sum())} of {bad.numel()} elements are further off than the declared tolerance, "
+        f"by up to {float(error[bad].nan_to_num(float('inf')).max()):.3g}"
+    )
+    return Judgement(False, limit, reason, first_bad=int(bad.reshape(-1).int().argmax()))
 
 
 def _computes_floats(output: Output) -> bool:
@@ -171,19 +198,17 @@ class _Sums:
     variance: float = 0.0
     samples: list[Tensor] = field(default_factory=list)
 
-    def relative(self) -> dict[str, float]:
-        """Euclidean norms over that of the exact result: of the errors, and of those permitted."""
-        if not self.size:
-            return {"error": 0.0, "permitted_error": 0.0}
-        return {
-            "error": (self.error / self.size) ** 0.5,
-            "permitted_error": _RMS * (self.variance / self.size) ** 0.5,
-        }
-
 
 def _floats(output: Output, roundings: int) -> Judgement:
     if not output.golden.numel():
         return Judgement(True, LIMIT)
+    if output.computation.verdict_only:
+        if _is_golden(output):
+            return Judgement(True, LIMIT)
+        if (near := _near(output)) is not None:
+            return near
+        if (nudged := _nudged(output, roundings)) is not None:
+            return nudged
     limits = limits_of(output, roundings)
     judgement = _within(output, limits)
     if judgement.passed or not limits.is_least:
@@ -191,7 +216,63 @@ def _floats(output: Output, roundings: int) -> Judgement:
     return _within(output, widest_limits_of(output, roundings))
 
 
+def _is_golden(output: Output) -> bool:
+    """Whether the result has golden's bits."""
+    import torch
+
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    kind = kinds.get(output.golden.dtype.itemsize)
+    if kind is None or output.golden.dtype != output.mine.dtype:
+        return False
+    golden, mine = (one.contiguous().view(kind) for one in (output.golden, output.mine))
+    return torch.equal(golden, mine)
+
+
+def _near(output: Output) -> Judgement | None:
+    """The judgement of results that are as one rounding leaves them; None for all others."""
+    sums = near_sums(output)
+    if sums is None or sums.variance > (max(_LINEAR, _unit(output)) / _RMS) ** 2 * sums.size:
+        return None
+    statistics = _statistics(sums, max(1, sums.used), walk_of(1))
+    if not all(one.is_kept for one in statistics):
+        sample = sums.samples(max(1, sums.used // _SAMPLE))
+        statistics = _statistics(sums, _distinct(sample, sums.used), walk_of(1))
+    if not all(one.is_kept for one in statistics):
+        return None
+    values = {"worst": sums.worst, **_relative(sums), **_named(statistics)}
+    return Judgement(True, LIMIT, values=values)
+
+
+def _nudged(output: Output, roundings: int) -> Judgement | None:
+    """The judgement of results that pass limits of one cheap sample; None for all others."""
+    try:
+        limits = nudged_limits_of(output, roundings)
+    except REFUSALS:
+        return None
+    judgement = None if limits is None else _within(output, limits)
+    return judgement if judgement is not None and judgement.passed else None
+
+
+def _named(statistics: Sequence[_Statistic]) -> dict[str, float]:
+    """Statistics and what they may be, by name."""
+    return {one.name: one.value for one in statistics} | {
+        f"permitted_{one.name}": one.permitted for one in statistics
+    }
+
+
+def _relative(sums: _Sums | NearSums) -> dict[str, float]:
+    """Euclidean norms over that of the exact result: of the errors, and of those permitted."""
+    if not sums.size:
+        return {"error": 0.0, "permitted_error": 0.0}
+    return {
+        "error": (sums.error / sums.size) ** 0.5,
+        "permitted_error": _RMS * (sums.variance / sums.size) ** 0.5,
+    }
+
+
 def _within(output: Output, limits: Limits) -> Judgement:
+    import torch
+
     count = output.golden.numel()
     shape = limits.exact.shape
     mine, golden = output.mine.reshape(shape), output.golden.reshape(shape)
@@ -200,7 +281,7 @@ def _within(output: Output, limits: Limits) -> Judgement:
     for rows in limits.blocks():
         own = None if defined is None else defined[rows]
         _add(sums, limits.at(rows), mine[rows], golden[rows], own, rows.start * shape[1])
-    values = {"worst": sums.worst, **sums.relative()}
+    values = {"worst": sums.worst, **_relative(sums)}
     if sums.bad:
         reason = (
             f"{sums.bad} of {count} elements are beyond their bound, by a factor of up to "
@@ -214,9 +295,14 @@ def _within(output: Output, limits: Limits) -> Judgement:
     share = max(_LINEAR, _unit(output)) / _RMS
     if sums.variance > share**2 * sums.size:  # also where the exact result is zero
         return Judgement(True, LIMIT, values=values)
-    statistics = _statistics(sums, limits, _width(output))
-    values |= {one.name: one.value for one in statistics}
-    values |= {f"permitted_{one.name}": one.permitted for one in statistics}
+    statistics = []
+    if sums.used and not limits.unknown:
+        independent = _distinct(torch.cat(sums.samples), sums.used)
+        if limits.shared:
+            independent = min(independent, max(1, count // _width(output)))
+        common = limits.walk + (limits.unit if limits.alike and limits.roundings else 0.0)
+        statistics = _statistics(sums, independent, common)
+    values |= _named(statistics)
     reasons = [_words(one) for one in statistics if not one.is_kept]
     if not reasons:
         return Judgement(True, LIMIT, values=values)
@@ -306,25 +392,26 @@ def _words(statistic: _Statistic) -> str:
     return what.format(statistic.value, statistic.permitted)
 
 
-def _statistics(sums: _Sums, limits: Limits, width: int) -> list[_Statistic]:
-    """Root mean square, slope and shift of the errors."""
+def _statistics(sums: _Sums | NearSums, independent: int, common: float) -> list[_Statistic]:
+    """Root mean square, slope and shift of the errors.
+
+    Args:
+        sums: of all elements.
+        independent: how many of them err by chances of their own.
+        common: relative error that all may have.
+    """
     count = sums.used
-    if not count or limits.unknown:
-        return []
-    independent = _distinct(sums)
-    if limits.shared:
-        independent = min(independent, max(1, limits.exact.numel() // width))
     chance = _SIGMAS / independent**0.5
     rms, nearest = ((squares / count) ** 0.5 for squares in (sums.squares, sums.nearest))
     found = [
         # A square has twice the variance of its error.
         _Statistic("rms", rms, _RMS * max(nearest, (1 + 2**0.5 * chance) ** 0.5)),
-        _Statistic("shift", sums.distance / count, chance + limits.walk * sums.weight / count),
+        _Statistic("shift", sums.distance / count, chance + common * sums.weight / count),
     ]
     power = sums.power / count
     if power > 0:
         slope = sums.product / sums.power
-        found.append(_Statistic("scale", slope, chance / power**0.5 + limits.walk))
+        found.append(_Statistic("scale", slope, chance / power**0.5 + common))
     return found
 
 
@@ -342,10 +429,9 @@ def _width(output: Output) -> int:
     return max(1, width // heads if side_by_side and width % heads == 0 else width)
 
 
-def _distinct(sums: _Sums) -> int:
-    """How many values differ, estimated from a sample of a large tensor."""
+def _distinct(sample: Tensor, count: int) -> int:
+    """How many of so many values differ, estimated from a sample of a large tensor."""
     import torch
 
-    sample = torch.cat(sums.samples)
     different = torch.unique(sample).numel()
-    return int(max(1, round(different / sample.numel() * sums.used)))
+    return int(max(1, round(different / sample.numel() * count)))

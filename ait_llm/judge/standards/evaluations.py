@@ -23,8 +23,9 @@ _FEW = 64  # neighbours that by chance may all move alike
 _SEED = 20240229
 # Share of the terms of sum |a||b| that limits are first made of.
 _PART = 0.25
+_TILE = 1 << 16  # elements after which the chances of neighbours repeat, but one
 _SIGN = -0x8000  # of the bits of a 16-bit float
-_REFUSALS = (AitError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+REFUSALS = (AitError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,18 +94,64 @@ def _moved(
     computation: Computation, move: float, samples: int
 ) -> tuple[Result | None, list[Result]]:
     """The result, and those of inputs that are each moved by chance."""
-    rough = _rough()
-    unmoved = _again(computation, list(computation.inputs), rough)
+    from ait_llm.opcheck.golden.base import UNROUNDED
+
+    unmoved = _unmoved(computation)
     moved = []
     for sample in range(samples if unmoved is not None else 0):
         inputs = [  # each by chances of its own, or what cancels would move together
             moved_input(tensor, move, sample + _SAMPLES * place)
             for place, tensor in enumerate(computation.inputs)
         ]
-        result = _again(computation, inputs, replace(rough, move=move, sample=sample))
+        result = _again(computation, inputs, replace(UNROUNDED, move=move, sample=sample))
         if result is not None:
             moved.append(result)
     return unmoved, moved
+
+
+_nudged: WeakKeyDictionary[Computation, Result | None] = WeakKeyDictionary()
+
+
+def nudged_of(computation: Computation) -> Result | None:
+    """The result of inputs of 16 bits that are each a neighbour; None where there is none.
+
+    One cheap sample: what is rounded on the way stays, half of the elements move, and the chances
+    repeat.
+    """
+    from ait_llm.opcheck.golden.base import UNROUNDED
+
+    if computation not in _nudged:
+        inputs = [
+            tensor if tensor is None or not is_half(tensor.dtype) else _neighbours(tensor, place)
+            for place, tensor in enumerate(computation.inputs)
+        ]
+        _nudged[computation] = _again(computation, inputs, UNROUNDED)
+    return _nudged[computation]
+
+
+def _neighbours(tensor: Tensor, place: int) -> Tensor:
+    """About half of the elements moved to a neighbour; masks stay, whose infinities have none."""
+    import torch
+
+    flat = tensor.contiguous().view(torch.int16).reshape(-1)
+    if not bool(flat[:_TILE].view(tensor.dtype).isfinite().all()):
+        return tensor
+    generator = torch.Generator().manual_seed(_SEED + place)
+    tile = torch.randint(0, 2, (_TILE + 1,), generator=generator, dtype=torch.int16)
+    made = torch.empty_like(flat)
+    for start in range(0, flat.numel(), len(tile)):
+        part = flat[start : start + len(tile)]
+        torch.bitwise_xor(part, tile[: len(part)], out=made[start : start + len(tile)])
+    return made.reshape(tensor.shape).view(tensor.dtype)
+
+
+def _unmoved(computation: Computation) -> Result | None:
+    from ait_llm.opcheck.golden.base import UNROUNDED
+
+    try:
+        return computation.result(UNROUNDED)
+    except REFUSALS:
+        return None
 
 
 def _rough(*, float32: bool = False) -> Arithmetic:
@@ -115,10 +162,9 @@ def _rough(*, float32: bool = False) -> Arithmetic:
     """
     import torch
 
-    from ait_llm.opcheck.golden import EXACT
+    from ait_llm.opcheck.golden.base import UNROUNDED
 
-    rough = replace(EXACT, half_compute=torch.float32)
-    return replace(rough, float32_compute=torch.float32) if float32 else rough
+    return replace(UNROUNDED, float32_compute=torch.float32) if float32 else UNROUNDED
 
 
 def _magnitudes(computation: Computation, part: float = 1.0) -> tuple[Result | None, bool]:
@@ -165,7 +211,7 @@ def _again(
     try:
         with torch.no_grad():
             return computation.golden.compute(inputs, computation.params, arithmetic)
-    except _REFUSALS:
+    except REFUSALS:
         return None
 
 

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ait_llm.judge.standards.evaluations import evaluations_of, is_half, widest
+from ait_llm.judge.standards.evaluations import evaluations_of, is_half, nudged_of, widest
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +60,7 @@ _FLOAT32_MOVE = 2.0**-20
 # What a unit for floats of 8 bits cuts off each time, and how many products it adds at a time.
 _CUT = 2.0**-13
 _AT_A_TIME = 32
+_LESS = 0.75  # of what one sample tells of a row, to err on the strict side
 _EXPONENT = 0x7FF << 52  # of the bits of a float64
 # Elements at a time: some float64 tensors of them fit into the processor's cache.
 _BLOCK = 1 << 15
@@ -100,12 +101,14 @@ class Limits:
         unit: of the roundings to 16 bits on the way; 0 where there is no 16-bit input.
         roundings: how many there are.
         shared: errors of roundings on the way are those of a row, not of an element.
+        alike: errors of roundings on the way may be one scale of all elements.
         terms: of the longest sum.
         cut: what sums in fewer bits than float32 may have lost of them.
         unknown: errors of roundings on the way are also those of the result's own size, and have
             anything in common.
         common: size that errors of float32 may have anywhere: the root mean square of the output
             where ``unknown``, else 0.
+        by_rows: what ``moved`` tells of an element is that of its row, and a little less.
         lost: absolute errors of float32 that what cancels on the way leaves behind; None where
             nothing does.
         is_least: ``absolute`` may be less, and limits tighter than they need be. What is within
@@ -121,12 +124,14 @@ class Limits:
     unit: float
     roundings: int
     shared: bool
+    alike: bool
     terms: int
     cut: float
     unknown: bool
     common: float
     lost: Tensor | None
     is_least: bool
+    by_rows: bool = False
 
     @property
     def walk(self) -> float:
@@ -148,7 +153,11 @@ class Limits:
         size = exact.abs().nan_to_num_(0.0, 0.0, 0.0)
         sensitivity = self._sensitivity(rows) if self.moved else size
         # Neighbours share their scale, samples scatter.
-        sensitivity = sensitivity.maximum(_row_mean_square(sensitivity))
+        own = _row_mean_square(sensitivity)
+        if self.by_rows:
+            sensitivity = (_LESS * own).expand_as(sensitivity)
+        else:
+            sensitivity = sensitivity.maximum(own)
         if self.unknown:
             sensitivity = sensitivity.maximum(size)
         if self.absolute is not None:
@@ -211,12 +220,50 @@ def limits_of(output: Output, roundings: int = 0) -> Limits:
         unit=unit,
         roundings=max(kernel.roundings, roundings),
         shared=kernel.shared and unit > 0,
+        alike=kernel.alike,
         terms=terms,
         cut=-(-min(terms, kernel.short_sums) // _AT_A_TIME) * _CUT,
         unknown=kernel.unknown,
         common=_root_mean_square(exact) if kernel.unknown else 0.0,
         lost=_lost(kernel, computation.inputs, exact),
         is_least=found.is_least,
+    )
+
+
+def nudged_limits_of(output: Output, roundings: int) -> Limits | None:
+    """Limits of one cheap sample, tighter than they need be; None where there are none.
+
+    Who is within them is within those of :func:`limits_of`, which cost some evaluations more.
+    """
+    from ait_llm.opcheck.golden.base import UNROUNDED
+
+    computation = output.computation
+    kernel = computation.golden.kernel(computation.params)
+    unit = unit_of(computation.inputs, 0.0)
+    count = max(kernel.roundings, roundings)
+    if not count or not unit or kernel.unknown or not is_half(output.golden.dtype):
+        return None
+    exact, nudged = output.in_arithmetic(UNROUNDED), nudged_of(computation)
+    if nudged is None or _pick(nudged, output).shape != exact.shape:
+        return None
+    return Limits(
+        exact=_flat(exact),
+        absolute=None,
+        unmoved=_flat(exact),
+        moved=[_flat(_pick(nudged, output))],
+        move=TYPICAL_MOVE * unit / 2**0.5,
+        dtype=output.golden.dtype,
+        unit=unit,
+        roundings=count,
+        shared=kernel.shared,
+        alike=kernel.alike,
+        terms=1,
+        cut=0.0,
+        unknown=False,
+        common=0.0,
+        lost=None,
+        is_least=False,
+        by_rows=True,
     )
 
 
