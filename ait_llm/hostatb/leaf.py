@@ -44,6 +44,7 @@ class OperatorLeaf:
         self._kernels: list[tuple[Kernel, GoldenOp]] = []
         self._plans: dict[tuple[tuple[TensorDesc, ...], ...], Plan] = {}
         self._shapes: dict[tuple[TensorDesc, ...], tuple[TensorDesc, ...]] = {}
+        self._given: dict[tuple[TensorDesc, ...], tuple[TensorDesc, ...]] = {}
 
     def infer_shape(self, inputs: Sequence[TensorDesc]) -> tuple[TensorDesc, ...]:
         """Output descriptions; see :class:`GoldenOp`."""
@@ -52,7 +53,11 @@ class OperatorLeaf:
         if found is None:
             self._gate.check_inputs(key)
             found = self._shapes[key] = self._golden.infer_shape(key, self.param)
-        return found
+        given = self._given.pop(key, None)
+        if given is None:
+            return found
+        free = self._gate.free
+        return tuple(given[index] if index in free else desc for index, desc in enumerate(found))
 
     def accept(self, inputs: Sequence[TensorDesc], outputs: Sequence[TensorDesc]) -> None:
         """Refuse tensors at Setup that the library refuses there."""
@@ -60,6 +65,8 @@ class OperatorLeaf:
         if key not in self._accepted:
             self._gate.check_setup(*key, lambda: self.infer_shape(inputs))
             self._accepted.add(key)
+        if self._gate.free:
+            self._given[key[0]] = key[1]  # the runtime infers shapes again, for this Setup
 
     def plan(self, inputs: Sequence[TensorDesc], outputs: Sequence[TensorDesc]) -> Plan:
         """Kernels for these tensors."""
@@ -109,7 +116,7 @@ def _store(
     written = set()
     for target, value in zip(outputs, result.outputs, strict=True):
         view = torch_view(target)
-        if view is not None:
+        if view is not None and view.numel() == value.numel():  # else an output of any shape
             view.copy_(value.view(view.shape))
             written.add(target.pointer)
     for index, value in result.updated_inputs.items():

@@ -67,8 +67,9 @@ class Case:
 
     @property
     def param_text(self) -> str:
-        """The parameters as the table has them."""
-        return self.fields["OpParam"]
+        """The parameters as the table has them, out of the quotes that a few tables put around."""
+        text = self.fields["OpParam"]
+        return text[1:-1].replace('""', '"') if text.startswith('"') else text
 
     @property
     def params(self) -> dict[str, Any]:

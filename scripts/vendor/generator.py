@@ -104,11 +104,7 @@ class Generator:
 
     def numbers(self, case: Case, chip: str, seconds: int = 60) -> Numbers:
         """Inputs and golden outputs of a case; the same every time."""
-        made = getattr(self._module, case.operator, None)
-        if made is None:
-            raise NotRunError("the generator has no such operator")
-        self._chip.name = DEVICES[chip]
-        _seed(zlib.crc32(case.label.encode()))
+        made = self._prepare(case, chip)
         operation = Operation()
         with limit(seconds, "the generator"), contextlib.redirect_stdout(io.StringIO()):
             inputs = self._inputs(made, case)
@@ -120,6 +116,23 @@ class Generator:
         if not golden or any(tensor is None for tensor in golden):
             raise NotRunError("the generator has no golden output")
         return Numbers(given, [_plain(tensor) for tensor in golden], operation.host, of_ranks)
+
+    def inputs(self, case: Case, chip: str, seconds: int = 60) -> list[Tensor]:
+        """Inputs of a case alone; the same every time."""
+        made = self._prepare(case, chip)
+        with limit(seconds, "the generator"), contextlib.redirect_stdout(io.StringIO()):
+            inputs = self._inputs(made, case)
+            made.case_preprocess(case.param_text, Operation(), inputs)
+        return inputs
+
+    def _prepare(self, case: Case, chip: str) -> Any:
+        """The generator's class for a case, with its chip and seed set."""
+        made = getattr(self._module, case.operator, None)
+        if made is None:
+            raise NotRunError("the generator has no such operator")
+        self._chip.name = DEVICES[chip]
+        _seed(zlib.crc32(case.label.encode()))
+        return made
 
     def _inputs(self, made: Any, case: Case) -> list[Tensor]:
         shapes = [list(each.shape) for each in case.inputs]

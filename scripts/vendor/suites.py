@@ -42,6 +42,12 @@ SUITES = (
         "Every positive operator case of the csv tables: inputs and golden outputs of the "
         "vendor's generator, against the golden operator on the same inputs.",
     ),
+    Suite(
+        "statuses",
+        "Refusals against hostatb",
+        "Every operator case of the csv tables that the vendor expects to be refused, through "
+        "hostatb: it agrees where the stage and the status are the vendor's.",
+    ),
 )
 
 

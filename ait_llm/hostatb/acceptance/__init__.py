@@ -4,9 +4,12 @@ from ait_llm.hostatb.acceptance import (
     collective,
     elementwise,
     experts,
+    laser,
+    latent,
     linear,
     linear_parallel,
     sampling,
+    train,
 )
 from ait_llm.hostatb.acceptance.base import Acceptance, Gate, acceptances
 
@@ -17,7 +20,10 @@ __all__ = [
     "collective",
     "elementwise",
     "experts",
+    "laser",
+    "latent",
     "linear",
     "linear_parallel",
     "sampling",
+    "train",
 ]

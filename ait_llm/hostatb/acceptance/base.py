@@ -172,6 +172,8 @@ class Acceptance:
         outputs: looks at outputs at Setup, given the inputs and the inferred outputs.
         setup_inputs: looks at the inputs at Setup, before the outputs.
         optional: the inputs that may be empty; None goes by the operator table.
+        free: the outputs whose shape the library does not look at. Kernels write those that have
+            room for all elements.
     """
 
     name: str
@@ -181,6 +183,7 @@ class Acceptance:
     outputs: Outputs = as_inferred
     setup_inputs: Callable[[Params, Descs], None] = _no_inputs
     optional: Callable[[Params], Sequence[int]] | None = None
+    free: tuple[int, ...] = ()
 
 
 acceptances: Registry[Acceptance] = Registry("operator")
@@ -243,6 +246,11 @@ class Gate:
             raise _outside([*inputs, *outputs])
         self._rules.setup_inputs(self._params, inputs)
         self._rules.outputs(self._params, inputs, outputs, inferred())
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """The outputs of any shape; see :class:`Acceptance`."""
+        return self._rules.free
 
     def _optional_inputs(self) -> Sequence[int]:
         if self._rules.optional is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ait_llm.core import FORMAT_ND, DType, TensorDesc
 
-_FORMATS = {
+FORMATS = {
     "nchw": 0, "nhwc": 1, "nd": FORMAT_ND, "nc1hwc0": 3, "fractal_z": 4, "nc1hwc0_c04": 12,
     "hwcn": 16, "ndhwc": 27, "fractal_nz": 29, "ncdhw": 30, "ndc1hwc0": 32, "fractal_z_3d": 33,
 }  # fmt: skip
@@ -86,7 +86,7 @@ def section(name: str) -> Section:
 
 def _row(text: str) -> Row:
     tensors = (word.partition("/") for word in text.split())
-    return tuple((dtype, _FORMATS[layout or "nd"]) for dtype, _, layout in tensors)
+    return tuple((dtype, FORMATS[layout or "nd"]) for dtype, _, layout in tensors)
 
 
 def has_section(name: str) -> bool:
