@@ -52,12 +52,14 @@ class OtherDefinition:
     """What defines an operation of mine otherwise than golden's.
 
     Attributes:
-        op: index of the operation.
+        op: index of the operation that states it.
         differences: those that are known to decide values come first.
+        user: index of the operation that computes with it, or is handed what was computed so.
     """
 
     op: int
     differences: tuple[DefinitionDifference, ...]
+    user: int
 
     @property
     def decides(self) -> bool:
@@ -179,9 +181,21 @@ class StatedDifferences:
         for op in dict.fromkeys(at for each in ops for at in (self._values.owner(each), each)):
             known = self._of(op)
             if known:
-                ordered = sorted(known, key=lambda each: not each.decides)
-                return OtherDefinition(op, tuple(ordered))
+                ordered = tuple(sorted(known, key=lambda each: not each.decides))
+                return OtherDefinition(self._stating(op, ordered), ordered, op)
         return None
+
+    def _stating(self, op: int, known: Sequence[DefinitionDifference]) -> int:
+        """The operation to name: the model, where only its configuration is another.
+
+        An attention that itself states the window of golden is handed a mask that code around it
+        made by the configuration.
+        """
+        operations = self._values.run.operations
+        own = operations[op].definition
+        if not all(_is_of_config(each) and each.name.rpartition(".")[2] in own for each in known):
+            return op
+        return next((at for at, each in enumerate(operations) if each.name == known[0].op), op)
 
     def _of(self, op: int) -> Sequence[DefinitionDifference]:
         """What may explain a failure of an operation."""

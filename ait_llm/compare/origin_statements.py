@@ -101,7 +101,7 @@ class Statements:
         """An operation further up is defined otherwise, and its error grew to what fails."""
         for op in far.operations:
             found = self.stated.definition([op])
-            if found is None or not found.decides or not self._is_off(found.op):
+            if found is None or not found.decides or not self._is_off(found.user):
                 continue
             text = by_other_definition(self.values, found.differences, failed, before=True)
             last = self.values.producer(failed)
@@ -140,7 +140,7 @@ class Statements:
         for op in self.stated.modules():
             other = self.stated.definition([op])
             if other is not None and (
-                self._has_effect(other.op) or any(each.multiplies for each in other.differences)
+                self._has_effect(other.user) or any(each.multiplies for each in other.differences)
             ):
                 text = by_other_definition(self.values, other.differences, None)
                 finding = self._tell.stated(other.op, text, OTHER_DEFINITION, None)

@@ -103,6 +103,20 @@ def test_a_scale_that_is_another_number_is_told_with_both_numbers(
     assert origin.evidence.startswith(f"`scaling` of `{origin.op}` is 1.0 instead of {right:.7g};")
 
 
+def test_a_window_of_the_configuration_is_told_of_the_model_whose_code_makes_the_mask_by_it(
+    tmp_path: Path,
+) -> None:
+    golden, model = families.make("gemma3", attention="sdpa").eval(), families.make("gemma3").eval()
+    with torch.no_grad(), register_hook(golden, DumpConfig(dump_path=tmp_path / "golden")):
+        once(golden)
+    model.config.sliding_window = 3  # each attention states 4 still, and is right
+    with torch.no_grad(), register_hook(model, DumpConfig(dump_path=tmp_path / "mine")):
+        once(model)
+    (first, *_) = compare(tmp_path / "golden", tmp_path / "mine", jobs=1).origins
+    assert (first.op, first.kind, first.certain) == ("root", "other definition", True)
+    assert first.evidence.startswith("`config.sliding_window` of `root` is 3 instead of 4;")
+
+
 @pytest.mark.parametrize("family", SCALED)
 def test_a_scale_that_the_code_forgets_is_looked_for_in_that_code(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

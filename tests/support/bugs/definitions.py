@@ -199,4 +199,6 @@ def _window(at: Surgery) -> Injected | None:
         return None
     config.sliding_window = old - 1
     numbers = (float(old), float(old - 1))
-    return Injected((base,), attribute="sliding_window", numbers=numbers, words=("mask",))
+    # the configuration is that of the whole model, and what makes masks is within its first part
+    owners = tuple(dict.fromkeys((base, "")))
+    return Injected(owners, attribute="sliding_window", numbers=numbers, words=("mask",))
