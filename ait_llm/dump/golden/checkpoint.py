@@ -204,7 +204,18 @@ def cannot_load(checkpoint: Checkpoint, error: Exception) -> str:
     )
 
 
-def free_memory() -> int:
+def free_memory(device: torch.device) -> int:
+    """Bytes of weights that fit: they are loaded into memory, and then onto the device."""
+    free = _free_host_memory()
+    if device.type == "cpu":
+        return free
+    try:
+        return min(free, int(torch.get_device_module(device).mem_get_info(device)[0]))
+    except (AttributeError, RuntimeError):  # a device that does not tell
+        return free
+
+
+def _free_host_memory() -> int:
     """Bytes that this process may still take; those of its container where it is in one."""
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:

@@ -162,7 +162,7 @@ def plan_golden(settings: GoldenSettings) -> GoldenPlan:
     weights = _weights(settings.model, dtype)
     layer_by_layer = settings.layer_by_layer
     if layer_by_layer is None:
-        is_large = settings.device == "cpu" and weights > _PART_OF_MEMORY * free_memory()
+        is_large = weights > _PART_OF_MEMORY * free_memory(torch.device(settings.device))
         layer_by_layer = is_large and not checkpoint.bits
     return GoldenPlan(
         settings, checkpoint, like, dtype, groups, layer_by_layer, _attention(checkpoint, groups),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,16 @@ def test_converted_and_tied_weights_are_loaded_layer_by_layer(make: Any, tmp_pat
     golden(tmp_path, tmp_path / "golden", layer_by_layer=True)
     mine, found = values(tmp_path / "mine"), values(tmp_path / "golden")
     assert assert_near(found, mine) > 100
+
+
+@pytest.mark.parametrize(("free", "layer_by_layer"), [(1 << 40, False), (1000, True)])
+def test_weights_that_do_not_fit_onto_the_device_are_held_layer_by_layer(
+    free: int, layer_by_layer: bool, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = SimpleNamespace(mem_get_info=lambda _device: (free, 1 << 41))
+    monkeypatch.setattr(torch, "get_device_module", lambda _device: told)
+    settings = GoldenSettings(place / "checkpoint", place / "mine", tmp_path, device="meta")
+    assert plan_golden(settings).layer_by_layer is layer_by_layer
 
 
 def test_no_weights_of_a_layer_stay_in_memory(place: Path, tmp_path: Path) -> None:
