@@ -38,6 +38,7 @@ TORCH_OPTIONS = (
     "requests",
     "passes",
     "start",
+    "control",
     "most_bytes",
     "verify_observer",
 )
@@ -50,7 +51,7 @@ _ATB_OPTIONS = (
 _NOT_FX = (*TORCH_OPTIONS, "only_save_desc", "device", "queue_size")
 # Its files are those of msprobe, which hold whole steps.
 _NOT_API = (
-    *(each for each in TORCH_OPTIONS if each not in ("requests", "passes", "start")),
+    *(each for each in TORCH_OPTIONS if each not in ("requests", "passes", "start", "control")),
     *("operation_names", "device", "queue_size"),
 )
 _INSTEAD = {"operation_ids": "; select modules with --module-name or --layers"}
@@ -166,6 +167,13 @@ def torch_options(function: F) -> F:
                 help="Torch types: 'off' captures nothing until ait llm attach PID on.",
             ),
             click.option(
+                "--control",
+                callback=absolute_path,
+                metavar="FILE",
+                help="Torch types: capture while the word in this file is 'on', and nothing while "
+                "it is 'off'; it may be written at any time.  [default: ait llm attach alone]",
+            ),
+            click.option(
                 "--budget",
                 "most_bytes",
                 callback=_budget,
@@ -253,6 +261,7 @@ def dump_torch(
     requests: tuple[str, ...],
     passes: StepRange | None,
     start: bool,
+    control: Path | None,
     most_bytes: int | None,
     verify_observer: bool,
 ) -> TorchSummary:
@@ -277,6 +286,7 @@ def dump_torch(
         requests=requests,
         passes=passes,
         start=start,
+        control=control,
         budget=most_bytes,
     )
     plan = plan_torch_dump(words, settings, os.environ)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ait_llm.dump.inject.channel import read_reports
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, VARIABLE, TorchSettings
-from ait_llm.dump.inject.switch import read_switch, write_switch
+from ait_llm.dump.inject.switch import FILE, read_switch, write_switch
 from ait_llm.errors import UsageError
 
 _PROC = Path("/proc")
@@ -30,6 +30,11 @@ class Running:
 
     channel: Path
     settings: TorchSettings
+
+    @property
+    def file(self) -> Path:
+        """The file that its processes follow."""
+        return self.settings.control or self.channel / FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +117,9 @@ def switch(run: Running, *, on: bool, wait: float = _WAIT) -> Attached:
         UsageError: the run is over, or belongs to somebody else.
     """
     try:
-        write_switch(run.channel, on=on)
+        write_switch(run.file, on=on)
     except OSError as error:
-        raise UsageError(f"{run.channel}: the program cannot be told ({error.strerror})") from error
+        raise UsageError(f"{run.file}: the program cannot be told ({error.strerror})") from error
     end = time.monotonic() + wait
     while (found := state_of(run)).waiting and time.monotonic() < end:
         time.sleep(0.05)
@@ -133,7 +138,7 @@ def state_of(run: Running) -> Attached:
             found[report.process] = ProcessState(
                 report.process, bool(report.facts.get("on")), numbers
             )
-    wanted = read_switch(run.channel)
+    wanted = read_switch(run.file)
     alive = [each for each in found.values() if _is_alive(each.process)]
     return Attached(
         run.settings.start if wanted is None else wanted,

@@ -68,6 +68,8 @@ def plan_torch_dump(
         from ait_llm.dump.golden_run import read_golden_tokens  # what reads dumps is seldom needed
 
         golden = read_golden_tokens(settings.follow)
+    if settings.control is not None:
+        _usable(settings.control)
     output = settings.output
     try:
         output.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -80,6 +82,14 @@ def plan_torch_dump(
         ) from error
     earlier = earlier_runs(settings.dump_dir)
     return TorchDumpPlan(tuple(words), settings, free, golden, earlier)
+
+
+def _usable(control: Path) -> None:
+    """Refuse a file of ``--control`` that no process could follow."""
+    if not control.parent.is_dir():
+        raise UsageError(f"--control {control}: the folder {control.parent} is not there")
+    if control.exists() and not control.is_file():
+        raise UsageError(f"--control {control} is no plain file")
 
 
 def run_torch_dump(

@@ -86,9 +86,9 @@ class Engine:
 
     def state(self, name: str) -> None:
         """Change to ``plain``, ``off`` or ``statistics``."""
-        from ait_llm.dump.inject.switch import write_switch
+        from ait_llm.dump.inject.switch import FILE, write_switch
 
-        write_switch(self._channel, on=name == "statistics")
+        write_switch(self._channel / FILE, on=name == "statistics")
         for method, wrapped in self._wrapped.items():
             setattr(self._kind, method, wrapped)
         time.sleep(0.5)  # until the state before has written all that it had

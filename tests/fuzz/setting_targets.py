@@ -115,7 +115,8 @@ def _read_torch_settings(path: Path) -> None:
 
 def _torch_settings() -> list[bytes]:
     given = {"output": "/tmp/out", "steps": [[0, 3]], "layers": [[1, 2]], "types": ["torch"]}
-    given |= {"follow": "/tmp/golden", "tokens": None, "requests": [], "passes": None}
+    given |= {"follow": "/tmp/golden", "tokens": None, "control": None}
+    given |= {"requests": [], "passes": None}
     return [json.dumps(given | {"type_prefixes": [], "module_names": ["a.b"]}).encode()]
 
 

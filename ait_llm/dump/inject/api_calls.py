@@ -63,7 +63,8 @@ class ApiCalls:
         self._handles: list[RemovableHandle] = []
         self._step = -1
         self._is_open = self._failed = False
-        self._switch = Switch(os.environ.get(CHANNEL_VARIABLE), on=settings.start)
+        channel = os.environ.get(CHANNEL_VARIABLE)
+        self._switch = Switch(channel, settings.control, on=settings.start)
         selection = RequestSelection(settings.steps, settings.requests, settings.passes)
         self._engines = VllmRunners(
             selection, self._on_sampled, self._follow_switch, on_end=self._end

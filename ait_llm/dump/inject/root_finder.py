@@ -86,7 +86,8 @@ class RootFinder:
         self._engines = VllmRunners(
             selection, self._on_sampled, self._follow_switch, self._while_compiled
         )
-        self._switch = Switch(os.environ.get(CHANNEL_VARIABLE), on=settings.start)
+        channel = os.environ.get(CHANNEL_VARIABLE)
+        self._switch = Switch(channel, settings.control, on=settings.start)
         self._handles: list[RemovableHandle] = []
         self._begins_inside = False
 

@@ -53,6 +53,7 @@ class TorchSettings:
         requests: ids or numbers of the requests of an engine; empty for all.
         passes: passes of an engine to record, by number; None for all.
         start: capture from the start; False to wait for ``ait llm attach``.
+        control: file whose word, ``on`` or ``off``, is followed in place of the channel's.
         budget: bytes that all processes together may write; None for no limit.
         description_only: write names, types and shapes without data.
         inputs, outputs: which sides of a call to record.
@@ -82,6 +83,7 @@ class TorchSettings:
     requests: tuple[str, ...] = ()
     passes: StepRange | None = None
     start: bool = True
+    control: Path | None = None
     budget: int | None = None
     description_only: bool = False
     inputs: bool = True
@@ -195,8 +197,14 @@ class TorchSettings:
         """The text of :data:`VARIABLE`."""
         values = asdict(self) | {
             "output": str(self.output),
-            "follow": None if self.follow is None else str(self.follow),
-            "tokens": None if self.tokens is None else str(self.tokens),
+            **{
+                name: None if path is None else str(path)
+                for name, path in (
+                    ("control", self.control),
+                    ("follow", self.follow),
+                    ("tokens", self.tokens),
+                )
+            },
             "steps": self.steps.intervals,
             "passes": None if self.passes is None else self.passes.intervals,
         }
@@ -215,7 +223,7 @@ class TorchSettings:
             if unknown:
                 raise ValueError(f"unknown settings {', '.join(sorted(unknown))}")
             values["output"] = Path(values["output"])
-            for name in ("follow", "tokens"):
+            for name in ("control", "follow", "tokens"):
                 values[name] = None if values[name] is None else Path(values[name])
             for name in ("steps", "passes"):
                 if values[name] is not None:

@@ -1,42 +1,44 @@
-"""Whether a running program captures now: a file of the launcher's channel says so.
+"""Whether a running program captures now: a file says so, with the word ``on`` or ``off``.
 
-``ait llm attach`` writes the file, the processes of the program look at it, a few times a second at
-most: an engine before a pass, other programs when they call their model, and while nothing is
-captured by a thread that waits. Needs the standard library alone.
+It is one of the launcher's channel, or that of ``--control``. ``ait llm attach`` or somebody else
+writes it, the processes of the program look at it, a few times a second at most: an engine before a
+pass, other programs when they call their model, and while nothing is captured by a thread that
+waits. Needs the standard library alone.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-FILE = "switch.json"
+FILE = "switch"
 _SECONDS = 0.2
 """Between two looks at the file."""
+_WORDS = {"on": True, "off": False}
+_LONGEST = 64
 
 
-def write_switch(channel: Path, *, on: bool) -> None:
+def write_switch(file: Path, *, on: bool) -> None:
     """Tell all processes of a run to capture, or not to.
 
     Raises:
         OSError: the folder is gone, or cannot be written.
     """
-    part = channel / f".{FILE}.{os.getpid()}"
-    part.write_text(json.dumps({"on": on}), "utf-8")
-    part.replace(channel / FILE)
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    part.write_text("on\n" if on else "off\n", "utf-8")
+    part.replace(file)
 
 
-def read_switch(channel: Path) -> bool | None:
+def read_switch(file: Path) -> bool | None:
     """What was told last; None if nothing was."""
     try:
-        on = json.loads((channel / FILE).read_text("utf-8"))["on"]
-    except (OSError, ValueError, KeyError, TypeError):
+        with file.open(encoding="utf-8") as text:
+            return _WORDS.get(text.read(_LONGEST).strip().lower())
+    except (OSError, ValueError):
         return None
-    return on if isinstance(on, bool) else None
 
 
 class Switch:
@@ -44,14 +46,16 @@ class Switch:
 
     Args:
         channel: the launcher's folder; None for a program that nobody switches.
+        control: the file that the user named; None for that of the channel.
         on: what holds until somebody says otherwise.
     """
 
-    def __init__(self, channel: str | None, *, on: bool) -> None:
-        self._path = None if not channel else f"{channel}/{FILE}"
+    def __init__(self, channel: str | None, control: Path | None = None, *, on: bool) -> None:
+        named = None if control is None else str(control)
+        self._path = named or (f"{channel}/{FILE}" if channel else None)
         self._on = on
         self._looked = 0.0
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: tuple[int, int, int] | None = None
         self._waiting: Callable[[], None] | None = None
         os.register_at_fork(after_in_child=self._continue)
 
@@ -76,10 +80,10 @@ class Switch:
             found = os.stat(path)  # noqa: PTH116 - a Path costs as much again
         except OSError:
             return
-        stamp = found.st_mtime_ns, found.st_ino
+        stamp = found.st_mtime_ns, found.st_ino, found.st_size
         if stamp != self._stamp:
             self._stamp = stamp
-            on = read_switch(Path(path).parent)
+            on = read_switch(Path(path))
             self._on = self._on if on is None else on
 
     def _wait(self) -> None:

@@ -25,7 +25,7 @@ from ait_llm.core.comparison import Report, Verdict
 from ait_llm.dump.golden.run import GoldenSettings, plan_golden, run_golden
 from ait_llm.dump.inject.api_calls import ApiCalls
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, TorchSettings
-from ait_llm.dump.inject.switch import write_switch
+from ait_llm.dump.inject.switch import FILE, write_switch
 from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
 from ait_llm.dumps import open_dump
 from ait_llm.errors import UsageError
@@ -182,7 +182,7 @@ def test_nothing_is_captured_until_it_is_switched_on(
         made.serve()
         assert len(torch_hooks._global_forward_pre_hooks) == before
         assert not folder.exists()
-        write_switch(channel, on=True)
+        write_switch(channel / FILE, on=True)
         time.sleep(0.25)
         Server(made.runner, made.module).serve()
     assert steps(folder) == {"step4", "step5", "step6", "step7"}

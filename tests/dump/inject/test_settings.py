@@ -40,6 +40,7 @@ PAIRS = st.lists(
     .filter(lambda types: len(types) == 1 or not types & {API_TYPE, *COMPILED_TYPES})  # alone
     .map(tuple),
     device=st.none() | st.integers(0, 99),
+    control=st.none() | st.just(Path("/x/y")),
     flags=st.lists(st.booleans(), min_size=6, max_size=6),
 )
 def test_settings_survive_the_environment(
@@ -48,6 +49,7 @@ def test_settings_survive_the_environment(
     names: tuple[str, ...],
     types: tuple[str, ...],
     device: int | None,
+    control: Path | None,
     flags: list[bool],
 ) -> None:
     settings = TorchSettings(
@@ -57,6 +59,7 @@ def test_settings_survive_the_environment(
         module_names=names,
         types=types,
         device_id=device,
+        control=control,
         description_only=flags[0],
         inputs=flags[1],
         outputs=flags[2],

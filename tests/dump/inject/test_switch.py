@@ -19,11 +19,12 @@ from torch.nn.modules import module as torch_hooks
 
 from ait_llm.cli.attach import describe_attached
 from ait_llm.core import StepRange
-from ait_llm.dump.attach import Attached, ProcessState, find_run, state_of, switch
+from ait_llm.dump.attach import Attached, ProcessState, Running, find_run, state_of, switch
 from ait_llm.dump.inject import switch as switching
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, VARIABLE, TorchSettings
-from ait_llm.dump.inject.switch import Switch, read_switch, write_switch
+from ait_llm.dump.inject.switch import FILE, Switch, read_switch, write_switch
 from ait_llm.dump.torch_ledger import TorchProcess, read_torch_ledger
+from ait_llm.dump.torch_run import plan_torch_dump
 from ait_llm.dump.torch_summary import torch_losses, torch_notes
 from ait_llm.dumps import open_dump
 from ait_llm.errors import UsageError
@@ -106,8 +107,8 @@ def test_it_goes_on_and_off_between_passes(
         at_pass(
             made,
             {
-                1: lambda: write_switch(channel, on=True),
-                3: lambda: write_switch(channel, on=False),
+                1: lambda: write_switch(channel / FILE, on=True),
+                3: lambda: write_switch(channel / FILE, on=False),
             },
         )
         assert made.serve() == answers
@@ -121,7 +122,7 @@ def test_a_request_that_was_there_before_is_known_with_its_tokens(
 ) -> None:
     settings = TorchSettings(tmp_path / "out", steps=ALL, start=False)
     with torch.no_grad(), injected(settings), server(model) as made:
-        at_pass(made, {2: lambda: write_switch(channel, on=True)})
+        at_pass(made, {2: lambda: write_switch(channel / FILE, on=True)})
         made.serve()
     [found] = open_dump(tmp_path / "out").processes
     assert found.ledger is not None
@@ -140,8 +141,8 @@ def test_it_can_go_on_twice(tmp_path: Path, channel: Path, model: Any) -> None:
         at_pass(
             made,
             {
-                1: lambda: write_switch(channel, on=False),
-                3: lambda: write_switch(channel, on=True),
+                1: lambda: write_switch(channel / FILE, on=False),
+                3: lambda: write_switch(channel / FILE, on=True),
             },
         )
         made.serve()
@@ -162,11 +163,11 @@ def test_a_plain_program_is_switched_between_its_calls(tmp_path: Path, channel: 
     net, x = Net(), torch.ones(1, 2)
     with injected(TorchSettings(tmp_path / "out", steps=ALL)):
         net(x)
-        write_switch(channel, on=False)
+        write_switch(channel / FILE, on=False)
         time.sleep(0.005)
         net(x)
         hooks = sum(len(m._forward_hooks) for m in net.modules())
-        write_switch(channel, on=True)
+        write_switch(channel / FILE, on=True)
         wait_for(lambda: bool(net._forward_hooks))
         net(x)
     assert hooks == 0
@@ -184,7 +185,7 @@ def test_what_is_switched_on_within_a_call_begins_with_the_next(
 ) -> None:
     class Slow(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            write_switch(channel, on=True)
+            write_switch(channel / FILE, on=True)
             wait_for(lambda: len(torch_hooks._global_forward_pre_hooks) > before)
             return self.inner(x)
 
@@ -225,11 +226,50 @@ def test_processes_share_a_budget(tmp_path: Path) -> None:
 
 
 def test_a_damaged_switch_changes_nothing(tmp_path: Path) -> None:
-    (tmp_path / switching.FILE).write_text("{")
-    assert read_switch(tmp_path) is None
+    (tmp_path / FILE).write_text("{")
+    assert read_switch(tmp_path / FILE) is None
     assert Switch(str(tmp_path), on=True).is_on()
-    (tmp_path / switching.FILE).write_text('{"on": 1}')
+    (tmp_path / FILE).write_text("one\n")
     assert not Switch(str(tmp_path), on=False).is_on()
+
+
+def test_a_file_of_the_user_says_when_to_capture(
+    tmp_path: Path, channel: Path, model: Any, answers: dict[str, Any]
+) -> None:
+    """It holds from the first pass on, and is written as a shell writes it."""
+    control = tmp_path / "control"
+    control.write_text("off\n")
+    settings = TorchSettings(tmp_path / "out", steps=ALL, control=control)
+    with torch.no_grad(), injected(settings), server(model) as made:
+        at_pass(
+            made,
+            {
+                1: lambda: control.write_text("ON"),
+                2: lambda: control.write_text("perhaps"),
+                3: lambda: control.write_text("off\n"),
+            },
+        )
+        assert made.serve() == answers
+    assert steps(tmp_path / "out") == {1, 2}
+    assert not list(channel.glob("switch*"))
+
+
+def test_attach_writes_the_file_of_the_user(tmp_path: Path) -> None:
+    control = tmp_path / "control"
+    run = Running(tmp_path, TorchSettings(tmp_path / "out", start=False, control=control))
+    assert not state_of(run).wanted
+    assert switch(run, on=True, wait=0).wanted
+    assert control.read_text() == "on\n"
+
+
+@pytest.mark.parametrize("name", ["gone/file", "folder"])
+def test_a_file_that_cannot_be_followed_is_refused_before_the_program_runs(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    settings = TorchSettings(tmp_path / "out", control=tmp_path / name)
+    with pytest.raises(UsageError, match=r"^--control "):
+        plan_torch_dump(["true"], settings, os.environ)
 
 
 @pytest.fixture
@@ -272,7 +312,7 @@ def test_what_processes_do_is_told(program: int, channel: Path, tmp_path: Path) 
     (channel / f"{me}.jsonl").write_text(text)
     (channel / f"{os.uname().nodename}_{(1 << 22) - 1}.jsonl").write_text(text)  # has ended
     found = switch(run, on=False, wait=0)
-    assert read_switch(channel) is False
+    assert read_switch(channel / FILE) is False
     [state] = found.processes
     assert (state.process, state.on, state.steps) == (me, True, (7,))
     assert found.waiting == (state,)
