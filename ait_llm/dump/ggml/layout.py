@@ -179,9 +179,13 @@ class Layout:
     def _name(self, text: str) -> str:
         """A name that no other value of the graph has."""
         base = fit_for_file(text.replace(" (", "_").replace(")", ""))[:120]
-        number = self._taken.get(base, 0)
-        self._taken[base] = number + 1
-        return base if not number else f"{base}_{number}"
+        name, number = base, self._taken.get(base, 0)
+        while name in self._taken:  # the base of another one may look so, too
+            number += 1
+            name = f"{base}_{number}"
+        self._taken[base] = number
+        self._taken.setdefault(name, 0)
+        return name
 
     def _is_packed(self, tensor: Tensor) -> bool:
         """True if a view has the elements of its source in their order, from the first on."""

@@ -72,6 +72,18 @@ def test_what_is_laid_flat_has_the_same_axes_for_one_token(tokens: int) -> None:
     assert graph.done[-1].value.shape == (8 * tokens, 1)
 
 
+def test_no_two_values_have_one_name() -> None:
+    """``norm-1`` of layer 1, and the second one that is called ``norm``."""
+    graph = Graph()
+    x = hidden(graph, 5)
+    for name in ("norm-1", "norm", "norm", "norm-1"):
+        graph.add("SCALE", (8, 5), x, name=name, params=floats(2.0, 0.0))
+    graph.operators()
+    names = [each.value.name for each in graph.done]
+    assert names[:3] == ["embd", "norm_1", "norm"]
+    assert len(set(names)) == len(names) == 5
+
+
 def test_a_norm_and_its_weight_are_one_node() -> None:
     graph = Graph()
     x = hidden(graph, 5)
