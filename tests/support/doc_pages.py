@@ -34,7 +34,7 @@ _TITLE = re.compile(r'title="([^"]+)"')
 _ENGLISH = {"LC_ALL": "C.UTF-8"}  # the language of what pages show
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+")
 # These start other programs, and their output goes past Python's streams.
-_LAUNCHES = re.compile(r"^ait llm (check|dump|errcheck|bisect|doctor|plan)\b|[|<>&;$]")
+_LAUNCHES = re.compile(r"^ait llm (dump|errcheck|bisect|doctor|plan)\b|[|<>&;$]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,9 @@ def run_page(text: str, shell: Shell) -> Iterator[tuple[Step, Ran]]:
     found = blocks(text)
     for block, following in zip(found, [*found[1:], None], strict=True):
         if block.title:
-            _write(block, shell.folder)
+            path = shell.folder / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
         elif block.language == "console":
             for step in steps(block):
                 yield step, shell.run(step.command)
@@ -235,19 +237,6 @@ def run_page(text: str, shell: Shell) -> Iterator[tuple[Step, Ran]]:
             (shell.folder / ".page.py").write_text(block.text, encoding="utf-8")
             step = Step("python .page.py", tuple(following.text.splitlines()), block.line)
             yield step, shell.run(step.command)
-
-
-def write_files(text: str, folder: Path) -> None:
-    """Write the files of a page, without running anything."""
-    for block in blocks(text):
-        if block.title:
-            _write(block, folder)
-
-
-def _write(block: Block, folder: Path) -> None:
-    path = folder / block.title
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(block.text, encoding="utf-8")
 
 
 def check_page(text: str, shell: Shell) -> None:
