@@ -39,8 +39,8 @@ _FEW = 2  # tokens that tell whether a formula may be golden's
 
 
 @dataclass(frozen=True, slots=True)
-class WrongAttention:
-    """An attention that is not what golden's code computes.
+class WrongFormula:
+    """What the code of a module makes otherwise than golden's.
 
     Attributes:
         module: index of my module.
@@ -48,6 +48,7 @@ class WrongAttention:
         before: the last member that it computes with; ``after`` reads what it made, if any does.
         result: the tensor that it made.
         distance: how far it is off.
+        what: golden's is of its own values, as a report calls it.
     """
 
     module: int
@@ -56,6 +57,7 @@ class WrongAttention:
     after: str
     result: Tensor
     distance: Distance
+    what: str = "the attention of its own queries, keys and values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Attentions:
         golden, mine = self._passes
         return _Calls(golden), _Calls(mine)
 
-    def wrong(self) -> Iterator[WrongAttention]:
+    def wrong(self) -> Iterator[WrongFormula]:
         """Those that differ by more than rounding explains, in execution order."""
         if self._passes[1].left_out is not None:
             return
@@ -113,7 +115,7 @@ class Attentions:
             if found is not None:
                 yield found
 
-    def _wrong(self, place: _Place) -> WrongAttention | None:
+    def _wrong(self, place: _Place) -> WrongFormula | None:
         item = self._comparisons[place.index]
         mine, golden = self._calls[1].of(item.mine), self._calls[0].of(item.golden)
         if mine is None or golden is None:
@@ -136,7 +138,7 @@ class Attentions:
         members = [part.member for part in recipe.parts]
         last = max(members, key=mine.order)
         after = "" if own else record.op[start:]
-        return WrongAttention(place.module, place.index, last, after, mine.result, found)
+        return WrongFormula(place.module, place.index, last, after, mine.result, found)
 
     def _proof(self, golden: Attention) -> tuple[Recipe, Distance] | None:
         """What golden's values prove to be its attention, and how far they are from it."""
@@ -178,7 +180,7 @@ class Attentions:
             error = item.values.get(DISTANCE)
             if error is None or item.mine is None or item.golden is None:
                 continue
-            compared += _bytes_of(item.mine) + _bytes_of(item.golden)
+            compared += item.mine.byte_count + item.golden.byte_count
             module = calls.attention_at(item.mine)
             if module is None:
                 continue
@@ -269,7 +271,3 @@ def _rows(given: Given) -> Array:
     count = min(tokens, max(1, _MOST_ELEMENTS // max(1, requests * heads * given.keys)))
     found: Array = np.unique(np.linspace(tokens - 1, 0, count).round().astype(int))
     return found
-
-
-def _bytes_of(record: TensorRecord) -> int:
-    return 0 if record.dtype is None else record.dtype.byte_count(math.prod(record.shape or (0,)))

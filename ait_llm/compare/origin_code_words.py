@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ait_llm.compare.origin_attention import WrongAttention
+from ait_llm.compare.origin_attention import WrongFormula
 from ait_llm.compare.origin_between import Between
 from ait_llm.compare.origin_rewired import LeftOut, Rewired
 from ait_llm.compare.origin_sums import WrongSum
@@ -81,8 +81,8 @@ def by_other_sum(values: RunValues, found: WrongSum) -> str:
     )
 
 
-def by_other_attention(values: RunValues, found: WrongAttention) -> str:
-    """Golden's code computes an attention as far as rounding permits, and mine does not."""
+def by_other_formula(values: RunValues, found: WrongFormula) -> str:
+    """Golden's code computes a formula as far as rounding permits, and mine does not."""
     module, off = name_of(values, found.module), found.distance
     where = f"between `{found.before}` and `{found.after}`"
     if not found.after:
@@ -90,8 +90,8 @@ def by_other_attention(values: RunValues, found: WrongAttention) -> str:
     place = ", ".join(map(str, off.place))
     return (
         f"the code of `{module}`, {where}: golden's {found.result.name} of "
-        f"{found.after or module} is the attention of its own queries, keys and values, as far as "
-        f"rounding permits, and mine is not: its errors are {off.deviations:.2g} times as large "
+        f"{found.after or module} is {found.what}, as far as rounding "
+        f"permits, and mine is not: its errors are {off.deviations:.2g} times as large "
         f"as those of rounding every step; [{place}] is {off.value:.6g} and should be "
         f"{off.right:.6g}"
     )

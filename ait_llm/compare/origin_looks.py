@@ -122,7 +122,7 @@ def _seen(
         error = item.values.get(DISTANCE)
         if error is None or item.mine is None or item.golden is None:
             continue
-        compared += _bytes_of(item.mine) + _bytes_of(item.golden)
+        compared += item.mine.byte_count + item.golden.byte_count
         key = record_key(item.mine)
         if key in graphs:
             continue
@@ -149,14 +149,10 @@ def _affordable(seen: Iterable[_Seen], budget: float) -> Iterator[Look]:
 
 def _cost(seen: _Seen) -> float:
     """Bytes to be read, and products as if they were bytes; each input may be a factor."""
-    read = sum(map(_bytes_of, seen.reads))
+    read = sum(each.byte_count for each in seen.reads)
     longest = max((each.shape[-1] for each in seen.reads if each.shape), default=1)
     return read + seen.made * (4 + longest / _PRODUCTS_PER_BYTE)
 
 
 def _elements_of(record: TensorRecord) -> int:
     return math.prod(record.shape or (0,))
-
-
-def _bytes_of(record: TensorRecord) -> int:
-    return 0 if record.dtype is None else record.dtype.byte_count(_elements_of(record))

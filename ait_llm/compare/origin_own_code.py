@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 from ait_llm.compare.origin_attention import Attentions
 from ait_llm.compare.origin_between import Between, between, maker, misread, source, within
 from ait_llm.compare.origin_code_words import (
     by_left_out,
-    by_other_attention,
+    by_other_formula,
     by_other_mask,
     by_other_sum,
     by_other_wiring,
@@ -19,6 +19,7 @@ from ait_llm.compare.origin_code_words import (
 from ait_llm.compare.origin_finding import OWN_CODE, Finding, Telling
 from ait_llm.compare.origin_masks import mask_difference, other_mask
 from ait_llm.compare.origin_rewired import Wiring
+from ait_llm.compare.origin_scan import Scans
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_sums import Sums
 from ait_llm.compare.origin_values import Upstream
@@ -110,34 +111,43 @@ class OwnCode:
         text = by_other_wiring(self.values, found, failed)
         return self._tell.stated(self.values.owner(found.op), text, OWN_CODE, index)
 
-    def other_sum(self, grown: Iterable[int]) -> Finding | None:
-        """A sum of two values that is golden's to the last bit and not mine, within tolerance."""
-        for index in islice(grown, _MOST_SUMS):
-            value = self.values.value_of(index)
-            if value is None or self._sums is None:
-                continue
+    def other_sum(self, grown: Iterable[int] | None = None) -> Finding | None:
+        """A sum of values that is golden's to the last bit and not mine, within tolerance.
+
+        Args:
+            grown: comparisons where the error grows suddenly; None for all that are worth a look.
+        """
+        if self._sums is None:
+            return None
+        if grown is None:
+            values = self._sums.worth_a_look()
+        else:
+            known = map(self.values.value_of, islice(grown, _MOST_SUMS))
+            values = [each for each in known if each is not None]
+        for value in values:
             found = self._sums.wrong(value)
             if found is not None:
+                index = min(self.values.evidence[value].passed)
                 text = by_other_sum(self.values, found)
                 return self._tell.tolerated(
                     self._tell.stated(found.module, text, OWN_CODE, index), index
                 )
         return None
 
-    def other_attention(self, indices: Sequence[int]) -> Finding | None:
-        """Attention that golden's values prove to be another, within tolerance.
+    def other_formula(self, indices: Sequence[int]) -> Finding | None:
+        """Attention, or a scan, that golden's values prove to be another, within tolerance.
 
         Args:
             indices: comparisons of the run, in execution order.
         """
         if self._golden is None:
             return None
-        attentions = Attentions(self._golden.run, self.values.run, self._comparisons, indices)
-        for found in attentions.wrong():
+        passes = self._golden.run, self.values.run, self._comparisons, indices
+        for found in chain(Attentions(*passes).wrong(), Scans(*passes).wrong()):
             stated = self._stated.definition([found.module])
             if stated is not None and stated.decides:
                 return None  # another number explains it
-            text = by_other_attention(self.values, found)
+            text = by_other_formula(self.values, found)
             finding = self._tell.stated(found.module, text, OWN_CODE, found.index)
             return self._tell.tolerated(finding, found.index)
         return None

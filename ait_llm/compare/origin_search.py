@@ -96,7 +96,7 @@ class Search:
         ) or self._code.other_sum(grown)
         if found is None and not self._deep:
             found = self.operations.among_looks(looks)
-        found = found or self._code.other_attention(self.values.indices)
+        found = found or self._code.other_sum() or self._code.other_formula(self.values.indices)
         return found or self._statements.alone()
 
     def _of_failure(self, failed: int, *, deeply: bool) -> Finding | None:

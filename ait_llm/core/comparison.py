@@ -6,6 +6,7 @@ numbers and names, never tensor data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -84,6 +85,11 @@ class TensorRecord:
     def title(self) -> str:
         """``LinearOperation_0_1 outtensor0``."""
         return f"{self.op} {self.name}".strip()
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of its elements; 0 where it is unreadable."""
+        return 0 if self.dtype is None else self.dtype.byte_count(math.prod(self.shape or (0,)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ correct kernel has at most.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -24,6 +25,7 @@ from ait_llm.judge.attention_formula import Formula, Given, Step, context
 # How often it is simulated for so many elements of keys at most; of more, neighbours tell enough.
 _SAMPLES = ((1 << 10, 32), (1 << 14, 8), (1 << 62, 3))
 _SEED = 20261123
+Compute = Callable[[Step], "tuple[Array, Array] | None"]
 _EXPONENT = 0x7FF << 52  # of the bits of a float64
 # Sums of float32 in another order leave so many roundings of it.
 _FLOAT32_ROUNDINGS = 8
@@ -84,51 +86,73 @@ def distance(given: Given, formula: Formula, rows: Array) -> Distance | None:
     Returns:
         None where the formula does not fit the shapes, or nothing can be told.
     """
-    exact = _exact(given, formula, rows)
+    samples = next(count for most, count in _SAMPLES if given.key.size <= most)
+
+    def computed(step: Step) -> tuple[Array, Array] | None:
+        return context(given, formula, rows, step)
+
+    return simulated(given.result[:, :, rows], computed, given.dtype, samples, rows)
+
+
+def simulated(
+    made: Array, compute: Compute, dtype: DType, samples: int, rows: Array
+) -> Distance | None:
+    """How far a result is from what a formula makes, in deviations of a correct kernel.
+
+    Args:
+        made: the result, ``[B, H, R, Dv]``.
+        compute: the same by the formula, with what happens to each value on the way, and which
+            rows ``[B, H, R]`` of it tell something; None where it does not fit the shapes.
+        dtype: in which it is computed.
+        samples: how often rounding is simulated.
+        rows: numbers of the tokens R.
+
+    Returns:
+        None where nothing can be told.
+    """
+    exact = _exact(made, compute)
     if exact is None:
         return None
     right, seen = exact
-    error, size = np.abs(given.result[:, :, rows] - right), _root_mean_square(right[seen])
+    error, size = np.abs(made - right), _root_mean_square(right[seen])
     if _root_mean_square(error[seen]) > _OTHER * size:
-        return _told(given, right, error / (_NOTHING * size), seen, rows)
-    random = np.random.default_rng(_SEED)
-    step = _rounding(given.dtype, random)
-    samples = next(count for most, count in _SAMPLES if given.key.size <= most)
+        return _told(made, right, error / (_NOTHING * size), seen, rows)
+    step = _rounding(dtype, np.random.default_rng(_SEED))
     squares = np.zeros_like(right)
     for _ in range(samples):
-        moved = context(given, formula, rows, step)
+        moved = compute(step)
         if moved is not None:
             squares += np.square(moved[0] - right) / samples
     # Elements of a row share what rounded scores do to it; samples scatter.
     squares = np.maximum(squares, squares.mean(-1, keepdims=True))
     deviation = np.sqrt(squares) + float(np.finfo(np.float64).tiny)
-    return _told(given, right, error / deviation, seen, rows)
+    return _told(made, right, error / deviation, seen, rows)
 
 
 def may_fit(given: Given, formula: Formula, rows: Array) -> bool:
     """False where a result is not that of a formula, rounding or not; see :func:`distance`."""
-    exact = _exact(given, formula, rows)
+    made = given.result[:, :, rows]
+    exact = _exact(made, lambda step: context(given, formula, rows, step))
     if exact is None:
         return False
     right, seen = exact
-    error = np.abs(given.result[:, :, rows] - right)[seen]
+    error = np.abs(made - right)[seen]
     return _root_mean_square(error) <= _OTHER * _root_mean_square(right[seen])
 
 
-def _exact(given: Given, formula: Formula, rows: Array) -> tuple[Array, Array] | None:
-    """The unrounded result, and which rows of it see a key; None where nothing can be told."""
-    exact = context(given, formula, rows, lambda values: values)
+def _exact(made: Array, compute: Compute) -> tuple[Array, Array] | None:
+    """The unrounded result, and which rows of it tell something; None where nothing can be told."""
+    exact = compute(lambda values: values)
     if exact is None:
         return None
     right, seen = exact
-    made = given.result[:, :, rows][seen]
-    if not (np.isfinite(made).all() and np.isfinite(right[seen]).all() and right[seen].any()):
+    if not (np.isfinite(made[seen]).all() and np.isfinite(right[seen]).all() and right[seen].any()):
         return None
     return right, seen
 
 
-def _told(given: Given, right: Array, factors: Array, seen: Array, rows: Array) -> Distance:
-    """Factors are errors in deviations; those of rows that see no key do not count."""
+def _told(made: Array, right: Array, factors: Array, seen: Array, rows: Array) -> Distance:
+    """Factors are errors in deviations; those of rows that tell nothing do not count."""
     factors = np.where(seen[..., None], factors, 0)
     places = np.unravel_index(int(factors.argmax()), factors.shape)
     request, head, row, element = map(int, places)
@@ -138,7 +162,7 @@ def _told(given: Given, right: Array, factors: Array, seen: Array, rows: Array) 
         float(factors.max()) / _SCATTER,
         int(seen.sum()),
         (request, token, head * right.shape[-1] + element),
-        float(given.result[request, head, token, element]),
+        float(made[request, head, row, element]),
         float(right[request, head, row, element]),
     )
 

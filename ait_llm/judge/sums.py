@@ -6,6 +6,7 @@ to the last bit, mine has to be the sum of those that answer them, as far as rou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from ait_llm.formats.elements import Array
 
 _LEAST = 64  # elements, so that no sum is one by chance
 _MOST = 1 << 24
+_FEW = 256  # elements that tell at once whether a value may be a sum
 # A kernel that makes a term and adds it at once sums in float32, perhaps in another order.
 _FLOAT32_SUMS = 2.0**-20
 _LEAST_SHARE = 0.01  # of the elements that both terms change
@@ -45,7 +47,7 @@ def fits(tensor: Tensor) -> bool:
     return _LEAST <= int(np.prod(tensor.shape, dtype=np.float64)) <= _MOST
 
 
-def is_sum(terms: Sequence[Tensor], total: Tensor) -> bool:
+def is_sum(terms: Sequence[Array], total: Array) -> bool:
     """True if a value is the sum of others in every bit, rounded each time, and none is idle.
 
     Args:
@@ -54,16 +56,25 @@ def is_sum(terms: Sequence[Tensor], total: Tensor) -> bool:
     """
     if any((each.shape, each.dtype) != (total.shape, total.dtype) for each in terms):
         return False
-    arrays, made = [each.nd() for each in terms], total.nd()
-    right = arrays[0]
+    few = [each.reshape(-1)[:_FEW] for each in (*terms, total)]
+    made, _ = _added(few[:-1])
+    if not np.array_equal(made, few[-1]):
+        return False
+    made, changed = _added(terms)
+    return np.array_equal(made, total) and bool(changed >= _LEAST_SHARE * total.size)
+
+
+def _added(terms: Sequence[Array]) -> tuple[Array, int]:
+    """The sum of some values, rounded each time, and how many elements each changes at least."""
+    right = terms[0]
     changes = []
     with np.errstate(all="ignore"):
-        wide = made.dtype if made.dtype.itemsize > 2 else np.float32
-        for term in arrays[1:]:
+        wide = right.dtype if right.dtype.itemsize > 2 else np.float32
+        for term in terms[1:]:
             before = right
-            right = (before.astype(wide) + term.astype(wide)).astype(made.dtype)
+            right = (before.astype(wide) + term.astype(wide)).astype(term.dtype)
             changes += [np.count_nonzero(right != each) for each in (before, term)]
-    return np.array_equal(right, made) and bool(min(changes) >= _LEAST_SHARE * made.size)
+    return right, int(min(changes))
 
 
 def stray(terms: Sequence[Tensor], total: Tensor) -> Stray | None:
@@ -96,6 +107,23 @@ def stray(terms: Sequence[Tensor], total: Tensor) -> Stray | None:
     return Stray(
         tuple(map(int, worst)), float(made[worst]), float(right[worst]), float(excess[worst])
     )
+
+
+def is_nearer(found: Stray, shape: Sequence[int], golden: Array) -> bool:
+    """True if golden's value is nearer to what the terms make of an element than to the element.
+
+    Where it is not, the code adds something that only one of the programs keeps apart, as the
+    products of LoRA, and the terms are what differs.
+
+    Args:
+        found: the element.
+        shape: of the value that it is of.
+        golden: golden's value; one of another size tells nothing.
+    """
+    if golden.size != math.prod(shape):
+        return False
+    right = float(golden.reshape(-1)[np.ravel_multi_index(found.place, tuple(shape))])
+    return abs(found.right - right) < abs(found.value - right)
 
 
 def _unit(tensor: Tensor) -> float:

@@ -64,6 +64,69 @@ def test_a_residual_that_is_scaled_within_the_tolerance_is_found(
     assert found.exit_code() == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_one_element_of_a_residual_is_found_beside_errors_of_the_type_before_it(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """Golden is float32, so that every layer before it is off by roundings, too."""
+
+    def deep(add: Callable[[Tensor, Tensor], Tensor], dtype: torch.dtype, name: str) -> Path:
+        torch.manual_seed(2)
+        layers = [Layer(), Layer(), Layer(), Layer(add), nn.LayerNorm(16)]
+        model = nn.Sequential(*layers).to(dtype).eval()
+        config = DumpConfig(dump_path=tmp_path / name, weights=True)
+        with torch.no_grad(), register_hook(model, config):
+            model(torch.randn(24, 16).to(dtype))
+        return tmp_path / name
+
+    def bad(x: Tensor, y: Tensor) -> Tensor:
+        total = x + y
+        total[11, 5] += 0.7 * torch.finfo(dtype).eps * total.float().norm()
+        return total
+
+    golden = deep(torch.add, torch.float32, "golden")
+    healthy = compare(golden, deep(torch.add, dtype, "healthy"), jobs=1)
+    assert (healthy.origins, healthy.exit_code()) == ((), 0)
+    found = compare(golden, deep(bad, dtype, "mine"), jobs=1)
+    assert all(each.values["relative_euclidean_distance"] < 0.03 for each in found.comparisons)
+    (origin,) = found.origins
+    assert (origin.op, origin.kind) == ("root.3", "code between modules")
+    assert "mine is not: [11, 5] is" in origin.evidence
+    assert found.exit_code() == 1
+
+
+class WithExtra(nn.Module):
+    """A residual of which a part is computed by code of the layer itself, as LoRA may be."""
+
+    def __init__(self, is_apart: bool) -> None:
+        super().__init__()
+        self.proj = nn.Linear(16, 16)
+        extra = torch.randn(16, 16) * 2e-3
+        with torch.no_grad():
+            self.proj.weight += 0 if is_apart else extra
+        self.extra = extra if is_apart else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.proj(x)
+        if self.extra is not None:
+            made = made + x @ self.extra.to(x.dtype).T
+        return x + made
+
+
+def test_what_only_one_program_keeps_apart_is_no_wrong_sum(tmp_path: Path) -> None:
+    """Its terms are further from golden's than the sum."""
+    found = []
+    for name, is_apart, dtype in (("golden", False, torch.float32), ("mine", True, torch.bfloat16)):
+        torch.manual_seed(2)
+        layers = [WithExtra(is_apart) for _ in range(3)]
+        model = nn.Sequential(*layers, nn.LayerNorm(16)).to(dtype).eval()
+        with torch.no_grad(), register_hook(model, DumpConfig(dump_path=tmp_path / name)):
+            model(torch.randn(24, 16).to(dtype))
+        found.append(tmp_path / name)
+    report = compare(*found, jobs=1)
+    assert (report.origins, report.exit_code()) == ((), 0)
+
+
 class Parallel(nn.Module):
     """Two projections beside each other and a residual, as GPT-NeoX has them."""
 
@@ -167,4 +230,4 @@ def test_an_element_that_is_four_roundings_off_is_told_with_what_it_should_be(
 def test_values_that_one_term_alone_makes_are_no_sum(tmp_path: Path) -> None:
     one, other = torch.rand(96), torch.zeros(96)
     *terms, made = _held(tmp_path, one, other, one.clone())
-    assert not is_sum(terms, made)
+    assert not is_sum([each.nd() for each in terms], made.nd())
