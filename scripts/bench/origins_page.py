@@ -153,16 +153,26 @@ def is_met(rows: Sequence[Row]) -> bool:
 
 
 def is_within(row: Row) -> bool:
-    """True if the error of a bug is within what rounding permits.
+    """True if the error of a bug is within what rounding permits."""
+    return _bound(row) is not None
 
-    That is the bound of the operator's arithmetic where it was measured; else one rounding of the
-    type of the first wrong values, or in all that was captured what the type itself leaves.
+
+def _bound(row: Row) -> str | None:
+    """The bound that hides a bug, with its error in units of it; None where none does.
+
+    That is the bound of the operator's arithmetic where it was measured; else in all that was
+    captured what the type itself leaves, or one rounding of the type of the first wrong values.
     """
-    if row["excess"] is not None:
-        return row["excess"] != "inf" and float(row["excess"]) <= 1
-    if row["visible"] is not None and float(row["visible"]) <= 1:
-        return True
-    return row["roundings"] != "inf" and 0 < float(row["roundings"]) <= 1
+    excess, visible = row["excess"], row["visible"]
+    if excess is not None:
+        if excess == "inf" or float(excess) > 1:
+            return None
+        return f"{excess} of what the operator's arithmetic permits, at most 1"
+    if visible is not None and float(visible) <= 1:
+        return f"{visible} of the error that {row['dtype']} leaves in the capture, at most 1"
+    if row["roundings"] != "inf" and 0 < float(row["roundings"]) <= 1:
+        return f"{row['roundings']} of one rounding of the first wrong values, at most 1"
+    return None
 
 
 def _first(rows: Sequence[Row]) -> list[Row]:
@@ -228,6 +238,8 @@ def _miss(row: Row) -> str:
         sizes += f", {row['visible']} of what the type leaves in the capture"
     if row["excess"] is not None:
         sizes += f", {row['excess']} of the operator's bound"
+    if row["outcome"] == Outcome.SILENT.value:
+        sizes += f". Hidden by: {_bound(row) or 'nothing, it is beyond what rounding permits'}"
     truth = ", ".join(f"`{each}`" for each in row["truth"])
     said = row["said"].replace("|", "/").replace("<", "(").replace("`", "'")
     return (

@@ -113,15 +113,22 @@ def test_the_page_lists_every_miss() -> None:
         _row(number=2, named=False),
         _row(number=3, outcome=Outcome.ACCUSED.value, accused=True),
         _row(number=4, outcome=Outcome.SILENT.value, roundings=0.5, named=None),
+        _row(number=5, outcome=Outcome.SILENT.value, roundings=3.0, visible=0.7, named=None),
+        _row(number=6, outcome=Outcome.SILENT.value, roundings=3.0, visible=1.4, named=None),
     ]
     page = as_page({"seed": 1, "commit": "1a2b3c4", "rows": rows})
-    assert "origin right first time: 2 of 4 (50.0 %)" in page
-    assert "an innocent named as certain: 1 of 4 (25.0 %)" in page
+    assert "origin right first time: 2 of 6 (33.3 %)" in page
+    assert "an innocent named as certain: 1 of 6 (16.7 %)" in page
     assert "named: 2 of 3 (66.7 %)" in page
-    assert "nothing said: 1 of 4 (25.0 %), 1 of these within what rounding permits" in page
+    assert "nothing said: 3 of 6 (50.0 %), 2 of these within what rounding permits" in page
     misses = page.partition("## All that is not as wanted")[2]
     assert "**1, wrong eps**" not in misses
-    assert all(f"**{number}, wrong eps**" in misses for number in (2, 3, 4))
+    assert all(f"**{number}, wrong eps**" in misses for number in (2, 3, 4, 5, 6))
+    hidden = {line[4]: line for line in misses.splitlines() if "Hidden by: " in line}
+    assert hidden.keys() == {"4", "5", "6"}
+    assert "Hidden by: 0.5 of one rounding of the first wrong values, at most 1." in hidden["4"]
+    assert "Hidden by: 0.7 of the error that" in hidden["5"]
+    assert "Hidden by: nothing, it is beyond what rounding permits." in hidden["6"]
 
 
 @pytest.mark.parametrize(
