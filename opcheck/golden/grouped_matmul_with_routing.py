@@ -91,34 +91,38 @@ def _scale(inputs: Sequence[Tensor | None], index: int) -> Tensor | None:
 
 @golden_op(NAME, infer_shape=infer_shape)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
-    """Expert e owns the next ``counts[e]`` positions of the routing table.
+    """Expert e owns the positions of the routing table from ``ends[e - 1]`` to ``ends[e]``.
 
     Upwards ``y[p] = x[index[p]] . W_e``; downwards ``y[index[p]] += x[p] . W_e``, summed wide and
-    rounded once. Inputs: x; weight ``[E, K, N]`` (transposeB ``[E, N, K]``, NZ too); counts
-    ``[E]``; indices ``[positions]``; for int8 the scales per expert and column ``[E, N]`` and per
-    row of x. Positions past the counts are undefined upwards.
+    rounded once. Inputs: x; weight ``[E, K, N]`` (transposeB ``[E, N, K]``, NZ too); ends
+    ``[E]``, which count on from expert to expert; indices ``[positions]``; for int8 the scales per
+    expert and column ``[E, N]`` and per row of x. Positions past the last end are undefined
+    upwards. Source: the device's kernel.
     """
     x, weight = tensor_at(NAME, inputs, 0), tensor_at(NAME, inputs, 1)
-    counts, indices = (tensor_at(NAME, inputs, index).reshape(-1).long() for index in (2, 3))
+    ends, indices = (tensor_at(NAME, inputs, index).reshape(-1).long() for index in (2, 3))
     weight = nz_to_nd(weight) if weight.dim() == 4 else weight
     if bool_param(NAME, params, "transposeB", True):
         weight = weight.transpose(1, 2)
     up = _direction(params) is Direction.UP
     quantised = dtype_param(NAME, params, "outDataType") is not DType.UNDEFINED
-    if bool((counts < 0).any()) or int(counts.sum()) > len(indices):
-        raise refused(NAME, f"counts {counts.tolist()} do not fit {len(indices)} positions")
+    bounds = [0, *ends.tolist()]
+    if bounds != sorted(bounds) or bounds[-1] > len(indices):
+        raise refused(
+            NAME,
+            f"the ends of experts {bounds[1:]} do not fit {len(indices)} positions; they count on "
+            "from expert to expert",
+        )
     rows = x[indices] if up else x
     column_scale, row_scale = _scale(inputs, 4), _scale(inputs, 5)
-    parts, first = [], 0
-    for expert, count in enumerate(counts.tolist()):
-        own = slice(first, first + count)
+    parts = []
+    for expert, own in enumerate(map(slice, bounds, bounds[1:])):
         if quantised and column_scale is not None and row_scale is not None:
             part = integer_matmul(rows[own], weight[expert]).float()
             factor = (row_scale[indices] if up else row_scale)[own]
             parts.append(part * factor.unsqueeze(-1) * column_scale[expert])
         else:
             parts.append(wide_matmul(rows[own], weight[expert], arithmetic))
-        first += count
     y = torch.cat(parts)
     top = max(1, int_param(NAME, params, "topK", 1))
     if up:

@@ -83,31 +83,21 @@ def rotate_half(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
-def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate neighbouring pairs ``(x0, x1)`` by the angle in every second column of the tables."""
-    even, odd = x[..., ::2], x[..., 1::2]
-    cosine, sine = cos[..., ::2], sin[..., ::2]
-    pairs = torch.stack([even * cosine - odd * sine, odd * cosine + even * sine], dim=-1)
-    return pairs.flatten(-2)
-
-
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, coefficient: int) -> Tensor:
-    """Rotate heads ``[T, H, D]`` by tables ``[T or 1, D]``.
+    """Rotate heads ``[T, H, D]`` by tables ``[T or 1, D]``, each entry with its own column.
+
+    The kernel turns the halves of groups of ``2 D / coefficient`` neighbours: of whole heads for 2,
+    of each half of a head for 4, pairs for D.
 
     Args:
         x: wide heads.
         cos: cosine table.
         sin: sine table.
-        coefficient: 2 rotates halves of a head, 4 halves of each of its two halves with their part
-            of the tables, anything else interleaved pairs.
+        coefficient: see above.
     """
-    cosine, sine = cos.unsqueeze(1), sin.unsqueeze(1)
-    if coefficient == 2:
-        return rotate_half(x, cosine, sine)
-    if coefficient == 4:
-        parts = zip(x.chunk(2, -1), cosine.chunk(2, -1), sine.chunk(2, -1), strict=True)
-        return torch.cat([rotate_half(*part) for part in parts], dim=-1)
-    return rotate_pairs(x, cosine, sine)
+    groups = (max(1, coefficient // 2), -1)
+    parts = (table.unflatten(-1, groups) for table in (x, cos.unsqueeze(1), sin.unsqueeze(1)))
+    return rotate_half(*parts).flatten(-2)
 
 
 @golden_op(NAME, infer_shape=infer_shape, kernel=KernelArithmetic(roundings=1))

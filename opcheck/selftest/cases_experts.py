@@ -28,18 +28,18 @@ def _routing(name: str, *, up: bool, quantised: bool = False) -> None:
     def build(draw: Draw) -> Built:
         experts, top, tokens, inner, columns = 4, 2, 12, 256, 64
         positions = tokens * top
-        counts = torch.tensor([7, 0, 11, 6], dtype=torch.int32)
+        ends = torch.tensor([7, 7, 18, 24], dtype=torch.int32)
         # Each token goes to as many positions as it has experts.
         index = (draw.order(positions) % tokens).to(torch.int32)
         rows = tokens if up else positions
         params = {"moeType": 0 if up else 1, "topK": top, "outDataType": -1}
         if not quantised:
             x, weight = draw.floats(rows, inner), draw.floats(experts, columns, inner, scale=0.05)
-            return Built([x, weight, counts, index], params)
+            return Built([x, weight, ends, index], params)
         params["outDataType"] = 1 if draw.dtype == torch.float16 else 27
         scales = [_scales(draw, experts, columns, size=0.01), _scales(draw, rows, size=0.01)]
         x, weight = _int8(draw, rows, inner), _int8(draw, experts, columns, inner)
-        return Built([x, weight, counts, index, *scales], params)
+        return Built([x, weight, ends, index, *scales], params)
 
 
 _routing("up", up=True)

@@ -162,7 +162,7 @@ class Case:
 def read_table(path: Path) -> Iterator[Case]:
     """The cases of one table, in its order."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = csv.reader(file, delimiter="|", quoting=csv.QUOTE_NONE)
+        lines = csv.reader(file, delimiter="|", skipinitialspace=True)
         columns = [word.strip() for word in next(lines)]
         for line in lines:
             words = [word.strip() for word in line]

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 from torch import Tensor
@@ -110,6 +111,8 @@ class Generator:
             inputs = self._inputs(made, case)
             made.case_preprocess(case.param_text, operation, inputs)
             given = [tensor.clone() for tensor in inputs]
+            outputs = [torch.empty(0)] * len(case.outputs)
+            made.case_postprocess(case.param_text, operation, inputs, outputs)
             ranks = getattr(made, "intensors", None)
             of_ranks = [tensor.clone() for tensor in ranks] if ranks else None
             golden = made.golden([tensor.clone() for tensor in inputs], case.param_text)
@@ -195,6 +198,14 @@ def _stand_ins(chip: SimpleNamespace) -> dict[str, ModuleType]:
     npu.npu = device  # type: ignore[attr-defined]
     torch.npu = device  # type: ignore[attr-defined]
     Tensor.npu = lambda self, *rest, **options: self  # type: ignore[attr-defined]
+    Tensor.is_npu = True  # type: ignore[attr-defined]
     types = ModuleType("en_dtypes")
     types.hifloat8 = np.dtype(np.uint8)  # type: ignore[attr-defined]
-    return {"torch_npu": npu, "torch.npu": device, "en_dtypes": types}
+    bfloat16 = ModuleType("bfloat16ext")
+    bfloat16.bfloat16 = ml_dtypes.bfloat16  # type: ignore[attr-defined]
+    return {
+        "torch_npu": npu,
+        "torch.npu": device,
+        "en_dtypes": types,
+        "bfloat16ext": bfloat16,
+    }

@@ -77,12 +77,13 @@ def numbers_of(case: Case, generator: Generator) -> Numbers:
 def computed(golden: GoldenOp, numbers: Numbers, params: Params) -> Result:
     """The golden operator's result; of a collective one, that of the rank in the parameters."""
     inputs = [None if tensor.numel() == 0 else tensor for tensor in numbers.inputs]
-    if golden.compute_ranks is None or numbers.of_ranks is None:
+    if golden.compute_ranks is None:
         return golden.compute(inputs, params, GOLDEN)
-    rank = int(params.get("rank", 0))
-    per_rank = [[own, *inputs[1:]] for own in numbers.of_ranks]
+    # where the generator keeps no inputs of others, all ranks draw the same ones
+    firsts = numbers.of_ranks or [numbers.inputs[0]] * int(params.get("rankSize", 1))
+    per_rank = [[own, *inputs[1:]] for own in firsts]
     given = [{**params, "rank": number} for number in range(len(per_rank))]
-    return golden.compute_ranks(per_rank, given, GOLDEN)[rank]
+    return golden.compute_ranks(per_rank, given, GOLDEN)[int(params.get("rank", 0))]
 
 
 def results_of(result: Result) -> list[Tensor]:

@@ -8,7 +8,10 @@ from typing import Any
 from vendor.cases import Case
 
 # Words of the cases whose printed form has another name.
-_NAMES = {"GroupedMatmulWithRoutingOperation": {"groupedMatmulType": "moeType"}}
+_NAMES = {
+    "GroupedMatmulWithRoutingOperation": {"groupedMatmulType": "moeType"},
+    "StridedBatchMatmulOperation": {"transA": "transposeA", "transB": "transposeB"},
+}
 _RESERVED = "rsv"
 
 

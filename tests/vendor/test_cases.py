@@ -66,6 +66,11 @@ def test_columns_go_by_name_and_missing_ones_are_empty(tmp_path: Path) -> None:
     assert not case.is_for("Ascend910A")
 
 
+def test_parameters_may_be_quoted_after_spaces(tmp_path: Path) -> None:
+    (case,) = read_table(table(tmp_path, SUM.replace('{"elewiseType":8}', '  "{""axis"":[1]}"')))
+    assert case.params == {"axis": [1]}
+
+
 def test_without_a_generator_numbers_are_customized_between_minus_5_and_5(tmp_path: Path) -> None:
     (case,) = read_table(table(tmp_path, SUM.replace("random;one|-2,2;0,0", "|")))
     assert (case.generators, case.ranges) == (("customize",) * 2, ("-5,5",) * 2)

@@ -98,7 +98,7 @@ def test_groups_along_the_summed_dimension_are_accumulated(run: Any, transposed:
 
 
 ROUTING = "GroupedMatmulWithRoutingOperation"
-COUNTS = torch.tensor([3, 0, 5], dtype=torch.int32)
+ENDS = torch.tensor([3, 3, 8], dtype=torch.int32)
 INDICES = torch.tensor([0, 2, 3, 1, 0, 2, 3, 1], dtype=torch.int32)
 
 
@@ -121,7 +121,7 @@ def test_experts_multiply_their_positions(
         )
     params = {"moeType": 0 if up else 1, "topK": 2, "outDataType": 27 if quantised else -1}
     stored = nd_to_nz(weight) if blocked else weight
-    found = run(ROUTING, [x, stored, COUNTS, INDICES, *scales], params).outputs[0]
+    found = run(ROUTING, [x, stored, ENDS, INDICES, *scales], params).outputs[0]
     expected = torch.zeros(8 if up else 4, columns, dtype=torch.float64)
     for position in range(8):
         expert = 0 if position < 3 else 2
@@ -136,10 +136,19 @@ def test_experts_multiply_their_positions(
     assert found.dtype == (torch.bfloat16 if quantised else torch.float16)
 
 
-def test_counts_past_the_positions_are_refused() -> None:
-    inputs = [torch.zeros(4, 32).half(), torch.zeros(3, 32, 32).half(), COUNTS + 1, INDICES]
+@pytest.mark.parametrize("ends", [[3, 3, 9], [3, 2, 8], [-1, 3, 8]])
+def test_ends_past_the_positions_or_falling_are_refused(ends: list[int]) -> None:
+    given = torch.tensor(ends, dtype=torch.int32)
+    inputs = [torch.zeros(4, 32).half(), torch.zeros(3, 32, 32).half(), given, INDICES]
     with pytest.raises(OperationError, match="do not fit 8 positions"):
         golden_ops.get(ROUTING).compute(inputs, {"topK": 2}, GOLDEN)
+
+
+def test_positions_past_the_last_end_are_undefined(run: Any) -> None:
+    ends = torch.tensor([3, 3, 6], dtype=torch.int32)
+    x, weight = torch.randn(4, 32).half(), torch.randn(3, 32, 32).half()
+    result = run(ROUTING, [x, weight, ends, INDICES], {"moeType": 0, "topK": 2, "outDataType": -1})
+    assert result.undefined[0].flatten().tolist() == [False] * 6 + [True] * 2
 
 
 GROUPED, SINGLE = "GmmDeqSwigluQuantGmmDeqOperation", "MmDeqSwigluQuantMmDeqOperation"

@@ -27,13 +27,8 @@ def _tables(tokens: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def _partner(index: int, dim: int, coefficient: int) -> tuple[int, float]:
     """Which entry of the head is mixed in, and with which sign."""
-    if coefficient in (2, 4):
-        width = dim if coefficient == 2 else dim // 2
-        start = index - index % width
-        inner = index % width
-        half = width // 2
-        return (index + half, -1.0) if inner < half else (start + inner - half, 1.0)
-    return (index + 1, -1.0) if index % 2 == 0 else (index - 1, 1.0)
+    half = dim // coefficient
+    return (index + half, -1.0) if index // half % 2 == 0 else (index - half, 1.0)
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor, coefficient: int) -> Tensor:
@@ -45,10 +40,8 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, coefficient: int) -> Tensor:
         for h in range(heads.shape[1]):
             for i in range(dim):
                 j, sign = _partner(i, dim, coefficient)
-                table = i if coefficient in (2, 4) else i - i % 2
-                y[t, h, i] = float(heads[t, h, i]) * float(cos[row, table]) + sign * float(
-                    heads[t, h, j]
-                ) * float(sin[row, table])
+                other = sign * float(heads[t, h, j]) * float(sin[row, i])
+                y[t, h, i] = float(heads[t, h, i]) * float(cos[row, i]) + other
     return y.reshape(x.shape)
 
 
