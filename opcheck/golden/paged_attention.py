@@ -55,8 +55,9 @@ class _Sequence:
 def _sequences(named: dict[str, Tensor], tokens: int) -> list[_Sequence]:
     """Which query rows belong to which sequence.
 
-    Sequences that are switched off or empty produce nothing. Rows of switched-off sequences may
-    be absent from the query; the number of tokens tells.
+    Sequences without keys have no rows: the kernels take the rows of the others one after the
+    other. What is switched off produces nothing, and its rows may be absent from the query; the
+    number of tokens tells.
     """
     contexts = named["lengths"].reshape(-1).tolist()
     counts = [1] * len(contexts)
@@ -65,12 +66,13 @@ def _sequences(named: dict[str, Tensor], tokens: int) -> list[_Sequence]:
     active = [True] * len(contexts)
     if "status" in named:
         active = [bool(flag) for flag in named["status"].reshape(-1).tolist()]
+    counts = [rows if keys > 0 else 0 for keys, rows in zip(contexts, counts, strict=True)]
     absent = tokens < sum(counts)
     found, first = [], 0
     for number, (keys, rows) in enumerate(zip(contexts, counts, strict=True)):
         if absent and not active[number]:
             continue
-        if active[number] and keys > 0 and rows > 0:
+        if active[number] and rows > 0:
             found.append(_Sequence(number, first, rows, keys))
         first += rows
     if first > tokens:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -16,12 +18,18 @@ TOLERANCES = {
 
 
 def difference(
-    golden: Tensor, mine: Tensor, *, quantises: bool = False, undefined: Tensor | None = None
+    golden: Tensor,
+    mine: Tensor,
+    *,
+    dtypes: Iterable[torch.dtype] = (),
+    quantises: bool = False,
+    undefined: Tensor | None = None,
 ) -> str:
     """In what ``mine`` differs from ``golden``; empty if it does not.
 
-    The data type of ``mine`` is that of the output; the other may be wider. Whole numbers must be
-    the same, or next to each other where the operator rounds to them (``quantises``).
+    The data type of ``mine`` is that of the output; the other may be wider. What goes in has
+    ``dtypes``: values on the way may be stored in them. Whole numbers must be the same, or next to
+    each other where the operator rounds to them (``quantises``).
     """
     if golden.numel() != mine.numel():
         return f"shape {list(golden.shape)}, ours {list(mine.shape)}"
@@ -33,9 +41,7 @@ def difference(
         return ""
     if mine.dtype not in TOLERANCES:
         return _whole(golden, mine, int(quantises))
-    tolerance = TOLERANCES[mine.dtype]
-    if golden.is_floating_point():
-        tolerance = max(tolerance, TOLERANCES.get(golden.dtype, 0.0))
+    tolerance = max(TOLERANCES.get(each, 0.0) for each in (mine.dtype, golden.dtype, *dtypes))
     expected, got = golden.to(mine.dtype).double(), mine.double()
     finite = expected.isfinite() & got.isfinite()
     odd = ~finite & ~((expected == got) | (expected.isnan() & got.isnan()))

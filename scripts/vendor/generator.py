@@ -111,7 +111,7 @@ class Generator:
             inputs = self._inputs(made, case)
             made.case_preprocess(case.param_text, operation, inputs)
             given = [tensor.clone() for tensor in inputs]
-            outputs = [torch.empty(0)] * len(case.outputs)
+            outputs = [torch.zeros(each.shape) for each in case.outputs]
             made.case_postprocess(case.param_text, operation, inputs, outputs)
             ranks = getattr(made, "intensors", None)
             of_ranks = [tensor.clone() for tensor in ranks] if ranks else None

@@ -98,10 +98,11 @@ def _differ(golden: GoldenOp, numbers: Numbers, params: Params, result: Result) 
     if len(mine) > len(numbers.golden):
         return f"{len(numbers.golden)} outputs, ours {len(mine)}"
     quantises = golden.kernel(params).quantises
+    dtypes = {tensor.dtype for tensor in numbers.inputs}
     found = []
     for index, (theirs, ours) in enumerate(zip(numbers.golden, mine, strict=False)):
         undefined = result.undefined.get(index)
-        said = difference(theirs, ours, quantises=quantises, undefined=undefined)
+        said = difference(theirs, ours, dtypes=dtypes, quantises=quantises, undefined=undefined)
         if said:
             found.append(f"output {index}: {said}")
     if found and golden.accepts is not None:

@@ -76,15 +76,28 @@ def test_kv_head_number_zero_means_all_heads(run: Run) -> None:
     assert torch.equal(implied, run(OP, inputs, _params(2, 2)).outputs[0])
 
 
-def test_empty_contexts_and_switched_off_sequences_are_zero(run: Run) -> None:
+def test_empty_contexts_have_no_rows(run: Run) -> None:
+    """The kernels count a sequence's rows only where it has keys, whatever its run status is."""
+    query, caches = torch.randn(3, 4, 16).half(), _caches()
+    alone = [
+        run(OP, [row[None], *caches, TABLES[[table]], _int32(keys)], _params()).outputs[0][0]
+        for row, table, keys in zip(query, (0, 2), (10, 1), strict=False)
+    ]
+    for more in ((), (_int32(1, 0, 1),)):
+        params = _params(batchRunStatusEnable=bool(more))
+        result = run(OP, [query, *caches, TABLES, _int32(10, 0, 1), *more], params)
+        assert torch.equal(result.outputs[0][:2], torch.stack(alone))
+        assert result.undefined[0].expand(3, 4, 16)[:, 0, 0].tolist() == [False, False, True]
+
+
+def test_rows_of_switched_off_sequences_are_undefined_and_may_be_absent(run: Run) -> None:
     query, caches = torch.randn(3, 4, 16).half(), _caches()
     (full,) = run(OP, [query, *caches, TABLES, _int32(10, 7, 1)], _params()).outputs
-    (empty,) = run(OP, [query, *caches, TABLES, _int32(10, 0, 1)], _params()).outputs
-    assert not empty[1].any()
-    status = _int32(1, 0, 1)
+    inputs = [*caches, TABLES, _int32(10, 7, 1), _int32(1, 0, 1)]
     switched = _params(batchRunStatusEnable=True)
-    inputs = [*caches, TABLES, _int32(10, 7, 1), status]
-    assert torch.equal(run(OP, [query, *inputs], switched).outputs[0], empty)
+    result = run(OP, [query, *inputs], switched)
+    assert torch.equal(result.outputs[0][[0, 2]], full[[0, 2]])
+    assert result.undefined[0].expand(3, 4, 16)[:, 0, 0].tolist() == [False, True, False]
     (packed,) = run(OP, [query[[0, 2]], *inputs], switched).outputs
     assert torch.equal(packed, full[[0, 2]])
 
