@@ -90,7 +90,8 @@ def _mask(config: Config, named: dict[str, Tensor], sequence: _Sequence) -> Mask
     mask = split_heads(mask, config.heads, named["lengths"].shape[0])
     first_row = 0
     if config.mask is MaskType.SPEC:
-        first_row = sequence.first if mask.dim() == 2 else 0
+        # rows of all sequences in one mask, also where blocks keep a leading 1
+        first_row = sequence.first if mask.dim() == 2 or len(mask) == 1 else 0
     elif config.spec and mask.shape[-2] > 1:
         first_row = sequence.keys - sequence.rows
     per_head = config.mask is MaskType.ALIBI and mask.shape[0] == config.heads

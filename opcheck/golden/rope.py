@@ -95,8 +95,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, coefficient: int) -> Tensor:
         sin: sine table.
         coefficient: see above.
     """
-    groups = (max(1, coefficient // 2), -1)
-    parts = (table.unflatten(-1, groups) for table in (x, cos.unsqueeze(1), sin.unsqueeze(1)))
+    groups = max(1, coefficient // 2)
+    parts = (
+        table.reshape(*table.shape[:-1], groups, -1)
+        for table in (x, cos.unsqueeze(1), sin.unsqueeze(1))
+    )
     return rotate_half(*parts).flatten(-2)
 
 

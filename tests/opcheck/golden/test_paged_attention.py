@@ -168,9 +168,11 @@ def test_blocked_masks_join_batch_and_heads(run: Run) -> None:
 ROWS = [3, 2, 1]
 
 
-@pytest.mark.parametrize("kind", [1, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("kind", "blocked"), [(1, False), (3, False), (3, True), (4, False), (5, False)]
+)
 def test_several_rows_per_sequence(
-    run: Run, assert_close: AssertClose, attention: Attention, kind: int
+    run: Run, assert_close: AssertClose, attention: Attention, kind: int, blocked: bool
 ) -> None:
     """Disagreement 35: calcType SPEC. All four masks can say 'causal from the last key'."""
     query, caches = torch.randn(6, 4, 16).half(), _caches()
@@ -187,8 +189,10 @@ def test_several_rows_per_sequence(
         4: [torch.zeros(128, 128).half()],
         5: [torch.zeros(128, 128).half()],
     }[kind]
+    masks = [nd_to_nz(one)[None] for one in masks] if blocked else masks
     inputs = [query, *caches, TABLES, _int32(*CONTEXTS), *masks, _int32(*ROWS)]
-    (y,) = run(OP, inputs, _params(maskType=kind, calcType=1)).outputs
+    params = _params(maskType=kind, calcType=1)
+    (y,) = run(OP, inputs, params, infer=not blocked).outputs
     first = 0
     for batch, (rows, count) in enumerate(zip(ROWS, CONTEXTS, strict=True)):
         keys, values = (_entries(cache, batch, count) for cache in caches)
