@@ -113,6 +113,19 @@ def test_a_read_only_output_changes_nothing_for_the_host(
     assert list(host.output.iterdir()) == []
 
 
+@pytest.mark.parametrize("queue", ["0", "1048576"])
+def test_an_output_that_is_a_link_is_not_written_through(
+    host1: Host, tmp_path: Path, queue: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (host1.output / "ait_dump").symlink_to(elsewhere)
+    run = host1.trace(AIT_PROBE_QUEUE_BYTES=queue, ATB_DUMP_TYPE="tensor|layer|op")
+    assert (run.returncode, run.summary["failed"]) == (0, 0)
+    assert run.stderr.count("cannot write") == 1
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_an_output_that_is_a_file_changes_nothing_for_the_host(host1: Host) -> None:
     (host1.output / "ait_dump").write_text("in the way")
     run = host1.trace()

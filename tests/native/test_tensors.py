@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -88,16 +89,17 @@ def test_a_second_run_into_the_same_folder_leaves_valid_files(host: Host) -> Non
     assert len(list((run.dump / "ledger").iterdir())) == 2
 
 
-def test_modes_do_not_depend_on_the_umask(host: Host) -> None:
-    for queue, mask in (("0", 0o077), ("65536", 0o077), ("0", 0), ("65536", 0)):
+def test_modes_follow_the_umask(host: Host) -> None:
+    for queue, mask in (("0", 0o077), ("65536", 0o077), ("0", 0), ("65536", 0o022)):
         old = os.umask(mask)
         try:
             run = host.script(tensor(PATH), AIT_PROBE_QUEUE_BYTES=queue)
         finally:
             os.umask(old)
-        for path in run.dump.rglob("*"):
-            expected = 0o750 if path.is_dir() else 0o640
+        for path in (run.dump, *run.dump.rglob("*")):
+            expected = (0o750 if path.is_dir() else 0o640) & ~mask
             assert stat.S_IMODE(path.stat().st_mode) == expected, path
+        shutil.rmtree(run.dump)
 
 
 COUNTS = [

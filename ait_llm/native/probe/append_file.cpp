@@ -1,10 +1,12 @@
 #include "append_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "host_path.h"
 
@@ -37,15 +39,10 @@ int WriteOnce(int fd, const std::string &lines)
 
 } // namespace
 
-AppendFile::AppendFile(AppendFile &&other) noexcept
-    : path_(std::move(other.path_)), fd_(other.fd_), reserved_(other.reserved_)
-{
-    other.fd_ = -1;
-}
-
 int AppendFile::Open(Directories &directories, const std::string &path, bool fresh)
 {
     Close();
+    directories_ = &directories;
     path_ = path;
     const std::string directory = DirectoryOf(path);
     const std::string name = FileOf(path);
@@ -55,15 +52,41 @@ int AppendFile::Open(Directories &directories, const std::string &path, bool fre
             static_cast<void>(unlinkat(parent, name.c_str(), 0));
         }
     }
-    fd_ = directories.OpenFile(directory, name, O_WRONLY | O_CREAT | O_APPEND);
-    return fd_ < 0 ? errno : 0;
+    const int fd = directories.OpenFile(directory, name, O_WRONLY | O_CREAT | O_APPEND);
+    const int error = fd < 0 ? errno : 0;
+    file_ = HeldDescriptor(fd);
+    return error;
 }
 
-int AppendFile::Append(const std::string &lines)
+int AppendFile::Descriptor()
 {
-    const int error = fd_ < 0 ? EBADF : WriteOnce(fd_, lines);
-    if (error == 0 && reserved_ > 0) {
-        reserved_ -= static_cast<long long>(lines.size());
+    const int fd = file_.Get();
+    if (fd >= 0 || !file_.Opened()) {
+        return fd;
+    }
+    HeldDescriptor again(
+        directories_->OpenFile(DirectoryOf(path_), FileOf(path_), O_WRONLY | O_APPEND));
+    if (!again.SameFile(file_)) {
+        return -1;
+    }
+    file_ = std::move(again);
+    if (locked_) {
+        Lock();
+    }
+    return file_.Get();
+}
+
+int AppendFile::Append(const std::string &lines, long long keep)
+{
+    const int fd = Descriptor();
+    const auto size = static_cast<long long>(lines.size());
+    // Not tried where it cannot fit: taking back half a line would give the reserve back as well.
+    if (keep > 0 && reserves_ && reserved_ - size < keep && !Reserve(size + keep)) {
+        return ENOSPC;
+    }
+    const int error = fd < 0 ? EBADF : WriteOnce(fd, lines);
+    if (error == 0 && reserves_) {
+        reserved_ -= std::min(reserved_, size);
         if (reserved_ < RESERVE_BYTES / 2) {
             Reserve();
         }
@@ -71,21 +94,44 @@ int AppendFile::Append(const std::string &lines)
     return error;
 }
 
-void AppendFile::Reserve()
+bool AppendFile::Reserve()
+{
+    return reserved_ >= RESERVE_BYTES / 2 || Reserve(RESERVE_BYTES - reserved_);
+}
+
+bool AppendFile::Reserve(long long bytes)
 {
     struct stat status = {};
-    if (fd_ >= 0 && fstat(fd_, &status) == 0 &&
-        fallocate(fd_, FALLOC_FL_KEEP_SIZE, status.st_size, RESERVE_BYTES) == 0) {
-        reserved_ = RESERVE_BYTES;
+    const int fd = Descriptor();
+    if (fd < 0 || fstat(fd, &status) != 0) {
+        return false;
     }
+    // Behind what is kept already: where it fails, tmpfs takes back the blocks that it was asked for.
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, status.st_size + reserved_, bytes) == 0) {
+        reserves_ = true;
+        reserved_ += bytes;
+        return true;
+    }
+    const bool full = errno == ENOSPC || errno == EDQUOT;
+    reserves_ = reserves_ || full;
+    return !full;
 }
 
 int AppendFile::Rewrite(const std::string &content)
 {
-    if (fd_ < 0) {
+    const int fd = Descriptor();
+    if (fd < 0) {
         return EBADF;
     }
-    return ftruncate(fd_, 0) != 0 ? errno : WriteOnce(fd_, content);
+    if (ftruncate(fd, 0) != 0) {
+        return errno;
+    }
+    reserved_ = 0; // given back with the content
+    const int error = WriteOnce(fd, content);
+    if (reserves_) {
+        Reserve();
+    }
+    return error;
 }
 
 int AppendFile::MoveTo(Directories &directories, const std::string &path)
@@ -102,34 +148,40 @@ int AppendFile::MoveTo(Directories &directories, const std::string &path)
 
 void AppendFile::Close()
 {
-    if (fd_ < 0) {
-        return;
-    }
     struct stat status = {};
-    if (reserved_ > 0 && fstat(fd_, &status) == 0) {
-        static_cast<void>(ftruncate(fd_, status.st_size) == 0); // gives the rest back
+    const int fd = reserved_ > 0 ? Descriptor() : -1;
+    if (fd >= 0 && fstat(fd, &status) == 0) {
+        static_cast<void>(ftruncate(fd, status.st_size) == 0); // gives the rest back
     }
-    close(fd_);
-    fd_ = -1;
+    file_.Close();
     reserved_ = 0;
+    locked_ = false;
+    reserves_ = false;
 }
 
-bool AppendFile::IsEmpty() const
+bool AppendFile::IsEmpty()
 {
     struct stat status = {};
-    return fd_ >= 0 && fstat(fd_, &status) == 0 && status.st_size == 0;
+    const int fd = Descriptor();
+    return fd >= 0 && fstat(fd, &status) == 0 && status.st_size == 0;
 }
 
-bool AppendFile::Removed() const
+bool AppendFile::Removed()
 {
+    if (!file_.Opened()) {
+        return false;
+    }
     struct stat status = {};
-    return fd_ >= 0 && fstat(fd_, &status) == 0 && status.st_nlink == 0;
+    const int fd = Descriptor();
+    return fd < 0 || (fstat(fd, &status) == 0 && status.st_nlink == 0);
 }
 
-void AppendFile::Lock() const
+void AppendFile::Lock()
 {
-    if (fd_ >= 0) {
-        static_cast<void>(flock(fd_, LOCK_EX | LOCK_NB));
+    const int fd = Descriptor();
+    if (fd >= 0) {
+        locked_ = true;
+        static_cast<void>(flock(fd, LOCK_EX | LOCK_NB));
     }
 }
 

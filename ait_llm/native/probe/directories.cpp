@@ -19,41 +19,21 @@ constexpr int DIRECTORY_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 } // namespace
 
-Directories::Directories(std::string root, bool ownsUmask)
-    : root_(std::move(root)), ownsUmask_(ownsUmask)
-{
-}
-
-Directories::~Directories()
-{
-    Forget();
-}
-
-void Directories::Forget()
-{
-    for (const auto &entry : open_) {
-        close(entry.second);
-    }
-    open_.clear();
-}
+Directories::Directories(std::string root) : root_(std::move(root)) {}
 
 int Directories::OpenRoot()
 {
     // Only what lies above the root may contain links: the user chose it.
     for (size_t end = root_.find('/', 1);; end = root_.find('/', end + 1)) {
         const std::string prefix = root_.substr(0, end);
-        if (mkdir(prefix.c_str(), DIRECTORY_MODE) == 0) {
-            if (!ownsUmask_) {
-                static_cast<void>(chmod(prefix.c_str(), DIRECTORY_MODE));
-            }
-        } else if (errno != EEXIST && errno != EISDIR && end == std::string::npos) {
+        if (mkdir(prefix.c_str(), DIRECTORY_MODE) != 0 && errno != EEXIST && errno != EISDIR && end == std::string::npos) {
             const int error = errno;
-            const int fd = open(root_.c_str(), DIRECTORY_FLAGS);
+            const int fd = open(root_.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
             errno = fd < 0 ? error : 0;
             return fd;
         }
         if (end == std::string::npos) {
-            return open(root_.c_str(), DIRECTORY_FLAGS);
+            return open(root_.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
         }
     }
 }
@@ -61,25 +41,24 @@ int Directories::OpenRoot()
 int Directories::OpenChild(int parent, const std::string &name)
 {
     // Most directories are new when they are asked for the first time.
-    const bool made = mkdirat(parent, name.c_str(), DIRECTORY_MODE) == 0;
-    if (!made && errno != EEXIST) {
+    if (mkdirat(parent, name.c_str(), DIRECTORY_MODE) != 0 && errno != EEXIST) {
         const int error = errno; // on a read-only disk it may exist all the same
         const int fd = openat(parent, name.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
         errno = fd < 0 ? error : 0;
         return fd;
     }
-    const int fd = openat(parent, name.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
-    if (made && fd >= 0 && !ownsUmask_) {
-        static_cast<void>(fchmod(fd, DIRECTORY_MODE));
-    }
-    return fd;
+    return openat(parent, name.c_str(), DIRECTORY_FLAGS | O_NOFOLLOW);
 }
 
 int Directories::Open(const std::string &relative)
 {
     const auto found = open_.find(relative);
     if (found != open_.end()) {
-        return found->second;
+        const int held = found->second.Get();
+        if (held >= 0) {
+            return held;
+        }
+        open_.erase(found); // the host has closed it
     }
     if (open_.size() >= MAX_OPEN) {
         Forget();
@@ -92,7 +71,7 @@ int Directories::Open(const std::string &relative)
         fd = parent < 0 ? -1 : OpenChild(parent, FileOf(relative));
     }
     if (fd >= 0) {
-        open_.emplace(relative, fd);
+        open_.emplace(relative, HeldDescriptor(fd));
     }
     return fd;
 }
@@ -105,11 +84,6 @@ int Directories::OpenFile(const std::string &directory, const std::string &name,
             const int fd =
                 openat(parent, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, FILE_MODE);
             if (fd >= 0) {
-                struct stat status = {};
-                if (!ownsUmask_ && (flags & O_CREAT) != 0 && fstat(fd, &status) == 0 &&
-                    (status.st_mode & 07777) != FILE_MODE) {
-                    static_cast<void>(fchmod(fd, FILE_MODE));
-                }
                 return fd;
             }
         }
@@ -124,13 +98,7 @@ int Directories::OpenFile(const std::string &directory, const std::string &name,
 bool Directories::Claim(const std::string &relative)
 {
     const int parent = Open(DirectoryOf(relative));
-    if (parent < 0 || mkdirat(parent, FileOf(relative).c_str(), DIRECTORY_MODE) != 0) {
-        return false;
-    }
-    if (!ownsUmask_) {
-        static_cast<void>(fchmodat(parent, FileOf(relative).c_str(), DIRECTORY_MODE, 0));
-    }
-    return true;
+    return parent >= 0 && mkdirat(parent, FileOf(relative).c_str(), DIRECTORY_MODE) == 0;
 }
 
 bool FitsFileSizeLimit(uint64_t size)

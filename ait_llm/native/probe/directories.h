@@ -6,18 +6,18 @@
 #include <string>
 #include <unordered_map>
 
+#include "descriptor.h"
+
 namespace ait {
 
 class Directories {
 public:
-    // `ownsUmask`: this process has cleared its umask, so created modes are exact. In the host
-    // they are corrected afterwards instead, because a umask belongs to the whole process.
-    Directories(std::string root, bool ownsUmask);
-    ~Directories();
+    explicit Directories(std::string root);
     Directories(const Directories &) = delete;
     Directories &operator=(const Directories &) = delete;
 
-    // An open descriptor of `relative` ("" is the root), created where missing with mode 0750.
+    // An open descriptor of `relative` ("" is the root), created where missing with mode 0750
+    // less the umask, which the writer has from the host.
     // -1 with errno on failure. It stays valid until the next call of Open or Forget.
     int Open(const std::string &relative);
 
@@ -28,18 +28,16 @@ public:
     // mkdir of `relative` itself; false with errno (EEXIST where it is there already).
     bool Claim(const std::string &relative);
 
-    void Forget();
+    void Forget() { open_.clear(); }
 
     const std::string &Root() const { return root_; }
-    bool OwnsUmask() const { return ownsUmask_; }
 
 private:
     int OpenRoot();
     int OpenChild(int parent, const std::string &name);
 
     std::string root_;
-    bool ownsUmask_;
-    std::unordered_map<std::string, int> open_;
+    std::unordered_map<std::string, HeldDescriptor> open_;
 };
 
 // False with errno EFBIG where a file of that size would raise SIGXFSZ in the host.

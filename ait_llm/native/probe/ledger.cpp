@@ -1,5 +1,6 @@
 #include "ledger.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "json.h"
@@ -10,6 +11,12 @@ namespace {
 
 constexpr size_t MAX_WAITING_BYTES = 4194304;
 constexpr size_t BATCH_BYTES = 16384;
+constexpr long long SEAL_BYTES = 4096; // of the reserve, for the last lines
+
+JsonLine LostLines(uint64_t count)
+{
+    return JsonLine().Text("kind", "lost").Number("lines", static_cast<int64_t>(count));
+}
 
 } // namespace
 
@@ -105,28 +112,61 @@ void Ledger::Write(const std::string &line)
     }
 }
 
+void Ledger::NoteRemoval()
+{
+    if (!file_.Removed()) {
+        return;
+    }
+    Log(LogLevel::ERROR, "the output directory " + directories_.Root() +
+                             " was removed while capturing; what it held is lost");
+    file_.Close();
+    directories_.Forget();
+    waiting_ = HeaderLine() + JsonLine().Text("kind", "removed").Text("time", UtcNow()).Braces() +
+               "\n" + waiting_;
+    headerOnDisk_ = false;
+}
+
 void Ledger::Flush()
 {
-    if (file_.Removed()) {
-        Log(LogLevel::ERROR, "the output directory " + directories_.Root() +
-                                 " was removed while capturing; what it held is lost");
-        file_.Close();
-        directories_.Forget();
-        waiting_ = HeaderLine() + JsonLine().Text("kind", "removed").Text("time", UtcNow()).Braces() +
-                   "\n" + waiting_;
-    }
+    NoteRemoval();
     if (waiting_.empty() || (!file_.IsOpen() && Reopen() != 0)) {
         return;
     }
-    if (file_.Append(waiting_) == 0) {
+    if (file_.Append(waiting_, onlyHeader_ ? 0 : SEAL_BYTES) == 0) {
         waiting_.clear();
+        headerOnDisk_ = true;
         if (lost_ > 0) {
             const uint64_t lost = lost_;
             lost_ = 0;
-            Write(JsonLine().Text("kind", "lost").Number("lines", static_cast<int64_t>(lost)).Braces() +
-                  "\n");
+            Write(LostLines(lost).Braces() + "\n");
         }
     }
+}
+
+void Ledger::Seal(const JsonLine &line)
+{
+    Flush();
+    const std::string seal = line.Braces() + "\n";
+    if (!file_.IsOpen() && Reopen() != 0) {
+        return;
+    }
+    if (file_.Append(waiting_ + seal, 1) == 0) {
+        waiting_.clear();
+        return;
+    }
+    const auto lines = std::count(waiting_.begin(), waiting_.end(), '\n');
+    // The header is no line that somebody misses.
+    const uint64_t lost = lost_ + static_cast<uint64_t>(lines) - (headerOnDisk_ ? 0 : 1);
+    const std::string header = headerOnDisk_ ? "" : HeaderLine();
+    if (file_.Append(header + LostLines(lost).Braces() + "\n" + seal) == 0) {
+        waiting_.clear();
+        lost_ = 0;
+    }
+}
+
+bool Ledger::HasRoom()
+{
+    return !started_ || !file_.IsOpen() || file_.Reserve();
 }
 
 void Ledger::Add(const JsonLine &line)

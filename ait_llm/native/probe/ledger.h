@@ -35,6 +35,11 @@ public:
     void Add(const JsonLine &line);
     // Lines are collected for some 16 KiB and written together, and at the latest here.
     void Flush();
+    // The last line. Where the disk is full, it takes the room that was kept for it, and says how
+    // many lines are missing.
+    void Seal(const JsonLine &line);
+    // True where there is disk space to say what becomes of the next file.
+    bool HasRoom();
 
     std::string Path() const;
 
@@ -42,6 +47,7 @@ private:
     std::string HeaderLine() const;
     void Write(const std::string &line);
     int Reopen();
+    void NoteRemoval();
 
     Directories &directories_;
     int pid_;
@@ -52,6 +58,7 @@ private:
     uint64_t lost_ = 0;   // lines that were too many to keep
     bool started_ = false;
     bool onlyHeader_ = false;
+    bool headerOnDisk_ = false;
 };
 
 } // namespace ait

@@ -99,6 +99,24 @@ bool Queue::Commit(Record *record)
            header_->writerSleeps.exchange(0) != 0;
 }
 
+bool Queue::WakeWriter()
+{
+    header_->writerSleeps.store(0);
+    return Futex(&header_->writerSleeps, FUTEX_WAKE, INT_MAX, nullptr) > 0;
+}
+
+bool Queue::Decide(Claim claim)
+{
+    Claim open = Claim::OPEN;
+    return header_->claim.compare_exchange_strong(open, claim);
+}
+
+void Queue::SleepAsSaid(int milliseconds)
+{
+    const timespec timeout = {milliseconds / 1000, (milliseconds % 1000) * 1000000L};
+    Futex(&header_->writerSleeps, FUTEX_WAIT, 1, &timeout);
+}
+
 Record *Queue::Front()
 {
     while (true) {

@@ -28,6 +28,9 @@ static_assert(sizeof(Record) == 64, "records are aligned to cache lines");
 
 constexpr size_t MAX_WRITING_PATH = 4352;
 
+// Whether the writer has the capture: it takes it once, unless the host stopped waiting before.
+enum class Claim : uint32_t { OPEN = 0, TAKEN = 1, WITHDRAWN = 2 };
+
 // Positions grow without limit; the place in memory is the position modulo the capacity.
 struct alignas(64) QueueHeader {
     uint64_t capacity;
@@ -37,6 +40,14 @@ struct alignas(64) QueueHeader {
     alignas(64) std::atomic<uint32_t> spaceChanges;
     std::atomic<uint32_t> hostWaits;
     std::atomic<uint32_t> sealed; // how many seals the writer has written
+    // Who writes, so that no descriptor is needed to ask whether that process lives.
+    std::atomic<Claim> claim;
+    std::atomic<int32_t> writerPid;
+    std::atomic<uint64_t> writerStart; // as in ProcessStatus
+    std::atomic<uint64_t> beats;       // grows while the writer is able to run
+    // What the host did not hand over after it had waited in vain.
+    std::atomic<uint64_t> droppedOperations;
+    std::atomic<uint64_t> droppedFiles;
     // The tensor that the host is writing itself, for the case that it ends meanwhile.
     std::atomic<uint32_t> writingThread; // 0 for none
     char writingPath[MAX_WRITING_PATH];
@@ -61,11 +72,19 @@ public:
     Record *Reserve(uint32_t payload);
     // Host, any thread. True where the writer has to be woken.
     bool Commit(Record *record);
+    // False where nobody was asleep.
+    bool WakeWriter();
+    // One of both sides decides who has the capture; false where the other one was faster.
+    bool Decide(Claim claim);
 
     // Writer. The oldest record, ready or not; null where the queue is empty.
     Record *Front();
-    // Frees it. True where the host waits for room.
+    // Frees it and wakes the host where that waits for room.
     void Pop(const Record *record);
+    // Between the call and SleepAsSaid, the host and other threads may wake the writer already.
+    void SayThatWriterSleeps() { header_->writerSleeps.store(1, std::memory_order_seq_cst); }
+    void SleepAsSaid(int milliseconds);
+    void Awake() { header_->writerSleeps.store(0); }
 
     // Host: sleeps until something was freed since `Freed` gave `seen`, or `milliseconds`.
     uint64_t Freed() const { return header_->tail.load(std::memory_order_seq_cst); }

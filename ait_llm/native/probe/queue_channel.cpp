@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,15 +14,18 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "descriptor.h"
 #include "host_path.h"
 #include "log.h"
+#include "process.h"
 #include "queue.h"
 #include "spawn.h"
 
 namespace ait {
 namespace {
 
-constexpr int START_MILLISECONDS = 10000;
+constexpr uint64_t START_SECONDS = 10;
+constexpr int START_POLL_MILLISECONDS = 50;
 constexpr int WAIT_MILLISECONDS = 100;
 // Where the host writes itself while the writer is behind, a longer queue would only be memory that
 // has to be touched first and lies in no cache.
@@ -126,19 +130,57 @@ std::vector<std::string> WriterEnvironment(const Settings &settings)
     return environment;
 }
 
+// How long the host has been waiting in vain: counted in its own waits, because a clock also runs
+// while both processes are frozen.
+class Patience {
+public:
+    Patience(QueueHeader &header, uint64_t seconds)
+        : header_(header), limit_(seconds * 1000 / WAIT_MILLISECONDS)
+    {
+    }
+
+    // After each wait. Empty, or why it was the last one.
+    std::string Waited()
+    {
+        const uint64_t tail = header_.tail.load();
+        const uint64_t beats = header_.beats.load();
+        still_ = tail == tail_ ? still_ + 1 : 0;
+        silent_ = tail == tail_ && beats == beats_ ? silent_ + 1 : 0;
+        tail_ = tail;
+        beats_ = beats;
+        // A writer that runs is waited for longer: its disk may be slow.
+        if (silent_ <= limit_ && still_ <= PATIENCE_WITH_DISKS * limit_) {
+            return "";
+        }
+        const uint64_t waits = silent_ > limit_ ? limit_ : PATIENCE_WITH_DISKS * limit_;
+        return (silent_ > limit_ ? "has given no sign of life for "
+                                 : "has not got anything to disk for ") +
+               std::to_string(waits * WAIT_MILLISECONDS / 1000) + " s";
+    }
+
+private:
+    static constexpr uint64_t PATIENCE_WITH_DISKS = 10;
+
+    QueueHeader &header_;
+    const uint64_t limit_;
+    uint64_t tail_ = UINT64_MAX;
+    uint64_t beats_ = 0;
+    uint64_t still_ = 0;
+    uint64_t silent_ = 0;
+};
+
 class QueueChannel : public Channel {
 public:
-    QueueChannel(const Settings &settings, Resources &resources)
+    QueueChannel(const Settings &settings, Resources &resources, HeldDescriptor socket)
         : queue_(resources.mapping), mapping_(resources.mapping),
-          mappingSize_(resources.mappingSize), socket_(resources.ownSocket),
-          helps_(HostHelps(settings)),
-          directories_(Recorder::Root(settings), false),
+          mappingSize_(resources.mappingSize), socket_(std::move(socket)),
+          patienceSeconds_(settings.patienceSeconds), helps_(HostHelps(settings)),
+          directories_(Recorder::Root(settings)),
           store_(settings, directories_, [this] { return queue_.Used(); },
                  Recorder::HostTemporary(Pid())),
           queuedUntil_(PATH_SLOTS)
     {
         resources.mapping = MAP_FAILED;
-        resources.ownSocket = -1;
     }
 
     bool Send(const Message &message) override
@@ -151,6 +193,7 @@ public:
             const auto size = static_cast<uint32_t>(std::min(total - done, most));
             Record *record = Reserve(size);
             if (record == nullptr) {
+                CountDropped(message.kind);
                 return false;
             }
             record->kind = static_cast<uint16_t>(message.kind);
@@ -197,12 +240,13 @@ public:
         if (!Send(message)) {
             return;
         }
-        while (true) {
+        Patience patience(queue_.Header(), patienceSeconds_);
+        while (!dead_) {
             const uint64_t freed = queue_.Freed();
-            if (queue_.Header().sealed.load() != before || !WriterLives()) {
+            if (queue_.Header().sealed.load() != before) {
                 return;
             }
-            queue_.WaitForRoom(freed, WAIT_MILLISECONDS);
+            Wait(freed, patience);
         }
     }
 
@@ -221,7 +265,7 @@ public:
         mutex_.unlock();
         writing_.unlock();
         directories_.Forget();
-        close(socket_); // or the writer would not see the parent replace its program
+        socket_.Close(); // or the writer would not see the parent replace its program
         munmap(mapping_, mappingSize_);
     }
 
@@ -274,43 +318,64 @@ private:
     Record *Reserve(uint32_t payload)
     {
         const std::lock_guard<std::mutex> lock(mutex_);
+        Patience patience(queue_.Header(), patienceSeconds_);
         while (!dead_) {
             const uint64_t freed = queue_.Freed();
             Record *record = queue_.Reserve(payload);
             if (record != nullptr) {
                 return record;
             }
-            queue_.WaitForRoom(freed, WAIT_MILLISECONDS);
-            WriterLives();
+            Wait(freed, patience);
         }
         return nullptr;
     }
 
+    void Wait(uint64_t freed, Patience &patience)
+    {
+        queue_.WaitForRoom(freed, WAIT_MILLISECONDS);
+        if (WriterLives()) {
+            const std::string reason = patience.Waited();
+            if (!reason.empty() && !dead_.exchange(true)) {
+                Log(LogLevel::ERROR, "the process that writes the dump " + reason +
+                                         "; nothing more is captured, and where it goes on "
+                                         "later, the ledger says how much is missing");
+            }
+        }
+    }
+
     void Wake()
     {
-        const char byte = 0;
-        if (send(socket_, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EPIPE) {
-            WriterLives();
+        if (!queue_.WakeWriter()) {
+            WriterLives(); // or it woke up by itself just now
         }
     }
 
     bool WriterLives()
     {
-        char byte = 0;
-        const ssize_t got = recv(socket_, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-        const bool gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK &&
-                                       errno != EINTR);
-        if (gone && !dead_.exchange(true)) {
+        QueueHeader &header = queue_.Header();
+        const bool lives = Runs(header.writerPid.load(), header.writerStart.load());
+        if (!lives && !dead_.exchange(true)) {
             Log(LogLevel::ERROR, "the process that writes the dump has ended; nothing more is "
                                  "captured and the ledger stays unsealed");
         }
-        return !gone;
+        return lives;
+    }
+
+    // The writer adds it to the seal.
+    void CountDropped(Kind kind)
+    {
+        if (kind == Kind::CLOSE || kind == Kind::EMPTY) {
+            queue_.Header().droppedOperations.fetch_add(1);
+        } else if (kind != Kind::TENSOR && kind != Kind::WRITTEN && kind != Kind::SEAL) {
+            queue_.Header().droppedFiles.fetch_add(1);
+        }
     }
 
     Queue queue_;
     void *mapping_;
     size_t mappingSize_;
-    int socket_;
+    HeldDescriptor socket_; // closed with this process: the only thing it is for
+    const uint64_t patienceSeconds_;
     std::mutex mutex_;
     // For tensors that the host writes itself.
     const bool helps_;
@@ -323,15 +388,19 @@ private:
     std::atomic<uint64_t> nextStream_{1};
 };
 
-bool AwaitStart(int socket)
+// True where a writer has the capture now; otherwise none will have it any more.
+bool AwaitStart(Queue &queue, const HeldDescriptor &socket, uint64_t patienceSeconds)
 {
-    pollfd wait = {socket, POLLIN, 0};
-    char byte = 0;
-    int result = 0;
-    do {
-        result = poll(&wait, 1, START_MILLISECONDS);
-    } while (result < 0 && errno == EINTR);
-    return result == 1 && recv(socket, &byte, 1, 0) == 1;
+    const auto deadline = std::chrono::steady_clock::now() +
+                          std::chrono::seconds(std::min(START_SECONDS, patienceSeconds));
+    bool waits = true;
+    while (waits && std::chrono::steady_clock::now() < deadline) {
+        pollfd wait = {socket.Get(), POLLIN, 0};
+        // It has begun its ledger, or ended before.
+        const bool told = poll(&wait, 1, START_POLL_MILLISECONDS) == 1;
+        waits = !told && (wait.fd >= 0 || queue.Header().claim.load() == Claim::OPEN);
+    }
+    return !queue.Decide(Claim::WITHDRAWN);
 }
 
 } // namespace
@@ -377,10 +446,13 @@ std::unique_ptr<Channel> OpenQueueChannel(const Settings &settings, const HostFa
     }
     close(resources.writerSocket);
     resources.writerSocket = -1;
-    if (!AwaitStart(resources.ownSocket)) {
+    Queue queue(resources.mapping);
+    HeldDescriptor socket(resources.ownSocket);
+    resources.ownSocket = -1;
+    if (!AwaitStart(queue, socket, settings.patienceSeconds)) {
         return nullptr;
     }
-    return std::make_unique<QueueChannel>(settings, resources);
+    return std::make_unique<QueueChannel>(settings, resources, std::move(socket));
 }
 
 } // namespace ait

@@ -16,6 +16,7 @@ namespace {
 
 constexpr const char *PRODUCER_VERSION = AIT_VERSION;
 constexpr size_t MAX_THREADS = 65536; // threads of the host come and go
+constexpr const char *NO_ROOM_TO_TELL = "the disk has no room left for the ledger to tell of it";
 
 std::string HostName()
 {
@@ -54,6 +55,15 @@ std::string CsvField(const std::string &text)
     return out + "\"";
 }
 
+TensorResult Lost(int error, const std::string &reason)
+{
+    TensorResult result;
+    result.state = TensorState::FAILED;
+    result.error = error;
+    result.reason = reason;
+    return result;
+}
+
 const char *const STATISTICS_HEADER =
     "op,type,phase,tensor,dtype,format,shape,bytes,max,min,mean,l2norm,nan,inf,path\n";
 
@@ -61,8 +71,8 @@ const char *const STATISTICS_HEADER =
 
 Recorder::Recorder(const Settings &settings, HostFacts facts, std::function<uint64_t()> backlog)
     : settings_(settings), facts_(std::move(facts)),
-      directories_(Root(settings), facts_.ownsUmask),
-      ledger_(directories_, facts_.pid), store_(settings, directories_, std::move(backlog)),
+      directories_(Root(settings)), ledger_(directories_, facts_.pid),
+      store_(settings, directories_, std::move(backlog)),
       units_([this](uint32_t thread, const Unit &unit) { UnitClosed(thread, unit); }),
       tables_(directories_), topology_(settings, directories_, facts_.pid),
       overflow_(settings, facts_.pid)
@@ -131,12 +141,7 @@ bool Recorder::RefuseTensor(uint32_t thread, const TensorHead &head)
     if (reason.empty()) {
         return false;
     }
-    Statistics none(-1);
-    TensorResult result;
-    result.state = TensorState::FAILED;
-    result.error = EINVAL;
-    result.reason = reason;
-    TensorDone(thread, head, result, none);
+    TensorDone(thread, head, Lost(EINVAL, reason), Statistics(-1));
     return true;
 }
 
@@ -183,7 +188,8 @@ void Recorder::Tensor(uint32_t thread, const TensorHead &head, const void *data)
         return;
     }
     Statistics stats(head.desc.dtype.empty() ? -1 : strtoll(head.desc.dtype.c_str(), nullptr, 10));
-    const TensorResult result = store_.Save(head, data, stats);
+    const TensorResult result =
+        ledger_.HasRoom() ? store_.Save(head, data, stats) : Lost(ENOSPC, NO_ROOM_TO_TELL);
     TensorDone(thread, head, result, stats);
 }
 
@@ -191,7 +197,12 @@ void Recorder::BeginTensor(uint32_t thread, uint64_t stream, const TensorHead &h
 {
     Stream &entry = streams_[stream];
     entry.thread = thread;
-    if (!RefuseTensor(thread, head)) {
+    if (RefuseTensor(thread, head)) {
+        return;
+    }
+    if (!ledger_.HasRoom()) {
+        TensorDone(thread, head, Lost(ENOSPC, NO_ROOM_TO_TELL), Statistics(-1));
+    } else {
         entry.job = std::make_unique<TensorStore::Job>(store_, head);
     }
 }
@@ -231,10 +242,13 @@ void Recorder::HostTensorCut(uint32_t thread, const std::string &path)
     if (parent >= 0) {
         static_cast<void>(unlinkat(parent, HostTemporary(facts_.pid).c_str(), 0));
     }
-    TensorResult result;
-    result.state = TensorState::FAILED;
-    result.reason = "the process ended while it wrote the tensor";
-    Written(thread, path, result);
+    Written(thread, path, Lost(0, "the process ended while it wrote the tensor"));
+}
+
+void Recorder::GivenUp(uint64_t operations, uint64_t files)
+{
+    totals_.dropped += operations;
+    totals_.lostFiles += files;
 }
 
 void Recorder::CloseUnit(uint32_t thread, uint64_t lost, int error)
@@ -342,6 +356,10 @@ void Recorder::SaveFile(const std::string &path, const void *data, size_t size)
     const std::string refused = RefusePath(path);
     if (!refused.empty()) {
         FileFailed(path, EINVAL, "the path is refused: " + refused);
+        return;
+    }
+    if (!ledger_.HasRoom()) {
+        FileFailed(path, ENOSPC, NO_ROOM_TO_TELL);
         return;
     }
     const int error = ReplaceWith(directories_, path, data, size);
@@ -502,10 +520,8 @@ void Recorder::Finish(const std::string &end, bool cut)
         if (entry.second.job == nullptr) {
             continue;
         }
-        TensorResult result;
-        result.state = TensorState::FAILED;
-        result.reason = "the process ended while the tensor was being handed over";
-        TensorDone(entry.second.thread, entry.second.job->Head(), result,
+        TensorDone(entry.second.thread, entry.second.job->Head(),
+                   Lost(0, "the process ended while the tensor was being handed over"),
                    entry.second.job->Stats());
     }
     streams_.clear();
@@ -531,12 +547,12 @@ void Recorder::Finish(const std::string &end, bool cut)
         seal.Number(key, static_cast<int64_t>(value));
     };
     seal.Text("kind", "seal").Text("time", UtcNow()).Text("end", end);
-    add("operations", totals_.operations);
+    add("operations", totals_.operations + totals_.dropped);
     add("saved", totals_.saved);
     add("described", totals_.described);
     add("empty", totals_.empty);
     add("failed", totals_.failed);
-    add("dropped", 0);
+    add("dropped", totals_.dropped);
     add("tensors", totals_.tensors);
     add("files", totals_.files);
     add("bytes", totals_.bytes);
@@ -546,8 +562,7 @@ void Recorder::Finish(const std::string &end, bool cut)
     if (!profilingDirectory_.empty()) {
         seal.Text("cpu_profiling", profilingDirectory_);
     }
-    ledger_.Add(seal);
-    ledger_.Flush();
+    ledger_.Seal(seal);
 }
 
 } // namespace ait

@@ -28,7 +28,6 @@ struct HostFacts {
     int abi = 0;
     std::string device; // empty where unknown
     std::string executable;
-    bool ownsUmask = false;
     const char *writer = ""; // "process" or "host"
 };
 
@@ -67,6 +66,8 @@ public:
     void Flush() { ledger_.Flush(); }
     // The name of files that the host writes itself, until they are complete.
     static std::string HostTemporary(int pid) { return ".ait-" + std::to_string(pid) + "-host"; }
+    // What the host gave up because this process did not take it in time.
+    void GivenUp(uint64_t operations, uint64_t files);
     // The host ended while it wrote that tensor.
     void HostTensorCut(uint32_t thread, const std::string &path);
     static std::string Root(const Settings &settings);
@@ -85,7 +86,7 @@ private:
     };
     struct Totals {
         uint64_t operations = 0, saved = 0, described = 0, empty = 0, failed = 0;
-        uint64_t tensors = 0, files = 0, bytes = 0, shared = 0, lostFiles = 0;
+        uint64_t tensors = 0, files = 0, bytes = 0, shared = 0, lostFiles = 0, dropped = 0;
         std::map<std::string, uint64_t> rows;
     };
 

@@ -1,5 +1,6 @@
 #include "settings.h"
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <unistd.h>
@@ -11,6 +12,8 @@ namespace {
 
 constexpr uint64_t DEFAULT_QUEUE_BYTES = 268435456;
 constexpr uint64_t DEFAULT_MIN_FREE_BYTES = 268435456;
+constexpr uint64_t DEFAULT_PATIENCE_SECONDS = 60;
+constexpr uint64_t LONGEST_PATIENCE_SECONDS = 86400;
 
 std::string Get(const char *name)
 {
@@ -18,7 +21,8 @@ std::string Get(const char *name)
     return value == nullptr ? std::string() : std::string(value);
 }
 
-uint64_t GetBytes(const char *name, uint64_t fallback, std::vector<std::string> &warnings)
+uint64_t GetNumber(const char *name, const char *unit, uint64_t fallback,
+                   std::vector<std::string> &warnings)
 {
     const std::string text = Trim(Get(name));
     uint64_t value = 0;
@@ -26,8 +30,8 @@ uint64_t GetBytes(const char *name, uint64_t fallback, std::vector<std::string> 
         return fallback;
     }
     if (!ParseUnsigned(text, value)) {
-        warnings.push_back(std::string(name) + "='" + text + "' is not a number of bytes; using " +
-                           std::to_string(fallback));
+        warnings.push_back(std::string(name) + "='" + text + "' is not a number of " + unit +
+                           "; using " + std::to_string(fallback));
         return fallback;
     }
     return value;
@@ -112,7 +116,7 @@ const std::vector<const char *> &SettingNames()
         "ATB_DEVICE_ID",        "ATB_DUMP_SUB_PROC_INFO_SAVE_PATH",
         "ATB_AIT_LOG_LEVEL",    "ATB_CHECK_TYPE",        "ATB_EXIT",
         "AIT_PROBE_QUEUE_BYTES", "AIT_PROBE_MIN_FREE_BYTES", "AIT_PROBE_DEDUPE",
-        "AIT_PROBE_ODD_ONLY",   "AIT_PROBE_START_TIME"};
+        "AIT_PROBE_ODD_ONLY",   "AIT_PROBE_START_TIME",  "AIT_PROBE_PATIENCE_SECONDS"};
     return *names;
 }
 
@@ -135,9 +139,13 @@ Settings ReadSettings()
     settings.startTime = Get("AIT_PROBE_START_TIME");
 
     settings.queueBytes =
-        GetBytes("AIT_PROBE_QUEUE_BYTES", DEFAULT_QUEUE_BYTES, settings.warnings);
+        GetNumber("AIT_PROBE_QUEUE_BYTES", "bytes", DEFAULT_QUEUE_BYTES, settings.warnings);
     settings.minFreeBytes =
-        GetBytes("AIT_PROBE_MIN_FREE_BYTES", DEFAULT_MIN_FREE_BYTES, settings.warnings);
+        GetNumber("AIT_PROBE_MIN_FREE_BYTES", "bytes", DEFAULT_MIN_FREE_BYTES, settings.warnings);
+    settings.patienceSeconds = std::min(
+        GetNumber("AIT_PROBE_PATIENCE_SECONDS", "seconds", DEFAULT_PATIENCE_SECONDS,
+                  settings.warnings),
+        LONGEST_PATIENCE_SECONDS);
 
     uint64_t level = 0;
     if (ParseUnsigned(Get("ATB_AIT_LOG_LEVEL"), level) && level <= 5) {

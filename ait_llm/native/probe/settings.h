@@ -48,6 +48,7 @@ struct Settings {
     std::string startTime;    // name of the directory below cpu_profiling
     uint64_t queueBytes = 0;  // 0 writes in the calling thread
     uint64_t minFreeBytes = 0;
+    uint64_t patienceSeconds = 0; // how long the host waits for a writer that gives no sign of life
     int logLevel = 1;
 
     // Things in the environment that could not be understood; said once when the capture starts.

@@ -1,5 +1,6 @@
 // The process that writes what its host hands over. It outlives the host, however that ends, and
 // then seals the ledger.
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -20,11 +21,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
 #include "log.h"
 #include "matcher.h"
+#include "process.h"
 #include "queue.h"
 #include "recorder.h"
 #include "settings.h"
@@ -34,11 +37,14 @@ namespace ait {
 namespace {
 
 constexpr int POLL_MILLISECONDS = 200;
+constexpr int MAPS_EVERY = 5; // polls between two looks at the memory of the host
+constexpr const char *QUEUE_NAME = "memfd:ait_probe_queue";
 
 struct Arguments {
     int memory = -1;
     int socket = -1;
     int process = -1; // a pidfd of the host, or -1 on kernels without
+    ino_t inode = 0;  // of the memory
     HostFacts facts;
 };
 
@@ -77,7 +83,6 @@ void Detach(const Arguments &arguments)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    umask(0);
     static_cast<void>(chdir("/") == 0);
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0) {
@@ -88,40 +93,6 @@ void Detach(const Arguments &arguments)
         }
     }
     CloseOthers(arguments);
-}
-
-struct ProcessStatus {
-    char state = '\0'; // '\0' where there is no such process
-    bool exiting = false;
-    long exitCode = 0; // of a zombie
-};
-
-ProcessStatus ReadStatus(int pid)
-{
-    ProcessStatus status;
-    const std::string path = "/proc/" + std::to_string(pid) + "/stat";
-    char text[1024];
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    const ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-    if (fd >= 0) {
-        close(fd);
-    }
-    if (size <= 0) {
-        return status;
-    }
-    text[size] = '\0';
-    // The name in the second field may hold anything, but no field after it holds ')'.
-    const char *rest = strrchr(text, ')');
-    const std::vector<std::string> fields = Split(rest == nullptr ? "" : rest + 1, ' ');
-    constexpr size_t STATE = 1;
-    constexpr size_t FLAGS = 7;
-    constexpr unsigned long PF_EXITING = 4; // linux/sched.h
-    if (fields.size() > FLAGS && !fields[STATE].empty()) {
-        status.state = fields[STATE][0];
-        status.exiting = (strtoul(fields[FLAGS].c_str(), nullptr, 10) & PF_EXITING) != 0;
-        status.exitCode = strtol(fields.back().c_str(), nullptr, 10);
-    }
-    return status;
 }
 
 // linux/pidfd.h of 6.15; older headers lack it and older kernels refuse it.
@@ -151,12 +122,93 @@ std::string DescribeExit(long exitCode)
     return WIFSIGNALED(status) ? "signal " + std::to_string(WTERMSIG(status)) : "_exit";
 }
 
+// Looks after the host in a thread of its own, and wakes the writer when the host is gone.
+class Watch {
+public:
+    Watch(const Arguments &arguments, void *memory)
+        : arguments_(arguments), queue_(memory), thread_([this] { Run(); })
+    {
+    }
+    ~Watch()
+    {
+        stop_.store(true);
+        thread_.join();
+    }
+    Watch(const Watch &) = delete;
+    Watch &operator=(const Watch &) = delete;
+
+    bool HostIsGone() const { return gone_.load(); }
+    // It runs another program now; seen at once, because that may end soon.
+    bool HostWasReplaced() const { return replaced_.load(); }
+
+private:
+    void Run()
+    {
+        while (!stop_.load()) {
+            queue_.Header().beats.fetch_add(1);
+            if (Look()) {
+                gone_.store(true);
+                queue_.WakeWriter();
+                return;
+            }
+        }
+    }
+
+    // True where the host has ended or runs another program now.
+    bool Look()
+    {
+        pollfd waits[2] = {{linked_ ? arguments_.socket : -1, POLLIN, 0},
+                           {arguments_.process, POLLIN, 0}};
+        poll(waits, 2, POLL_MILLISECONDS); // negative descriptors are passed over
+        if (waits[1].revents != 0) {
+            return true;
+        }
+        if (waits[0].revents != 0) {
+            char byte = 0;
+            const ssize_t got = recv(arguments_.socket, &byte, 1, MSG_DONTWAIT);
+            linked_ = got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
+            return !linked_ && LeftMemory();
+        }
+        ++polls_;
+        return (arguments_.process < 0 && !Alive()) ||
+               (!linked_ && polls_ % MAPS_EVERY == 0 && LeftMemory());
+    }
+
+    bool Alive() const
+    {
+        const char state = ReadStatus(arguments_.facts.pid).state;
+        return state != '\0' && state != 'Z' && state != 'X';
+    }
+
+    // The end of the socket is closed in the host. A program that closes whatever it inherited
+    // goes on handing over; one that was replaced by exec has lost the memory of the queue.
+    bool LeftMemory()
+    {
+        const ProcessStatus status = ReadStatus(arguments_.facts.pid);
+        if (MapsFile(arguments_.facts.pid, QUEUE_NAME, arguments_.inode)) {
+            return false; // or it cannot be seen: the descriptor of the process tells its end
+        }
+        const bool ended = status.state == '\0' || status.state == 'Z' || status.state == 'X';
+        replaced_.store(!ended && !status.exiting);
+        return true;
+    }
+
+    const Arguments &arguments_;
+    Queue queue_;
+    int polls_ = 0;
+    bool linked_ = true;
+    std::atomic<bool> stop_{false};
+    std::atomic<bool> gone_{false};
+    std::atomic<bool> replaced_{false};
+    std::thread thread_;
+};
+
 class Writer {
 public:
     Writer(const Arguments &arguments, void *memory)
         : arguments_(arguments), queue_(memory), settings_(ReadSettings()),
           recorder_(settings_, arguments.facts, [this] { return queue_.Used(); }),
-          assembler_(recorder_)
+          assembler_(recorder_), watch_(arguments_, memory)
     {
         SetLogLevel(settings_.logLevel);
     }
@@ -171,8 +223,9 @@ public:
             Drain();
             linked = Await();
         }
-        // At once: a program that replaced the host may end soon.
-        const std::string end = sealed_ && queue_.Used() == 0 ? "exit" : HowItEnded();
+        const bool complete = sealed_ && queue_.Used() == 0;
+        const std::string end =
+            complete ? "exit" : watch_.HostWasReplaced() ? "exec" : HowItEnded();
         Drain();
         SkipUnfinished();
         if (queue_.Header().writingThread.load() != 0) {
@@ -180,6 +233,8 @@ public:
             recorder_.HostTensorCut(queue_.Header().writingThread.load(),
                                     queue_.Header().writingPath);
         }
+        QueueHeader &header = queue_.Header();
+        recorder_.GivenUp(header.droppedOperations.load(), header.droppedFiles.load());
         if (!sealed_) {
             recorder_.Finish(end, end != "exec");
         }
@@ -240,27 +295,18 @@ private:
             sched_yield();
         }
         recorder_.Flush();
-        queue_.Header().writerSleeps.store(1);
+        queue_.SayThatWriterSleeps();
         if (Ready()) {
-            queue_.Header().writerSleeps.store(0);
+            queue_.Awake();
             return true;
         }
-        pollfd waits[2] = {{arguments_.socket, POLLIN, 0}, {arguments_.process, POLLIN, 0}};
-        const nfds_t count = arguments_.process >= 0 ? 2 : 1;
-        poll(waits, count, POLL_MILLISECONDS);
-        queue_.Header().writerSleeps.store(0);
-        if ((waits[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
-            char bytes[64];
-            const ssize_t got = recv(arguments_.socket, bytes, sizeof(bytes), MSG_DONTWAIT);
-            if (got == 0 || (got < 0 && errno == ECONNRESET)) {
-                return false;
-            }
+        if (watch_.HostIsGone()) {
+            queue_.Awake();
+            return false;
         }
-        if (count == 2) {
-            return waits[1].revents == 0;
-        }
-        const char state = ReadStatus(arguments_.facts.pid).state;
-        return state != '\0' && state != 'Z' && state != 'X';
+        queue_.SleepAsSaid(POLL_MILLISECONDS);
+        queue_.Awake();
+        return true;
     }
 
     std::string HowItEnded()
@@ -273,9 +319,6 @@ private:
             }
             if (PidfdExitCode(arguments_.process, code)) {
                 return DescribeExit(code);
-            }
-            if (status.state != '\0' && !status.exiting && i == 0) {
-                return "exec"; // it let go of us and lives on
             }
             const timespec pause = {0, i < 100 ? 100000 : 10000000};
             nanosleep(&pause, nullptr);
@@ -297,6 +340,7 @@ private:
     Settings settings_;
     Recorder recorder_;
     Assembler assembler_;
+    Watch watch_;
     bool sealed_ = false; // and nothing came after
 };
 
@@ -311,7 +355,6 @@ bool ParseArguments(int count, char **values, Arguments &arguments)
     arguments.facts.pid = atoi(values[4]);
     arguments.facts.abi = atoi(values[5]);
     arguments.facts.device = values[6];
-    arguments.facts.ownsUmask = true;
     arguments.facts.writer = "process";
     char path[PATH_MAX];
     const std::string link = "/proc/" + std::string(values[4]) + "/exe";
@@ -340,7 +383,14 @@ int main(int argc, char **argv)
     if (memory == MAP_FAILED) {
         return 1;
     }
+    arguments.inode = status.st_ino;
     close(arguments.memory);
+    ait::Queue queue(memory);
+    queue.Header().writerPid.store(getpid());
+    queue.Header().writerStart.store(ait::ReadStatus(getpid()).startTime);
+    if (!queue.Decide(ait::Claim::TAKEN)) {
+        return 0; // too late: the host writes itself
+    }
     try {
         ait::Writer(arguments, memory).Run();
     } catch (const std::exception &error) {

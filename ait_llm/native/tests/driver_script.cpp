@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <iostream>
 #include <stdexcept>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +179,8 @@ bool Tell(const Fields &f)
     return true;
 }
 
+std::vector<int> g_ends;
+
 void Control(const Fields &f)
 {
     const std::string &name = f.at(0);
@@ -189,6 +193,34 @@ void Control(const Fields &f)
     } else if (name == "system") {
         if (system(f.at(1).c_str()) != 0) {
             throw std::runtime_error("failed: " + f.at(1));
+        }
+    } else if (name == "closerange") { // as daemons do with whatever they inherited
+        for (int fd = 3; fd < 4096; ++fd) {
+            close(fd);
+        }
+    } else if (name == "sockets") { // takes the lowest free numbers
+        for (uint64_t i = 0; i < std::stoull(f.at(1)); ++i) {
+            int ends[2];
+            if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) {
+                throw std::runtime_error("cannot make sockets");
+            }
+            g_ends.insert(g_ends.end(), {ends[0], ends[1]});
+        }
+    } else if (name == "heard") { // how many bytes came to these sockets
+        size_t bytes = 0;
+        char text[4096];
+        for (int fd : g_ends) {
+            for (ssize_t got = 1; got > 0; bytes += got > 0 ? static_cast<size_t>(got) : 0) {
+                got = recv(fd, text, sizeof(text), MSG_DONTWAIT);
+            }
+        }
+        std::cout << "heard " << bytes << std::endl;
+    } else if (name == "files") { // the same with a file of the host, or one of its folders
+        for (uint64_t i = 0; i < std::stoull(f.at(1)); ++i) {
+            const int flags = f.at(3) == "folder" ? O_RDONLY | O_DIRECTORY : O_RDWR | O_CREAT;
+            if (open(f.at(2).c_str(), flags, 0600) < 0) {
+                throw std::runtime_error("cannot open " + f.at(2));
+            }
         }
     } else if (name == "say") { // lets the test act in between
         std::cout << f.at(1) << std::endl;
