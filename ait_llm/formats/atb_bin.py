@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
-import tempfile
 from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
@@ -13,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ait_llm.core import TensorDesc
+from ait_llm.core.new_files import temporary_beside
 from ait_llm.errors import FormatError
 from ait_llm.formats.atb_header import MAGIC, MAX_HEADER_BYTES, AtbHeader, parse_header
 from ait_llm.formats.elements import Array, decode, encode, stored_byte_counts
@@ -20,10 +19,10 @@ from ait_llm.formats.layout import stored_shape
 from ait_llm.formats.names import PLAIN_FORMATS
 from ait_llm.formats.opening import (
     contained,
+    contained_file,
     not_here,
     open_descriptor,
     open_unbuffered,
-    unlinked,
 )
 from ait_llm.formats.payload import Payload
 
@@ -100,7 +99,7 @@ def resolve_data(
         FormatError: see :func:`read_tensor`.
     """
     root = path.parent if root is None else root
-    header = read_header(unlinked(path, root))
+    header = read_header(contained_file(path, root))
     if header.has_data:
         return path, header
     wanted, holder = header.desc, path
@@ -251,11 +250,9 @@ def _stored_elements(desc: TensorDesc, length: int) -> int:
 def _replace(path: Path, *parts: bytes) -> None:
     temporary: Path | None = None
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        temporary = Path(name)
+        descriptor, temporary = temporary_beside(path)
         with os.fdopen(descriptor, "wb") as file:
             file.writelines(parts)
-        temporary.chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP)
         temporary.replace(path)
     except OSError as error:
         if temporary is not None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from ait_llm.core.new_files import temporary_beside
 from ait_llm.errors import FormatError
-
-_MODE = 0o640
 
 
 @contextlib.contextmanager
@@ -21,18 +19,17 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         FormatError: it cannot be written.
     """
-    temporary = ""
+    temporary: Path | None = None
     try:
         try:
-            handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
-            os.fchmod(handle, _MODE)
+            handle, temporary = temporary_beside(path)
             with os.fdopen(handle, "wb") as file:
                 yield file
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except OSError as error:
             raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     except BaseException:
-        if temporary:
+        if temporary is not None:
             with contextlib.suppress(OSError):
-                Path(temporary).unlink()
+                temporary.unlink()
         raise

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from ait_llm.core.new_files import temporary_beside
 from ait_llm.errors import UsageError
 
-FILE_MODE = 0o640
+FILE_MODE = 0o640  # less what the umask takes away
 FOLDER_MODE = 0o750
 
 
@@ -37,11 +37,10 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
     Raises:
         UsageError: it cannot be written.
     """
-    temporary = ""
+    temporary: Path | None = None
     try:
         try:
-            handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
-            os.fchmod(handle, FILE_MODE)
+            handle, temporary = temporary_beside(path)
             if binary:
                 file: IO[Any] = os.fdopen(handle, "wb")
             else:
@@ -50,16 +49,16 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
                 )
             with file:
                 yield file
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except OSError as error:
             raise UsageError(
                 f"{path}: the report cannot be written ({_reason(error)}); "
                 "choose another folder with --output"
             ) from error
     except BaseException:
-        if temporary:
+        if temporary is not None:
             with contextlib.suppress(OSError):
-                Path(temporary).unlink()
+                temporary.unlink()
         raise
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 from ait_llm import __version__
 from ait_llm.core import DType
+from ait_llm.core.new_files import temporary_beside
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.topology.attributes import compact_json, flatten_param
@@ -335,17 +335,16 @@ def _dims(shape: tuple[int | str, ...] | None) -> str:
 
 def _write(path: Path, data: bytes) -> Path:
     """Write under a temporary name and rename: a viewer may be watching the folder."""
-    temporary = ""
+    temporary: Path | None = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
+        handle, temporary = temporary_beside(path)
         with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, 0o640)
             file.write(data)
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except OSError as error:
-        if temporary:
+        if temporary is not None:
             with contextlib.suppress(OSError):
-                Path(temporary).unlink()
+                temporary.unlink()
         raise UsageError(
             f"{path}: the ONNX file cannot be written ({error.strerror or error}); "
             "name a file in a writable folder with output="

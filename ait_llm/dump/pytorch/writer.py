@@ -282,7 +282,7 @@ def _link(source: Path, path: Path) -> None:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
             raise
         shutil.copyfile(source, path)
-        path.chmod(0o640)
+        path.chmod(path.stat().st_mode & 0o640)
 
 
 def _write_tensor(path: str, tensor: Tensor, plain: bool) -> int:
@@ -297,7 +297,7 @@ def _write_tensor(path: str, tensor: Tensor, plain: bool) -> int:
         return write_pth(path, template, flat.numpy().data)
     temporary = Path(f"{path}.part")
     torch.save(tensor, temporary)
-    temporary.chmod(0o640)
+    temporary.chmod(temporary.stat().st_mode & 0o640)
     size = temporary.stat().st_size
     temporary.replace(path)
     return size

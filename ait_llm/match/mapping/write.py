@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ait_llm.core.new_files import temporary_beside
 from ait_llm.errors import FormatError
 from ait_llm.match.mapping.drafts import Draft, Instance, PassPair, Proofs, Proven
 from ait_llm.match.mapping.fold import folded
@@ -155,14 +155,13 @@ def _with_remarks(lines: Sequence[Proven], passes: Sequence[PassPair]) -> Iterat
 
 def _write(path: Path, text: str) -> None:
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        descriptor, temporary = temporary_beside(path)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
-            Path(temporary).chmod(0o640)
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise FormatError(path, f"cannot be written: {error.strerror}") from None
