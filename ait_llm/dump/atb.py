@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from ait_llm.dump.earlier import earlier_runs
+from ait_llm.dump.folders import refuse_link
 from ait_llm.dump.ledger import ProcessRecord, read_ledger
 from ait_llm.dump.leftovers import remove_leftovers
 from ait_llm.dump.profiling import merge_profiling
@@ -86,6 +87,7 @@ def plan_atb_dump(
     host = find_host(environ)
     probe = find_probe(host.abi, environ, probe_library)
     free = _prepare_output(config.output)
+    refuse_link(config.dump_dir)
     if free <= config.min_free_bytes:
         raise UsageError(
             f"{config.output} has {free} bytes free and the capture must leave "

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ait_llm.errors import UsageError
+
 _ATTEMPTS = 16  # to make a folder while others remove its parents
+
+
+def refuse_link(folder: Path) -> None:
+    """Refuse to capture into a folder that is a link: somebody else may have put it there.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if folder.is_symlink():
+        raise UsageError(
+            f"{folder} is a link, and a capture does not write through one; remove it, or give the "
+            "folder that it leads to with -o"
+        )
 
 
 def make_folder(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.dump.ledger import ProcessRecord, device_order
+from ait_llm.dumps.ledger import killed_by
 from ait_llm.probe import HostLibrary, ProbeConfig
 
 # A program may run for hours with thousands of processes; nobody reads more than this.
 _NAMED = 5
+_LEDGER_BYTES = 65536  # what the probe reserves for a ledger before it writes tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,12 @@ def losses(records: Iterable[ProcessRecord]) -> list[str]:
         for state, verb in (("failed", "could not be written"), ("dropped", "were given up")):
             if states[state]:
                 sentences.append(f"{name}: {states[state]} operations {verb}{_why(record)}")
+        if (number := killed_by(record.end)) is not None:
+            last = record.last_operation
+            sentences.append(
+                f"{name} was killed by signal {number}; what it had not come to is missing"
+                + (f", the last operation it recorded is {last}" if last else "")
+            )
         if record.running:
             sentences.append(
                 f"{name} is still running, so its capture is not finished; when it has ended, "
@@ -165,12 +174,22 @@ def losses(records: Iterable[ProcessRecord]) -> list[str]:
             )
         elif not record.sealed:
             last = record.last_operation
-            cause = "killed, or the disk was full" if states["failed"] else "killed?"
+            full = _is_full(record.path.parent)
+            cause = "the disk is full" if full else "killed, or the disk was full"
+            cause = cause if full or states["failed"] else "killed?"
             sentences.append(
                 f"{name} ended without sealing its ledger ({cause}); "
                 + (f"the last operation it recorded is {last}" if last else "it recorded nothing")
             )
     return sentences
+
+
+def _is_full(folder: Path) -> bool:
+    """True where not even a ledger has room."""
+    try:
+        return shutil.disk_usage(folder).free < _LEDGER_BYTES
+    except OSError:
+        return False
 
 
 def _why(record: ProcessRecord) -> str:
@@ -204,7 +223,8 @@ def missing_types(
     rows: Counter[str] = sum((record.rows for record in records), Counter())
     sentences = []
     if config.captures_tensors and not any(
-        record.operations or record.kernels for record in records
+        record.operations or record.kernels or record.states.total() or not record.sealed
+        for record in records
     ):
         sentences.append(_nothing_selected(config, host))
     if all(record.sealed for record in records):

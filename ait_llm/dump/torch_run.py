@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from ait_llm.dump.earlier import earlier_runs
+from ait_llm.dump.folders import refuse_link
 from ait_llm.dump.fx_summary import no_graphs
 from ait_llm.dump.golden_tokens import GoldenTokens
 from ait_llm.dump.inject.channel import Report, read_reports
@@ -80,6 +81,7 @@ def plan_torch_dump(
             f"the output directory {output} cannot be written ({error.strerror}); "
             "give another one with -o"
         ) from error
+    refuse_link(output / "ait_dump")
     earlier = earlier_runs(settings.dump_dir)
     return TorchDumpPlan(tuple(words), settings, free, golden, earlier)
 

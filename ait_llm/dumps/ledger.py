@@ -7,6 +7,7 @@ A process that was killed leaves no seal and perhaps half a line; both are norma
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from ait_llm.core import OpId
+from ait_llm.core import OpId, whole_number
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.opening import open_regular
 
@@ -117,6 +118,16 @@ class Ledger:
                 yield _entry(self.path, number, line, _names_operations(self.header))
 
 
+def killed_by(end: str | None) -> int | None:
+    """The signal that cut a process off, of a seal's ``end``; None where none did.
+
+    Whoever stops a program with SIGINT, SIGTERM or SIGHUP knows that it has not come to its end.
+    """
+    name, _, digits = (end or "").partition(" ")
+    number = whole_number(digits) if name == "signal" else None
+    return None if number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) else number
+
+
 def read_ledger(path: Path) -> Ledger:
     """Read and check a ledger.
 
@@ -157,6 +168,9 @@ def read_ledger(path: Path) -> Ledger:
             seal = None
         elif kind == "seal":
             seal = Seal(_text(path, number, line, "end"), MappingProxyType(line))
+            given_up = _count(path, number, line, "dropped", default=0) - counts["dropped"]
+            if given_up > 0:
+                incidents.append(f"the capture gave up {given_up} operations")
         elif kind == "moved":
             moves[_text(path, number, line, "from")] = _text(path, number, line, "to")
         elif kind == "follow":

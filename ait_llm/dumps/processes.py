@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ait_llm.dumps.ledger import killed_by
+
 if TYPE_CHECKING:
     from ait_llm.dumps.ledger import Ledger, LedgerEntry
 
@@ -97,6 +99,10 @@ class Process:
                 f"its last operation was {last.type} {last.op} at step {last.step}"
                 if last is not None
                 else "it recorded no operation"
+            )
+        if (number := killed_by(self.end)) is not None:
+            problems.append(
+                f"it was killed by signal {number}, so what it had not come to is missing"
             )
         if self.losses:
             tensors = sum(loss.tensors for loss in self.losses)

@@ -153,6 +153,50 @@ def test_lost_operations_are_counted_with_their_reason(
     assert "1 operations were given up" in dropped
 
 
+@pytest.mark.parametrize(("end", "complete"), [("signal 9", False), ("signal 15", True)])
+def test_a_killed_program_is_no_complete_capture(
+    environ: dict[str, str], tmp_path: Path, end: str, complete: bool
+) -> None:
+    summary = dump(environ, tmp_path, f"c = Capture()\nc.op('0_7')\nc.seal({end!r})")
+    assert summary.complete == complete
+    assert complete or "was killed by signal 9" in summary.problems[0]
+    assert complete or "0_7_Linear" in summary.problems[0]
+
+
+def test_a_full_disk_is_not_taken_for_a_wrong_selection(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header was the last thing that had room."""
+    monkeypatch.setattr("ait_llm.dump.summary._LEDGER_BYTES", 1 << 62)
+    summary = dump(environ, tmp_path, "Capture()\nos._exit(0)")
+    (problem,) = summary.problems
+    assert "without sealing its ledger (the disk is full)" in problem
+
+
+def test_operations_that_only_the_seal_counts_were_selected(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    code = (
+        "c = Capture()\nc.append(kind='lost', lines=5)\n"
+        "c.append(kind='seal', end='exit', operations=5, failed=5, rows={})"
+    )
+    text = " ".join(dump(environ, tmp_path, code).problems)
+    assert "5 operations could not be written" in text
+    assert "step range" not in text
+
+
+def test_an_output_that_is_a_link_is_not_written_through(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "ait_dump").symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="ait_dump is a link"):
+        dump(environ, tmp_path / "out", "Capture().op()")
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_losses_that_only_the_seal_knows_are_counted(
     environ: dict[str, str], tmp_path: Path
 ) -> None:

@@ -69,6 +69,32 @@ def test_killed_process_tells_its_last_operation(builder: DumpBuilder) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("end", "number"), [("signal 9", 9), ("signal 6", 6), ("signal 15", None), ("signal x", None)]
+)
+def test_a_killed_program_is_a_problem_and_a_stopped_one_is_none(
+    builder: DumpBuilder, end: str, number: int | None
+) -> None:
+    builder.operation("0_Layer/0_LinearOperation")
+    builder.ledger(HEADER, entry(LINEAR), {**SEAL, "end": end})
+    assert process(builder).sealed
+    assert process(builder).problem == (
+        None
+        if number is None
+        else f"process 4242 on device 0: it was killed by signal {number}, so what it had not "
+        "come to is missing"
+    )
+
+
+def test_operations_that_only_the_seal_counts_as_given_up(builder: DumpBuilder) -> None:
+    builder.operation("0_Layer/0_LinearOperation")
+    given_up = entry(LINEAR.replace("0_Lin", "1_Lin"), state="dropped")
+    builder.ledger(HEADER, entry(LINEAR), given_up, {**SEAL, "dropped": 8})
+    problem = process(builder).problem
+    assert problem is not None
+    assert "the capture gave up 7 operations" in problem
+
+
 def test_killed_process_without_an_operation(builder: DumpBuilder) -> None:
     builder.ledger(HEADER)
     assert process(builder).problem == (
