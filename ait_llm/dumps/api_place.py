@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ait_llm.errors import FormatError
-from ait_llm.formats.opening import open_regular
+from ait_llm.formats.opening import contained_file, open_regular
 
 NAMES = ("dump.json", "debug.json")
 DATA_FOLDER = "dump_tensor_data"
@@ -79,7 +79,7 @@ def find_api_places(path: Path) -> list[ApiPlace]:
 def _in_rank(folder: Path) -> Iterator[ApiPlace]:
     for name in NAMES:
         path = folder / name
-        if path.is_file() and _is_api_json(path):
+        if path.is_file() and _is_api_json(contained_file(path, folder)):
             yield _place(path)
 
 

@@ -16,7 +16,7 @@ from ait_llm.errors import FormatError
 from ait_llm.formats import AtbHeader, Statistics, read_header, resolve_data
 from ait_llm.formats.atb_bin import payload_of, read_values
 from ait_llm.formats.elements import Array
-from ait_llm.formats.opening import read_small, unlinked
+from ait_llm.formats.opening import contained_file, read_small
 from ait_llm.formats.payload import Payload
 
 _MAX_PARAMS_BYTES = 16 * 1024 * 1024
@@ -45,7 +45,7 @@ class AtbFiles(Source):
 
     def header(self, tensor: Tensor) -> AtbHeader:
         """What the file says before its data."""
-        return read_header(unlinked(tensor.file, self._root))
+        return read_header(contained_file(tensor.file, self._root))
 
     def has_data(self, tensor: Tensor) -> bool:
         """True if the values can be read, here or in the file that the header refers to."""
@@ -73,14 +73,14 @@ class AtbFiles(Source):
         """Where the values lie, here or in the file that the header refers to."""
         header = self._known(tensor)
         if header.has_data:
-            return payload_of(unlinked(tensor.file, self._root), header)
+            return payload_of(contained_file(tensor.file, self._root), header)
         return None if header.alias is None else payload_of(*self._resolved(tensor))
 
     def _read_params(self, folder: str) -> Mapping[str, Any]:
         path = Path(folder, PARAMS_FILE)
         if not path.exists() and not path.is_symlink():
             return _NO_PARAMS
-        text = read_small(unlinked(path, self._root), _MAX_PARAMS_BYTES, named=path)
+        text = read_small(contained_file(path, self._root), _MAX_PARAMS_BYTES, named=path)
         try:
             params = json.loads(text)
         except (ValueError, RecursionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from ait_llm.core import Registry
 from ait_llm.core.plugins import load_plugins
 from ait_llm.dumps.model import Dump
 from ait_llm.errors import FormatError
+from ait_llm.formats.opening import check_parts
 from ait_llm.storage import local_path
 
 Opener = Callable[[Path], Dump | None]
@@ -35,7 +37,8 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
         kind: name of the kind, where a folder can be read as several.
 
     Raises:
-        FormatError: there is no such folder, or it is not a dump, or several.
+        FormatError: there is no such folder, or it is not a dump, or several, or a part of it is a
+            link that leads out of it.
         UnknownNameError: no such kind.
         UsageError: a reader of another package cannot be loaded.
 
@@ -70,4 +73,6 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
             "is not a dump; expected the output directory of a run, its ait_dump folder, "
             "or a folder such as ait_dump/tensors/0_4242/0 in it",
         )
+    if path.is_dir():
+        check_parts(dumps[0].root, Path(os.path.abspath(path)))  # noqa: PTH100  links stay
     return dumps[0]

@@ -23,7 +23,7 @@ from ait_llm.formats.ge_values import ge_payload
 from ait_llm.formats.locate import locate
 from ait_llm.formats.npy import SUFFIX as NPY_SUFFIX
 from ait_llm.formats.npy import read_npy_header
-from ait_llm.formats.opening import open_regular, unlinked
+from ait_llm.formats.opening import contained_file, open_regular
 from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_payload import pth_payloads
 from ait_llm.formats.safetensors_file import SUFFIX as SAFETENSORS_SUFFIX
@@ -57,7 +57,7 @@ class TensorFile(Source):
         Raises:
             FormatError: a link that leaves the folder.
         """
-        return self.path if self._root is None else unlinked(self.path, self._root)
+        return self.path if self._root is None else contained_file(self.path, self._root)
 
     @property
     def is_ge(self) -> bool:

@@ -13,6 +13,15 @@ from ait_llm.errors import FormatError
 from ait_llm.storage.places import staged, staged_files
 from ait_llm.storage.tree import RemoteTensorFile
 
+# What the tools that we read put into a dump, and which of it holds tensor files and nothing else.
+_FLAT = frozenset({"dump_tensor_data"})
+_PARTS = _FLAT.union(
+    ("tensors", "ledger", "layer", "model", "tiling", "statistics", "cpu_profiling"),
+    ("operation_io_tensors", "kernel_io_tensors", "torch_tensors", "fx_tensors", "data", "info"),
+    ("dump.json", "debug.json", "stack.json", "construct.json"),
+)
+_PART_LEVELS = 2
+
 _Path = TypeVar("_Path", Path, str)
 
 
@@ -85,21 +94,11 @@ def read_small(path: Path | str, limit: int, *, named: Path | None = None) -> by
             raise FormatError(blamed, f"cannot be read: {error.strerror or error}") from None
 
 
-def unlinked(path: _Path, root: Path) -> _Path | Path:
-    """The path itself, or, if it is a link, the file it leads to within ``root``.
-
-    Only the last part is checked: the folders are those that the caller found or was given.
-
-    Raises:
-        FormatError: the link leads out of ``root`` or nowhere.
-    """
-    return contained(Path(path), root) if os.path.islink(path) else path  # noqa: PTH114
-
-
 def contained_file(path: _Path, root: Path) -> _Path | Path:
-    """Like :func:`contained`, for many files of one tree: following links costs most of it.
+    """The path itself, or, where it or a folder above it is a link, what that leads to in ``root``.
 
-    Folders between ``root`` and the file that were no links once are not looked at again.
+    Like :func:`contained`, for many files of one tree: following links costs most of it. Folders
+    between ``root`` and the file that were no links once are not looked at again.
     """
     text, boundary = str(path), str(root)
     folder = text.rpartition("/")[0]
@@ -117,6 +116,41 @@ def _is_plain(folder: str, root: str) -> bool:
     if not folder.startswith(f"{root}/") or name in ("", ".", ".."):
         return False
     return _is_plain(parent, root) and not os.path.islink(folder)  # noqa: PTH114
+
+
+def check_parts(root: Path, given: Path) -> None:
+    """Check that no part of a dump is a link that leads out of it.
+
+    Only the upper folders are looked at, down to those of the steps; :func:`contained_file` looks
+    at the others when a file in them is opened. Links that belong to no part are left alone.
+
+    Args:
+        root: the folder of the dump.
+        given: what was asked for, the dump or a folder in it; those beside it are not listed.
+
+    Raises:
+        FormatError: there is such a link.
+    """
+    for part in (root / name for name in _PARTS):
+        if part.is_symlink():
+            contained(part, root)
+    start = given if root in given.parents else root
+    contained_file(start, root)
+    pending = [(os.fspath(start), 0, start != root)]
+    while pending:
+        folder, depth, is_part = pending.pop()
+        try:
+            with os.scandir(folder) as entries:
+                found = list(entries)
+        except OSError:
+            continue  # whoever lists it says so
+        for entry in found:
+            belongs = is_part or entry.name in _PARTS
+            if entry.is_symlink():
+                if belongs:
+                    contained(Path(entry.path), root)
+            elif depth < _PART_LEVELS and entry.name not in _FLAT and entry.is_dir():
+                pending.append((entry.path, depth + 1, belongs))
 
 
 def contained(path: Path, root: Path, *, named_in: Path | None = None) -> Path:
