@@ -88,6 +88,8 @@ def find_scenario(golden: Path | str, mine: Path | str, *, weights: bool = False
     for path in (golden, mine):
         if not path.exists():
             raise FormatError(path, "no such file or directory")
+        if not path.is_file() and not path.is_dir():  # a pipe would be waited for
+            raise FormatError(path, "is neither a file nor a folder")
     if weights:
         sides = _as_weights(golden), _as_weights(mine)
         for path, side in zip((golden, mine), sides, strict=True):

@@ -145,7 +145,7 @@ def read_jsonl(path: Path | str) -> Report:
     found: dict[int, Comparison] = {}
     problems, origins, ledger = [], [], []
     report: Report | None = None
-    end: records.Object | None = None
+    end: records.Object = {}
     for number, data in _objects(path):
         if report is None:
             report = _read_header(path, data)
@@ -161,7 +161,7 @@ def read_jsonl(path: Path | str) -> Report:
             elif kind == "ledger":
                 ledger.append(records.read_ledger_row(data))
             elif kind == "total":
-                end = data
+                end = records.read_total(data)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(
                 path, f"line {number} is damaged ({type(error).__name__}: {error})"
@@ -176,15 +176,7 @@ def read_jsonl(path: Path | str) -> Report:
         ledger=tuple(ledger),
         partial=True,
     )
-    if end is None:
-        return report
-    return replace(
-        report,
-        scenario=str(end.get("scenario", report.scenario)),
-        metrics=tuple(map(str, end.get("metrics", report.metrics))),
-        partial=bool(end.get("partial")),
-        finished=str(end.get("finished", "")),
-    )
+    return replace(report, **end)
 
 
 def _objects(path: Path) -> Iterator[tuple[int, records.Object]]:
@@ -225,12 +217,9 @@ def _read_header(path: Path, data: records.Object) -> Report:
         return Report(
             golden=records.read_side(data["golden"]),
             mine=records.read_side(data["mine"]),
-            scenario=str(data["scenario"]),
             comparisons=(),
-            metrics=tuple(map(str, data["metrics"])),
-            options=dict(data["options"]),
             partial=True,
-            started=str(data["started"]),
+            **records.read_header(data),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(

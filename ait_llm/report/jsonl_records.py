@@ -26,6 +26,7 @@ from ait_llm.core.comparison import (
     Verdict,
 )
 from ait_llm.core.error_ledger import LedgerRow
+from ait_llm.report.conforming import check_fields
 
 SCHEMA = "ait-llm.compare"
 VERSION = 1
@@ -161,6 +162,32 @@ def read_side(data: Object) -> Side:
     return result
 
 
+def read_header(data: Object) -> Object:
+    """What the first line says of a report, besides its sides.
+
+    Raises:
+        KeyError, TypeError: it is no such line.
+    """
+    found = {name: data[name] for name in ("scenario", "metrics", "options", "started")}
+    check_fields(Report, found)
+    return {**found, "metrics": tuple(found["metrics"])}
+
+
+def read_total(data: Object) -> Object:
+    """What the last line says of a report; what counts it is not taken over.
+
+    Raises:
+        TypeError: it is no such line.
+    """
+    names = ("scenario", "metrics", "finished")
+    found: Object = {name: data[name] for name in names if name in data}
+    found["partial"] = data.get("partial", False)
+    check_fields(Report, found)
+    if "metrics" in found:
+        found["metrics"] = tuple(found["metrics"])
+    return found
+
+
 def _object(item: Any) -> Object:  # any of the frozen types of core.comparison
     result: Object = {}
     owner: Any = type(item)
@@ -207,7 +234,9 @@ def _read(kind: type, data: Object) -> Any:  # an instance of kind
     """Build ``kind`` from the fields that it has; unknown ones come from a newer version."""
     if not isinstance(data, dict):
         raise TypeError(f"{kind.__name__} is not an object")
-    return kind(**{name: _field(name, data[name]) for name, _ in _defaults(kind) if name in data})
+    values = {name: _field(name, data[name]) for name, _ in _defaults(kind) if name in data}
+    check_fields(kind, values)
+    return kind(**values)
 
 
 def _field(name: str, value: Json) -> Any:  # the value in memory

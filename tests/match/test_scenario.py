@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -120,12 +121,19 @@ def test_a_file_against_a_dump_is_refused_in_one_sentence(
     assert caught.value.exit_code == 2
 
 
+def _pipe(folder: Path) -> Path:
+    os.mkfifo(folder / "pipe.pt")
+    return folder / "pipe.pt"
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
         (lambda path: path / "absent", "no such file or directory"),
         (lambda path: path, "is not a dump"),
         (lambda path: Path(__file__), "is not one of the known tensor files"),
+        (lambda path: Path("/dev/null"), "is neither a file nor a folder"),
+        (_pipe, "is neither a file nor a folder"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(tmp_path: Path, make: object, reason: str) -> None:

@@ -200,3 +200,52 @@ def test_files_are_not_for_everybody(tmp_path: Path) -> None:
     write_jsonl(MIXED, tmp_path / "whole.jsonl")
     for path in tmp_path.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) & 0o137 == 0
+
+
+def _replaced(path: tuple[str | int, ...], data: object, value: object) -> object:
+    """JSON with one value in the place of another."""
+    if not path:
+        return value
+    if isinstance(data, dict):
+        return {
+            key: _replaced(path[1:], item, value) if key == path[0] else item
+            for key, item in data.items()
+        }
+    assert isinstance(data, list)
+    return [
+        _replaced(path[1:], item, value) if index == path[0] else item
+        for index, item in enumerate(data)
+    ]
+
+
+def _places(data: object) -> list[tuple[str | int, ...]]:
+    """Where values lie in JSON."""
+    pairs = data.items() if isinstance(data, dict) else enumerate(data)  # type: ignore[arg-type]
+    found: list[tuple[str | int, ...]] = []
+    for key, item in pairs:
+        found.append((key,))
+        if isinstance(item, (dict, list)):
+            found += [(key, *rest) for rest in _places(item)]
+    return found
+
+
+@pytest.mark.parametrize("wrong", [None, True, 7, -1, 1.5, "text", [], [[]], {}, {"a": []}])
+def test_values_of_wrong_types_are_damage(tmp_path: Path, wrong: object) -> None:
+    """Either one sentence, or a report that can be written again."""
+    texts = list(lines(MIXED))
+    path = tmp_path / "r.jsonl"
+    refused = 0
+    for number, text in enumerate(texts):
+        data = json.loads(text)
+        for place in _places(data):
+            changed = [*texts]
+            changed[number] = json.dumps(_replaced(place, data, wrong)) + "\n"
+            path.write_text("".join(changed))
+            try:
+                found = read_jsonl(path)
+            except FormatError:
+                refused += 1
+            else:
+                assert len(list(lines(found))) > 1
+                assert found.exit_code() in (0, 1, 3)
+    assert refused > 50

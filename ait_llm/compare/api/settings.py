@@ -130,7 +130,7 @@ def read_yaml(path: Path, purpose: str) -> Any:
     yaml = import_optional("yaml", purpose)
     try:
         return yaml.safe_load(_read_text(path))
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         where = " ".join(str(error).split())
         raise FormatError(path, f"is not yaml: {where}") from None
 

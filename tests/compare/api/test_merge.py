@@ -93,6 +93,7 @@ def test_what_has_no_value_is_shown_by_the_maxima(tmp_path: Path) -> None:
         ("api: Distributed", "not a list"),
         ("api: [Distributed]\nindex: [x]", "unknown key 'index'"),
         ("api: [", "is not yaml"),
+        ("api: 2026-13-01", "is not yaml: month must be in 1..12"),
         ("!!python/object/apply:os.system ['true']", "is not yaml"),
     ],
 )
