@@ -9,19 +9,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ait_llm.naming import shown
+from ait_llm.naming import escaped, shown, told
 
 
 class AitError(Exception):
     """Base of all expected errors. ``exit_code`` is what the command ends with.
 
-    Copies of files from elsewhere go by their address in the message.
+    Copies of files from elsewhere go by their address in the message, and what names in files hold
+    does not steer the terminal that shows it.
     """
 
     exit_code = 2
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(shown(each) if isinstance(each, str) else each for each in args))
+        super().__init__(*(told(each) if isinstance(each, str) else each for each in args))
 
     def __reduce__(self) -> tuple[Any, tuple[type[AitError], tuple[Any, ...], dict[str, Any]]]:
         """Let it travel between processes, whatever arguments its class takes."""
@@ -52,6 +53,8 @@ class FormatError(AitError):
         self.reason = reason
         self.advice = advice
         super().__init__(f"{path}: {reason}" + (f". {advice}" if advice else ""))
+        if not (name := str(path)).isprintable():  # a line end in it would make two lines
+            self.args = (self.args[0].replace(told(name), escaped(shown(name)), 1),)
 
 
 class MissingDependencyError(AitError):

@@ -19,6 +19,36 @@ def forget_place(folder: str) -> None:
     _addresses.pop(folder, None)
 
 
+def escaped(text: str, kept: str = "") -> str:
+    """Text in which nothing steers what shows it.
+
+    Controls, characters that reverse a line, half characters of file names and whatever else cannot
+    be printed are written as escapes.
+
+    Args:
+        text: with names that come from elsewhere.
+        kept: such characters that stay, like the line ends of a message.
+
+    Example:
+        >>> from ait_llm.naming import escaped
+        >>> escaped("a\\x1b[2Jb")
+        'a\\\\x1b[2Jb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char
+        if char.isprintable() or char in kept
+        else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def told(text: str) -> str:
+    """A message of one or more lines for a terminal: :func:`shown`, and :func:`escaped`."""
+    return escaped(shown(text), "\n\t")
+
+
 def shown(text: str) -> str:
     """The text with local folders called what users call them.
 

@@ -41,7 +41,7 @@ from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError
 from ait_llm.language import translate
 from ait_llm.metrics.registry import metrics as known_metrics
-from ait_llm.naming import shown
+from ait_llm.naming import shown, told
 from ait_llm.report import (
     JsonlWriter,
     free_stamp,
@@ -306,7 +306,7 @@ def compare(
 def _told(refused: Sequence[AitError], code: int) -> int:
     """Say which reports could not be written, and return what the command ends with."""
     for refusal in refused:
-        click.echo(translate(f"ait: error: {refusal}"), err=True)
+        click.echo(told(translate(f"ait: error: {refusal}")), err=True)
     return code or (refused[0].exit_code if refused else 0)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TextIO, TypeVar
 import click
 
 from ait_llm.cli.spoken import spoken
-from ait_llm.naming import shown
+from ait_llm.naming import told
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,7 +60,7 @@ def is_quiet() -> bool:
 def say(text: str) -> None:
     """A message: to stderr, unless the user wants none."""
     if not is_quiet():
-        click.echo(shown(marked(spoken(text), err=True)), err=True)
+        click.echo(marked(told(spoken(text)), err=True), err=True)
 
 
 def tell(text: str, code: int, *, as_json: bool) -> None:
@@ -73,7 +73,7 @@ def tell(text: str, code: int, *, as_json: bool) -> None:
     if as_json:
         say(text)
     else:
-        click.echo(shown(marked(spoken(text), err=False)))
+        click.echo(marked(told(spoken(text)), err=False))
 
 
 def marked(text: str, *, err: bool) -> str:

@@ -30,7 +30,7 @@ from ait_llm.errcheck.check import check_dump
 from ait_llm.errcheck.files import write_files
 from ait_llm.errcheck.result import ErrcheckResult
 from ait_llm.errors import IncompleteError, UsageError
-from ait_llm.naming import shown
+from ait_llm.naming import shown, told
 from ait_llm.probe import split_command
 
 _FOUND = 1
@@ -160,7 +160,7 @@ def errcheck(
     text = describe_result(result, files, next_step(result, command))
     code = _exit_code(result, allow_skip)
     if command is not None and code:  # stdout is the program's
-        click.echo(spoken(text), err=True)
+        click.echo(told(spoken(text)), err=True)
     else:
         tell(text, code, as_json=command is not None or as_json)
     if as_json:

@@ -18,7 +18,7 @@ import click
 from ait_llm import __version__
 from ait_llm.faults import A_FAULT, EXIT_CODE, named, trace_of
 from ait_llm.language import translate
-from ait_llm.naming import shown
+from ait_llm.naming import shown, told
 
 DEBUG = "AIT_DEBUG"
 """Environment variable: anything but nothing shows the traceback of an error."""
@@ -45,7 +45,7 @@ def tell_faults(faults: Mapping[str, str]) -> int:
         _say("\n".join(faults.values()))
     what = next(iter(faults)).partition(f"{A_FAULT}: ")[2] or next(iter(faults))
     text = f"a fault of ait itself ({what}), not of your input; please report it with {where}"
-    _say(f"ait: {translate('error')}{translate(': ')}{translate(shown(text))}")
+    _say(f"ait: {translate('error')}{translate(': ')}{translate(told(text))}")
     return EXIT_CODE
 
 
@@ -62,7 +62,7 @@ def keeping(journal: Path, option: str) -> Iterator[None]:
     except BaseException:
         if _has_results(journal):
             text = f"what was done is kept in {journal}; {option} {journal} goes on from there"
-            _say(shown(f"ait: {translate(text)}"))
+            _say(told(f"ait: {translate(text)}"))
         raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import io
 import os
 import sys
 import traceback
@@ -20,6 +21,7 @@ from ait_llm.cli.usage import usage_sentence
 from ait_llm.cli.version import version_options
 from ait_llm.errors import AitError, IncompleteError, MissingDependencyError
 from ait_llm.language import LANGUAGES, chosen, speaking, translate
+from ait_llm.naming import told
 
 GROUP = "ait.commands"
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -121,6 +123,9 @@ class Host(LazyGroup):
         with a file that has its traceback.
         """
         extra.setdefault("prog_name", "ait")
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # file names may hold half characters
+                stream.reconfigure(errors="backslashreplace")
         standalone = extra.pop("standalone_mode", True)
         words, language = take_language(sys.argv[1:] if args is None else args)
         try:
@@ -218,7 +223,7 @@ def _show(error: click.ClickException) -> None:
     if type(error).__name__ == "NoArgsIsHelpError":  # click 8.2 and later
         error.show()
         return
-    click.echo(f"ait: {_titled('error', usage_sentence(error))}", err=True)
+    click.echo(told(f"ait: {_titled('error', usage_sentence(error))}"), err=True)
 
 
 @click.command(

@@ -14,6 +14,7 @@ from ait_llm.cli.console import quiet_option
 from ait_llm.cli.manual import ManualCommand
 from ait_llm.errors import UsageError
 from ait_llm.language import translate
+from ait_llm.naming import told
 from ait_llm.storage import OutputFolder, is_url, local_path, output_folder, redacted
 
 _HERE = ("file://", "local://")
@@ -175,7 +176,7 @@ class _Spoken(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        return translate(super().format(record))
+        return told(translate(super().format(record)))
 
 
 def set_log_level(_ctx: click.Context, _param: click.Parameter, value: str) -> str:

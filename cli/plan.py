@@ -23,6 +23,7 @@ from ait_llm.core import StepRange
 from ait_llm.dump.atb import START_TIME_FORMAT
 from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.errors import UsageError
+from ait_llm.naming import told
 from ait_llm.plan.disk import Disk, look_at_disk
 from ait_llm.plan.meta_program import MetaRequest
 from ait_llm.plan.model_config import read_model_config
@@ -146,7 +147,7 @@ def plan(
         more="" if library is None else shlex.join(["--probe-lib", str(library)]),
         notes=notes,
     )
-    click.echo(spoken(describe(result), 80), err=as_json)
+    click.echo(told(spoken(describe(result), 80)), err=as_json)
     if as_json:
         sys.stdout.flush()
         click.echo("\n" + json.dumps(result.as_dict()))

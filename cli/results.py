@@ -10,6 +10,7 @@ import click
 from ait_llm.cli.console import marked, say
 from ait_llm.cli.spoken import spoken
 from ait_llm.errors import IncompleteError
+from ait_llm.naming import told
 
 
 class Result(Protocol):
@@ -30,7 +31,7 @@ class Result(Protocol):
 def report(text: str, result: Result) -> None:
     """Say on stderr, as stdout is the program's, what came back; a loss also with ``--quiet``."""
     if result.exit_code or not result.complete:
-        click.echo(marked(spoken(text), err=True), err=True)
+        click.echo(marked(told(spoken(text)), err=True), err=True)
     else:
         say(text)
 

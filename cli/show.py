@@ -16,7 +16,8 @@ from ait_llm.cli.show_program import program_lines
 from ait_llm.dumps import Dump, Process, Row, describe, open_dump
 from ait_llm.errors import IncompleteError, UsageError
 from ait_llm.language import translate
-from ait_llm.naming import shown
+from ait_llm.naming import shown, told
+from ait_llm.report.wording import printable
 from ait_llm.storage import local_path
 from ait_llm.topology import convert_topologies, find_graph_files
 
@@ -86,16 +87,16 @@ def show(
     dump = open_dump(path)
     if program:
         for line in program_lines(dump, step=number, every=every, as_json=as_json):
-            click.echo(shown(line))
+            click.echo(printable(line))
     elif as_json:
         for row in describe(dump, tensors=tensors, step=step):
             click.echo(shown(json.dumps(asdict(row))))
     else:
         for line in _lines(dump, tensors=tensors, step=step):
-            click.echo(shown(line))
+            click.echo(printable(line))
     problems = [process.problem for process in dump.processes if process.problem is not None]
     for problem in problems:
-        say(shown(f"incomplete: {problem}"))
+        say(f"incomplete: {problem}")
     if problems and not allow_skip:
         ctx.exit(IncompleteError.exit_code)
 
@@ -112,9 +113,9 @@ def _write_onnx(path: Path, folder: Path) -> int:
         )
     done = convert_topologies(files, folder)
     for written in done.written:
-        click.echo(written)
+        click.echo(told(str(written)))
     for error in done.failed:
-        click.echo(translate(f"error: {error}"), err=True)
+        click.echo(told(translate(f"error: {error}")), err=True)
     return IncompleteError.exit_code if done.failed else 0
 
 

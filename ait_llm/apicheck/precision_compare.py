@@ -19,8 +19,8 @@ from ait_llm.apicheck.tables import METRIC_COLUMNS, RESULT_COLUMNS, free_stamp
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import read_small
 from ait_llm.judge.api_limits import RATIOS, class_of, limits_of
+from ait_llm.report.csv_table import safe_cell
 from ait_llm.report.files import make_folder, replacing
-from ait_llm.report.wording import printable
 
 # Headers of the ratio and of its verdict, by metric.
 _RATIO_COLUMNS = {
@@ -116,7 +116,7 @@ def compare_precision(npu: Path, gpu: Path, output: Path) -> PrecisionOutcome:
     _write(
         files[0],
         ("API Name", *RESULT_COLUMNS[1:]),
-        [(*each[:3], printable(each[3])) for each in results],
+        [(safe_cell(each[0]), *each[1:3], safe_cell(each[3])) for each in results],
     )
     _write(files[1], _COLUMNS, [_cells(row) for row in rows])
     return PrecisionOutcome(results, tuple(rows), files)
@@ -209,10 +209,10 @@ def _by_call(rows: Sequence[RowResult]) -> Iterator[tuple[str, Status, Status, s
 
 def _cells(row: RowResult) -> list[str]:
     given = {
-        "API Name": row.name,
+        "API Name": safe_cell(row.name),
         "比对结果": row.status,
-        "Message": printable(row.message),
-        **row.values,
+        "Message": safe_cell(row.message),
+        **{column: safe_cell(text) for column, text in row.values.items()},
     }
     return [given.get(column, BLANK) for column in _COLUMNS]
 

@@ -8,7 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from ait_llm.apicheck.standards import CONTRACT
 from ait_llm.apicheck.tables import Tables, free_stamp, stamp_of
 from ait_llm.errors import UsageError
 from ait_llm.opcheck.api.functions import Functions
+from ait_llm.report.csv_table import safe_cell
 from ait_llm.storage import local_path
 
 if TYPE_CHECKING:
@@ -158,8 +159,12 @@ def _check_file(
     stop: threading.Event,
 ) -> Checked:
     calls = without_repeats(file.calls) if options.once else list(file.calls)
-    known = {call.name for call in calls}
-    earlier = [result for result in tables.earlier if result.name in known]
+    known = {safe_cell(call.name): call.name for call in calls}  # as the table has them
+    earlier = [
+        replace(result, name=known[result.name])
+        for result in tables.earlier
+        if result.name in known
+    ]
     if len(earlier) < len(tables.earlier):
         raise UsageError(
             f"{tables.result_path}: has calls that {file.path} does not have; "

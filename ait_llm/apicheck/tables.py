@@ -15,8 +15,8 @@ from ait_llm.apicheck.metrics import Metrics
 from ait_llm.apicheck.outcome import BLANK, ApiResult, OutputResult, Status
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.opening import read_small
+from ait_llm.report.csv_table import safe_cell
 from ait_llm.report.files import FILE_MODE, make_folder, replacing
-from ait_llm.report.wording import printable
 from ait_llm.report.writing import STAMP_FORMAT
 
 RESULT_COLUMNS = ("API name", "Forward Test Success", "Backward Test Success", "Message")
@@ -143,7 +143,7 @@ class Tables:
 
 def result_row(result: ApiResult) -> list[str]:
     """One row of the result table."""
-    return [result.name, result.forward, result.backward, printable(result.message)]
+    return [safe_cell(result.name), result.forward, result.backward, safe_cell(result.message)]
 
 
 def detail_rows(result: ApiResult, standard: str = "default") -> Iterator[list[str]]:
@@ -155,7 +155,7 @@ def detail_rows(result: ApiResult, standard: str = "default") -> Iterator[list[s
     if not result.outputs:
         blanks = [BLANK] * (3 + len(METRIC_COLUMNS))
         name = f"{result.name}.forward.output.0"
-        yield [name, *blanks, result.forward, printable(result.message)]
+        yield [safe_cell(name), *blanks, result.forward, safe_cell(result.message)]
 
 
 def _detail_row(name: str, output: OutputResult, standard: str) -> list[str]:
@@ -169,7 +169,8 @@ def _detail_row(name: str, output: OutputResult, standard: str) -> list[str]:
     ]
     shape = BLANK if output.shape is None else str(output.shape)
     types = (output.golden_dtype or BLANK, output.device_dtype or BLANK)
-    return [name, *types, shape, *numbers, output.status, printable(output.message)]
+    head = (safe_cell(name), *map(safe_cell, types), shape)
+    return [*head, *numbers, output.status, safe_cell(output.message)]
 
 
 def _number(value: float | None) -> str:

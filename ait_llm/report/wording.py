@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison, Origin, TensorRecord, Verdict
-from ait_llm.naming import shown
+from ait_llm.naming import escaped, shown
 from ait_llm.storage import is_url
 
 HEADLINE = (
@@ -39,13 +39,7 @@ def printable(text: str) -> str:
     They could recolour, overwrite or reverse what a terminal shows. Local copies are called by
     their address.
     """
-    text = shown(text)
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )
+    return escaped(shown(text))
 
 
 def dtype_text(dtype: DType | None) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ait_llm.core.comparison import Comparison, Report, SideSummary, TensorRecord, Verdict
 from ait_llm.core.optional import import_optional
+from ait_llm.naming import escaped
 from ait_llm.report.files import replacing
 from ait_llm.report.operations import not_compared
 from ait_llm.report.wording import (
@@ -32,7 +32,6 @@ _FILLS = {
     Verdict.SKIPPED: "FFEB9C",
     Verdict.ERROR: "E4CCF5",
 }
-_ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _WIDTHS = {"op": 36, "id": 12, "type": 24, "tensor": 14, "reason": 60, "path": 40}
 
 Cell = Any  # a value or one of openpyxl's cells
@@ -90,8 +89,8 @@ class _Style:
         }
 
     def text(self, sheet: Any, value: str) -> Cell:
-        """Text as it is; characters that a workbook cannot hold are escaped."""
-        value = _ILLEGAL.sub(lambda found: ascii(found[0])[1:-1], value)
+        """Text with what cannot be printed escaped, of which a workbook cannot hold the most."""
+        value = escaped(value, "\n\t")
         if len(value) > MAX_TEXT:
             value = value[: MAX_TEXT - 1] + "…"
         if not value.startswith(("=", "#")):

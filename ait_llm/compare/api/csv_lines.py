@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any
 
 from ait_llm.compare.api.statistics_rules import Cell
+from ait_llm.naming import escaped
 
 _FORMULA = frozenset("=@+-\t\r")
 _NOT_A_NUMBER = re.compile(r"[=@\t\r]|[+-](?!inf$|\d)")
@@ -25,7 +26,7 @@ class CsvLines:
     """Makes lines of a csv file, each ended by a line feed.
 
     A blank before an infinity keeps spreadsheets from losing it; an apostrophe makes text of what
-    looks like a formula. Nothing is ``None``.
+    looks like a formula. What cannot be printed is escaped. Nothing is ``None``.
     """
 
     def __init__(self) -> None:
@@ -73,6 +74,7 @@ def _text_of(cell: Cell) -> str:
 def _quoted(cell: str) -> str:
     if cell[:1] in _FORMULA and _NOT_A_NUMBER.match(cell):
         cell = f"'{cell}"
+    cell = escaped(cell, "\n\t")
     if _SPECIAL.search(cell) is None:
         return cell
     doubled = cell.replace('"', '""')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -11,11 +10,11 @@ from typing import IO, Any, Protocol
 from ait_llm.compare.api.csv_lines import CsvLines
 from ait_llm.compare.api.statistics_rules import Cell
 from ait_llm.core.optional import import_optional
+from ait_llm.naming import escaped
 from ait_llm.report.files import replacing
 
 MAX_ROWS = 1_048_500  # of a sheet, a little below what its format allows
 _MAX_TEXT = 32_767
-_ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _FILLS = {"red": "FFFF0000", "yellow": "FFFFFF00"}
 
 
@@ -117,7 +116,7 @@ class Sheets:
     def _cell(self, value: Cell) -> Any:
         if isinstance(value, bool | int | float) and value == value and abs(value) < 1e15:
             return value
-        text = _ILLEGAL.sub(lambda found: ascii(found[0])[1:-1], str(value))
+        text = escaped(str(value), "\n\t")
         text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
         if not text.startswith(("=", "#")):
             return text
