@@ -280,6 +280,7 @@ def test_the_options_are_a_promise() -> None:
         ("--request",),
         ("--step",),
         ("--start",),
+        ("--control",),
         ("--budget",),
         ("--min-free",),
         ("--module-name",),

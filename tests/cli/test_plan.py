@@ -185,6 +185,7 @@ def test_every_option_of_the_dump_is_taken() -> None:
         "inputs",
         "msprobe_config",
         "start",
+        "control",
         "most_bytes",
     }  # of a capture that runs
     assert {param.name for param in dump.params if isinstance(param, click.Option)} <= own | others
