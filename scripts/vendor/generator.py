@@ -194,6 +194,7 @@ def _stand_ins(chip: SimpleNamespace) -> dict[str, ModuleType]:
     device = ModuleType("torch.npu")
     device.get_device_name = lambda *rest: chip.name  # type: ignore[attr-defined]
     device.current_device = lambda: 0  # type: ignore[attr-defined]
+    device.device_count = lambda: 1  # type: ignore[attr-defined]
     device.config = SimpleNamespace(allow_internal_format=True)  # type: ignore[attr-defined]
     npu.npu = device  # type: ignore[attr-defined]
     torch.npu = device  # type: ignore[attr-defined]

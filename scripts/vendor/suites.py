@@ -23,7 +23,8 @@ class Suite:
 
     Attributes:
         name: in ``--only``, and of the module of this folder that runs it. The module has
-            ``run(checkout: Path, operators: Sequence[str]) -> Outcome``.
+            ``run(checkout: Path, operators: Sequence[str], *, largest: int) -> Outcome``; of
+            another source than ``atb``, ``cases`` names the checkout with the cases too.
         title: what is held against what.
         about: how to read its numbers; Markdown.
         source: which checkout it is in: ``atb`` or ``msit``.
@@ -40,7 +41,15 @@ SUITES = (
         "goldens",
         "Golden generator against golden operators",
         "Every positive operator case of the csv tables: inputs and golden outputs of the "
-        "vendor's generator, against the golden operator on the same inputs.",
+        "vendor's generator, against the golden operator on the same inputs. Floats may be two "
+        "steps of the coarsest type among inputs and output apart, quantised numbers one.",
+    ),
+    Suite(
+        "msit",
+        "MSIT's goldens against golden operators",
+        "The goldens of MSIT's `opcheck` on inputs and parameters of the same cases, small ones. "
+        "Where they differ from ours and the vendor's own generator does not, they are at fault.",
+        "msit",
     ),
     Suite(
         "statuses",
@@ -59,13 +68,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not path.is_dir():
             print(f"{path} is no folder; name a checkout of the sources", file=sys.stderr)
             return 2
+    if options.record:
+        print(importlib.import_module("vendor.record").record(options.checkout))
+        return 0
     found: dict[str, Outcome] = {}
     for suite in SUITES:
         checkout = checkouts[suite.source]
         if checkout is None or (options.only and suite.name not in options.only):
             continue
         module = importlib.import_module(f"vendor.{suite.name}")
-        found[suite.name] = module.run(checkout, options.operator)
+        more = {"cases": options.checkout} if suite.source == "msit" else {}
+        found[suite.name] = module.run(checkout, options.operator, **more, largest=options.largest)
         _print(suite, found[suite.name])
     if options.write:
         write_page(SUITES, found, checkouts)
@@ -79,9 +92,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", nargs="+", choices=[suite.name for suite in SUITES], help="run these suites"
     )
+    parser.add_argument(
+        "--largest", type=int, default=1 << 28, help="elements of the largest case that is run"
+    )
     parser.add_argument("--operator", nargs="+", default=(), help="run cases of these operators")
     parser.add_argument(
         "--write", action="store_true", help="put results on record, and docs/vendor-suites.md"
+    )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="run no suite, but write small cases of the generator to opcheck/selftest/vendor",
     )
     return parser
 

@@ -18,6 +18,7 @@ GENERATED = {
     "opcheck-standards",
     "origins-results",
     "performance",
+    "vendor-suites",
 }
 SUFFIX = ".zh.md"
 

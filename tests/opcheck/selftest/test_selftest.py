@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,24 @@ def test_the_command_fails_when_a_standard_is_blind(
     blind += [Trial("X", "", "float16", "fault", "zeros", "contract", False)]
     monkeypatch.setattr("ait_llm.opcheck.selftest.runner.grade", lambda progress: blind)
     assert opcheck_selftest.self_test(as_json=True) == 1
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_the_command_fails_when_a_definition_is_not_the_vendors(
+    monkeypatch: pytest.MonkeyPatch, trials: list[Trial], as_text: bool
+) -> None:
+    monkeypatch.setattr("ait_llm.opcheck.selftest.runner.grade", lambda progress: trials)
+    golden = golden_ops.get("CumsumOperation")
+    wrong = replace(golden, compute=golden_ops.get("SoftmaxOperation").compute)
+    monkeypatch.setitem(golden_ops._entries, "CumsumOperation", wrong)
+    found = CliRunner().invoke(opcheck, ["--self-test", *([] if as_text else ["--json"])])
+    assert found.exit_code == 1
+    if as_text:
+        assert "- CumsumOperation, cumsum" in found.stdout
+    else:
+        said = json.loads(found.stdout)
+        assert said["good_enough"]
+        assert all(one.startswith("CumsumOperation, ") for one in said["wrong_definitions"])
 
 
 def test_without_a_dump_the_command_says_what_is_missing() -> None:

@@ -1,0 +1,105 @@
+"""The suites against a checkout of a few lines, and what is put down to the vendor."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from vendor.cases import CASES
+from vendor.explanations import explain
+from vendor.outcome import Side
+
+from ait_llm.opcheck.selftest.recorded import Recorded
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+GENERATOR = """
+import json
+import torch
+import torch_npu
+from en_dtypes import hifloat8
+
+class DataGen:
+    @staticmethod
+    def random(shape, datatype, format, span, params):
+        return torch_npu.npu_format_cast(torch.rand(shape).half().npu(), 2)
+    @staticmethod
+    def case_preprocess(params, operation, inputs):
+        assert torch.npu.get_device_name().startswith("Ascend910B")
+    @staticmethod
+    def case_postprocess(params, operation, inputs, outputs):
+        pass
+
+class CumsumOperation(DataGen):
+    @staticmethod
+    def golden(inputs, params):
+        return [inputs[0].float().cumsum(json.loads(params)["axes"][0])]
+
+class SoftmaxOperation(DataGen):
+    @staticmethod
+    def golden(inputs, params):
+        return [inputs[0].float() * 2]
+"""
+HEAD = (
+    "CaseNum|CaseName|OpName|OpParam|InNum|InDType|InFormat|InShape|OutNum|OutDType|OutFormat|"
+    "OutShape|DataGenType|DataGenRange|InTensorFile|OutTensorFile|TestType|TestLevel|FromModel|"
+    "SocVersion|ExpectedError"
+)
+LINE = "{}|x|{}|{}|1|float16|nd|4,8|1|float16|nd|4,8|random|0,1||||||Ascend910B|{}"
+
+
+def checkout(folder: Path) -> Path:
+    """A checkout with three cases: one agrees, one does not, one should be refused."""
+    tool = folder / "tests/framework/python/CsvOpsTestTool"
+    tool.mkdir(parents=True)
+    (tool / "data_generation.py").write_text(GENERATOR, encoding="utf-8")
+    lines = [
+        LINE.format(1, "CumsumOperation", '{"axes":[1]}', "NO_ERROR"),
+        LINE.format(2, "SoftmaxOperation", '{"axes":[1]}', "NO_ERROR"),
+        LINE.format(3, "CumsumOperation", '{"axes":[9]}', "C:ERROR_INVALID_PARAM"),
+    ]
+    path = folder / CASES / "some.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join((HEAD, *lines)), encoding="utf-8")
+    return folder
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-m", "vendor.suites", *arguments]
+    env = os.environ | {"PYTHONPATH": str(SCRIPTS)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+def test_the_vendors_generator_runs_where_it_lies_and_a_difference_is_ours(tmp_path: Path) -> None:
+    ran = run(str(checkout(tmp_path)))
+    assert ran.returncode == 1, ran.stderr
+    assert "1 of 2 agree" in ran.stdout
+    assert "SoftmaxOperation some 2: output 0: 32 of 32 elements" in ran.stdout
+    assert run(str(tmp_path), "--operator", "CumsumOperation").returncode == 0
+    largest = run(str(tmp_path), "--largest", "63")
+    assert "1 skipped, more than 63 elements" in largest.stdout
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    ran = run(str(tmp_path / "nowhere"))
+    assert ran.returncode == 2
+    assert "is no folder" in ran.stderr
+
+
+def overflowing(golden: torch.Tensor) -> Recorded:
+    """FaUpdate with an exponential beyond float32 in its second row."""
+    lse = torch.tensor([[0.0, 200.0], [1.0, 1.0]])
+    return Recorded("FaUpdateOperation", "f 1", {"faUpdateType": 0, "sp": 2}, [lse, _OUT], [golden])
+
+
+_OUT = torch.arange(8.0).reshape(2, 2, 2)
+
+
+def test_a_fault_is_the_vendors_only_where_it_gives_the_vendors_numbers() -> None:
+    first = _OUT[:, 0].T @ torch.tensor([0.0, 1.0]).softmax(0)
+    golden = torch.stack([first, torch.full((2,), torch.nan)])
+    assert explain(overflowing(golden))[0] is Side.VENDOR
+    assert overflowing(golden).differs() != ""
+    assert explain(overflowing(golden + 1))[0] is Side.OURS
