@@ -52,12 +52,12 @@ class _Sequence:
     keys: int
 
 
-def _sequences(named: dict[str, Tensor], tokens: int) -> list[_Sequence]:
+def _sequences(config: Config, named: dict[str, Tensor], tokens: int) -> list[_Sequence]:
     """Which query rows belong to which sequence.
 
     Sequences without keys have no rows: the kernels take the rows of the others one after the
     other. What is switched off produces nothing, and its rows may be absent from the query; the
-    number of tokens tells.
+    number of tokens tells. With compression each head of a token has keys of its own and its place.
     """
     contexts = named["lengths"].reshape(-1).tolist()
     counts = [1] * len(contexts)
@@ -66,13 +66,14 @@ def _sequences(named: dict[str, Tensor], tokens: int) -> list[_Sequence]:
     active = [True] * len(contexts)
     if "status" in named:
         active = [bool(flag) for flag in named["status"].reshape(-1).tolist()]
-    counts = [rows if keys > 0 else 0 for keys, rows in zip(contexts, counts, strict=True)]
+    if config.compress is CompressType.NONE:
+        counts = [rows if keys > 0 else 0 for keys, rows in zip(contexts, counts, strict=True)]
     absent = tokens < sum(counts)
     found, first = [], 0
     for number, (keys, rows) in enumerate(zip(contexts, counts, strict=True)):
         if absent and not active[number]:
             continue
-        if active[number] and rows > 0:
+        if active[number] and keys > 0 and rows > 0:
             found.append(_Sequence(number, first, rows, keys))
         first += rows
     if first > tokens:
@@ -224,7 +225,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     if config.compress is not CompressType.NONE:
         query = query.reshape(tokens * config.kv_heads, heads // config.kv_heads, head_size)
     outputs = {}
-    for sequence in _sequences(named, query.shape[0]):
+    for sequence in _sequences(config, named, query.shape[0]):
         rows = slice(sequence.first, sequence.first + sequence.rows)
         keys, values = _keys_and_values(config, named, sequence, head_size)
         mask = _mask(config, named, sequence)

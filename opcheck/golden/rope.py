@@ -97,7 +97,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, coefficient: int) -> Tensor:
     """
     groups = max(1, coefficient // 2)
     parts = (
-        table.reshape(*table.shape[:-1], groups, -1)
+        table.reshape(*table.shape[:-1], groups, table.shape[-1] // groups)
         for table in (x, cos.unsqueeze(1), sin.unsqueeze(1))
     )
     return rotate_half(*parts).flatten(-2)
