@@ -14,7 +14,7 @@ from native_host import Host, Run, call, make_host, tensor
 
 pytestmark = pytest.mark.native
 
-SIGNAL = "kill -{} $(pgrep -f 'ait_probe_writer [0-9]+ [0-9]+ [0-9-]+ {{pid}} ')"
+SIGNAL = "kill -{} $(LD_PRELOAD= pgrep -f 'ait_probe_writer [0-9]+ [0-9]+ [0-9-]+ {{pid}} ')"
 
 
 def save(number: int, size: int = 1000) -> str:
