@@ -184,10 +184,12 @@ private:
     // goes on handing over; one that was replaced by exec has lost the memory of the queue.
     bool LeftMemory()
     {
-        const ProcessStatus status = ReadStatus(arguments_.facts.pid);
         if (MapsFile(arguments_.facts.pid, QUEUE_NAME, arguments_.inode)) {
             return false; // or it cannot be seen: the descriptor of the process tells its end
         }
+        // Read after the maps: a process that ends loses its memory a moment after it is marked
+        // as ending, so that a mark read before them may be missing where it did not exec.
+        const ProcessStatus status = ReadStatus(arguments_.facts.pid);
         const bool ended = status.state == '\0' || status.state == 'Z' || status.state == 'X';
         replaced_.store(!ended && !status.exiting);
         return true;
