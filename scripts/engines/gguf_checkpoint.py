@@ -1,7 +1,8 @@
 """A checkpoint of transformers as GGUF, rightly or with a fault: ``gguf_checkpoint.py DIR FILE``.
 
-Needs the packages gguf and safetensors. Families: Llama (rows of queries and keys in the order of
-its rotary layout, as ``convert_hf_to_gguf.py`` of llama.cpp does), Qwen2 (with biases), Qwen3.
+Needs the packages gguf and safetensors. Families: Llama and Mixtral (rows of queries and keys in
+the order of their rotary layout, as ``convert_hf_to_gguf.py`` of llama.cpp does), Qwen2 (with
+biases), Qwen3, Qwen3-MoE, and Gemma2 (sliding window; norms hold one plus the checkpoint's weight).
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, quants
 from safetensors.numpy import load_file
 
-FAULTS = ("weight", "epsilon", "theta", "unpermuted", "swapped", "norm", "embedding", "bias")
+FAULTS = (
+    *("weight", "epsilon", "theta", "unpermuted", "swapped", "norm", "embedding", "bias"),
+    *("window", "cap", "experts", "expert", "router"),
+)
+_ARCHITECTURES = {"mixtral": "llama", "qwen3_moe": "qwen3moe"}
 _OUTSIDE = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -33,6 +38,18 @@ _INSIDE = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+}
+_INSIDE_GEMMA = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_EXPERTS = {
+    "gate": ("gate_proj", "w1"),
+    "up": ("up_proj", "w3"),
+    "down": ("down_proj", "w2"),
 }
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -43,14 +60,36 @@ def rows_of_pairs(weight: Array, heads: int) -> Array:
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-def names_of(layers: int) -> dict[str, str]:
+def names_of(layers: int, family: str = "") -> dict[str, str]:
     """Names of GGUF by those of the checkpoint, without ``.weight`` and ``.bias``."""
+    each = {**_INSIDE, **(_INSIDE_GEMMA if family == "gemma2" else {})}
+    experts = {f"experts.{kind}": f"ffn_{kind}_exps" for kind in _EXPERTS}
     inside = {
         f"model.layers.{number}.{theirs}": f"blk.{number}.{ours}"
         for number in range(layers)
-        for theirs, ours in _INSIDE.items()
+        for theirs, ours in {**each, **experts}.items()
     }
     return {**_OUTSIDE, **inside}
+
+
+def join_experts(tensors: dict[str, Array], layers: int) -> dict[str, Array]:
+    """The weights of all experts of a layer as one, ``model.layers.0.experts.gate.weight``."""
+    joined = {name: each for name, each in tensors.items() if ".experts." not in name}
+    for number in range(layers):
+        for kind, spellings in _EXPERTS.items():
+            ends = tuple(f".{each}.weight" for each in spellings)
+            found = {
+                int(name.split(".experts.")[1].split(".")[0]): value
+                for name, value in tensors.items()
+                if name.startswith(f"model.layers.{number}.")
+                and ".experts." in name
+                and name.endswith(ends)
+            }
+            if found:
+                joined[f"model.layers.{number}.experts.{kind}.weight"] = np.stack(
+                    [found[expert] for expert in sorted(found)]
+                )
+    return joined
 
 
 def convert(folder: Path, path: Path, kind: str = "F32", fault: str = "") -> None:
@@ -60,15 +99,19 @@ def convert(folder: Path, path: Path, kind: str = "F32", fault: str = "") -> Non
         name: each.astype(np.float32)
         for name, each in load_file(folder / "model.safetensors").items()
     }
-    tensors.setdefault("lm_head.weight", tensors["model.embed_tokens.weight"])
+    family, layers = config["model_type"], config["num_hidden_layers"]
+    tensors = join_experts(tensors, layers)
+    if family != "gemma2":
+        tensors.setdefault("lm_head.weight", tensors["model.embed_tokens.weight"])
     heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
-    writer = GGUFWriter(path, config["model_type"])
+    writer = GGUFWriter(path, _ARCHITECTURES.get(family, family))
     rope = config.get("rope_parameters") or config
     theta = float(rope.get("rope_theta", 10000.0))
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
+    _add_numbers(writer, config, fault)
     writer.add_head_count(heads)
     writer.add_head_count_kv(groups)
     writer.add_layer_norm_rms_eps(1e-3 if fault == "epsilon" else config["rms_norm_eps"])
@@ -81,15 +124,17 @@ def convert(folder: Path, path: Path, kind: str = "F32", fault: str = "") -> Non
     writer.add_tokenizer_model("no_vocab")
     changed = _with_fault(tensors, fault)
     quantised = GGMLQuantizationType[kind]
-    for name, ours in names_of(config["num_hidden_layers"]).items():
+    for name, ours in names_of(layers, family).items():
         for part in ("weight", "bias"):
             value = changed.get(f"{name}.{part}")
             if value is None:
                 continue
             turned = {"q_proj": heads, "k_proj": groups}.get(name.rpartition(".")[2])
             is_left = fault == "unpermuted" and name.endswith("q_proj")
-            if config["model_type"] == "llama" and turned and not is_left:
+            if family in ("llama", "mixtral") and turned and not is_left:
                 value = rows_of_pairs(value, turned)
+            if family == "gemma2" and name.endswith("norm"):
+                value = value + np.float32(1)
             if value.ndim == 1 or kind == "F32":
                 writer.add_tensor(f"{ours}.{part}", value)
             else:
@@ -102,6 +147,23 @@ def convert(folder: Path, path: Path, kind: str = "F32", fault: str = "") -> Non
     writer.close()
 
 
+def _add_numbers(writer: GGUFWriter, config: dict[str, Any], fault: str) -> None:
+    """What only some families have."""
+    experts = config.get("num_local_experts") or config.get("num_experts")
+    if experts:
+        used = config["num_experts_per_tok"]
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(used - 1 if fault == "experts" else used)
+    if config.get("moe_intermediate_size"):
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if config["model_type"] == "gemma2":
+        cap = config["attn_logit_softcapping"]
+        window = config["sliding_window"]
+        writer.add_attn_logit_softcapping(cap / 8 if fault == "cap" else cap)
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+        writer.add_sliding_window(2 * window if fault == "window" else window)
+
+
 def _with_fault(tensors: dict[str, Array], fault: str) -> dict[str, Array]:
     changed = dict(tensors)
     layer = "model.layers.1."
@@ -112,6 +174,13 @@ def _with_fault(tensors: dict[str, Array], fault: str) -> dict[str, Array]:
     elif fault == "norm":
         name = f"{layer}post_attention_layernorm.weight"
         changed[name] = tensors[name] + np.float32(0.05)
+    elif fault == "expert":
+        name = f"{layer}experts.down.weight"
+        changed[name] = tensors[name] * np.array([1, 1.1, 1, 1], np.float32)[:, None, None]
+    elif fault == "router":
+        [name] = [each for each in tensors if each.startswith(layer) and ".gate." in each
+                  and "experts" not in each]  # fmt: skip
+        changed[name] = np.roll(tensors[name], 1, 0)
     elif fault == "embedding":
         changed["model.embed_tokens.weight"] = np.roll(tensors["model.embed_tokens.weight"], 1, 0)
     elif fault == "bias":

@@ -19,6 +19,26 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 96,
+            "norm_topk_prob": True,  # as llama.cpp computes the family
+        },
+    ),
+    # A window that the prompt of seven tokens does not fit into.
+    "gemma2": (
+        "Gemma2",
+        {"sliding_window": 4, "query_pre_attn_scalar": 16, "tie_word_embeddings": True},
+    ),
+}
 HEALTHY = {
     "llama F32": ("llama", "F32", ()),
     "llama F16": ("llama", "F16", ()),
@@ -31,6 +51,10 @@ HEALTHY = {
     "llama two sequences in one cache": ("llama", "F32", ("-two", "-u")),
     "qwen2 F32": ("qwen2", "F32", ()),
     "qwen3 F32": ("qwen3", "F32", ()),
+    "mixtral F32": ("mixtral", "F32", ()),
+    "qwen3_moe F32": ("qwen3_moe", "F32", ()),
+    "gemma2 F32": ("gemma2", "F32", ()),
+    "gemma2 flash attention": ("gemma2", "F32", ("-fa",)),
 }
 FAULTS = {
     "llama weight": ("llama", "weight", ("ffn_out_1",)),
@@ -42,6 +66,13 @@ FAULTS = {
     "llama embedding": ("llama", "embedding", ("embd",)),
     "llama epsilon, two sequences": ("llama", "epsilon", ("attn_norm_0",), ("-two",)),
     "llama weight, two sequences": ("llama", "weight", ("ffn_out_1",), ("-two",)),
+    "mixtral weight of an expert": ("mixtral", "expert", ("ffn_moe_down_1",)),
+    "mixtral fewer experts": ("mixtral", "experts", ("ffn_moe_topk_0", "ffn_moe_weights_0")),
+    "qwen3_moe router": ("qwen3_moe", "router", ("ffn_moe_logits_1",)),
+    "qwen3_moe epsilon": ("qwen3_moe", "epsilon", ("attn_norm_0",)),
+    "gemma2 window": ("gemma2", "window", ("kqv_out_0",)),
+    "gemma2 cap of scores": ("gemma2", "cap", ("kqv_out_0",)),
+    "gemma2 norm": ("gemma2", "norm", ("attn_post_norm_1",)),
     "qwen2 bias": ("qwen2", "bias", ("Vcur_1", "Vcur_1_1")),
     "qwen2 theta": ("qwen2", "theta", ("Qcur_0_3", "Kcur_0_3", "Qcur_0_2", "Kcur_0_2")),
 }
@@ -100,8 +131,8 @@ class Runs:
                 "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "initializer_range": 0.15,
                 "tie_word_embeddings": False,
             }  # fmt: skip
-            name = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[family]
-            config = getattr(transformers, f"{name}Config")(**sizes, head_dim=16)
+            name, more = FAMILIES[family]
+            config = getattr(transformers, f"{name}Config")(**sizes | more, head_dim=16)
             model = getattr(transformers, f"{name}ForCausalLM")(config)
             for name, parameter in model.named_parameters():
                 if name.endswith("bias"):
