@@ -91,6 +91,10 @@ def _swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return torch.nn.functional.silu(gate) * up
 
 
+def _gelu(x: Tensor, *, approximate: str = "tanh") -> Tensor:
+    return torch.nn.functional.gelu(x, approximate=approximate)
+
+
 def _geglu(gate: Tensor, up: Tensor) -> Tensor:
     return torch.nn.functional.gelu(gate, approximate="tanh") * up
 
@@ -126,6 +130,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "rope(Tensor x, Tensor positions, Tensor? factors=None, *, int dims, bool neox, float base,"
     " float scale=1.0, float factor=1.0) -> Tensor": _rope,
     "swiglu(Tensor gate, Tensor up) -> Tensor": _swiglu,
+    "gelu(Tensor x, *, str approximate='tanh') -> Tensor": _gelu,
     "geglu(Tensor gate, Tensor up) -> Tensor": _geglu,
     "set_rows(Tensor into, Tensor places, Tensor rows) -> Tensor": _set_rows,
     "strided(Tensor x, int[] size, int[] steps, int start) -> Tensor": _strided,

@@ -260,7 +260,7 @@ _OPERATORS: Mapping[str, _Make] = {
     "DUP": _copied,
     "FLASH_ATTN_EXT": _attention,
     "GEGLU": _gated("geglu"),
-    "GELU": _first("aten.gelu.default", approximate="tanh"),
+    "GELU": _first("ait_ggml.gelu.default", approximate="tanh"),
     "GELU_ERF": _first("aten.gelu.default", approximate="none"),
     "GET_ROWS": _rows,
     "MUL": _of_two("aten.mul.Tensor"),

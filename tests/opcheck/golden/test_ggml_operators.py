@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from ait_llm.opcheck.golden.aten import aten_operator
 from ait_llm.opcheck.golden.aten.calls import find_operator
+from ait_llm.opcheck.golden.ggml_gelu import is_from_table
+
+TABLE = Path(__file__).parents[2] / "data" / "gguf" / "gelu.npz"
 
 
 def run(name: str, *args: object, **options: object) -> torch.Tensor:
@@ -107,3 +113,43 @@ def test_rows_of_a_table_of_halves_are_float32() -> None:
     found = run("embedding", table, torch.tensor([4, 0], dtype=torch.int32))
     assert found.dtype == torch.float32
     assert torch.equal(found, table[[4, 0]].float())
+
+
+def table_of_gelu() -> tuple[torch.Tensor, torch.Tensor]:
+    """Recorded arguments and results."""
+    with np.load(TABLE, allow_pickle=False) as file:
+        x, y = (torch.from_numpy(file[name].astype(np.float32)) for name in "xy")
+    return x, y
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_gelu_may_be_looked_up_as_llama_cpp_does(gated: bool) -> None:
+    x, y = table_of_gelu()
+    up = torch.randn_like(x)
+    inputs, found = ([x, up], y * up) if gated else ([x], y)
+    assert is_from_table(inputs, [found], {})
+    golden = aten_operator(f"ait_ggml.{'geglu' if gated else 'gelu'}.default")
+    assert golden is not None
+    assert golden.accepts is is_from_table
+    judged = {
+        "nudged": found * (1 + 2.0**-9),
+        "one": torch.where(x == x[500], found + 1e-3, found),
+        "erf": torch.nn.functional.gelu(x) * (up if gated else 1),
+        "silu": torch.nn.functional.silu(x) * (up if gated else 1),
+    }
+    for name, wrong in judged.items():
+        assert not is_from_table(inputs, [wrong], {}), name
+
+
+def test_beyond_its_edges_gelu_is_its_argument_or_nothing() -> None:
+    x = torch.tensor([-1e5, -10.0, 10.0, 12.345678, 1e5, float("nan")])
+    right = torch.tensor([0.0, 0.0, 10.0, 12.345678, 1e5, float("nan")])
+    assert is_from_table([x], [right], {})
+    assert not is_from_table([x], [right.half().float()], {})
+    assert not is_from_table([x], [right.nan_to_num(0.0)], {})
+
+
+def test_gelu_of_torch_is_not_looked_up() -> None:
+    golden = aten_operator("aten.gelu.default")
+    assert golden is not None
+    assert golden.accepts is None
