@@ -43,8 +43,10 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         why_lost,
         why_unknown,
     )
+    from ait_llm.opcheck.golden.modules.engines import may_truncate
     from ait_llm.opcheck.golden.modules.paged import PagedAttention, of_known_rows
     from ait_llm.opcheck.golden.modules.quantised import Product, rounded_first
+    from ait_llm.opcheck.golden.modules.truncated import truncates
     from ait_llm.opcheck.golden.modules.ways import SeveralWays, in_any_way
 
     inputs = [tensor for tensor in operation.inputs if tensor.stem.startswith(_INPUT)]
@@ -72,7 +74,7 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
     golden = golden_function(
         operation.type,
         partial(_called, compute, names),
-        accepts=legal_choice(given),
+        accepts=truncates(compute, names) if may_truncate(given) else legal_choice(given),
         # A weight of few bits is rounded, or the product before it is scaled.
         roundings=getattr(compute, "roundings", 0),
         short_sums=getattr(compute, "short_sums", 0),

@@ -127,6 +127,50 @@ def test_the_module_of_vllm_that_is_wrong_is_the_only_one_named(
     assert [i.op_id for i in report.items if i.verdict is Verdict.FAIL] == [f"{module}@0"]
 
 
+def rotated(dump: Path, module: str, change: Callable[[Tensor], Tensor]) -> None:
+    """Results of rotary positions as a kernel in float32 makes and then stores them."""
+    (folder,) = dump.glob(f"torch_tensors/*/0/{module}")
+    (table,) = dump.glob(f"torch_tensors/*/weights/{module}.cos_sin_cache.pth")
+    positions = torch.load(folder / "input_0.pth", weights_only=True)
+    cos, sin = torch.load(table, weights_only=True).float()[positions][:, None].chunk(2, -1)
+    for place in (1, 2):
+        x = torch.load(folder / f"input_{place}.pth", weights_only=True)
+        one, two = x.float().view(len(x), -1, 2 * cos.shape[-1]).chunk(2, -1)
+        made = torch.cat((one * cos - two * sin, two * cos + one * sin), -1).view(x.shape)
+        path = folder / f"output_{place - 1}.pth"
+        path.unlink()
+        torch.save(change(made), path)
+
+
+def cut(values: Tensor) -> Tensor:
+    return (values.view(torch.int32) & ~0xFFFF).view(torch.float32).bfloat16()
+
+
+def cut_upwards(values: Tensor) -> Tensor:
+    return ((values.view(torch.int32) + 0xFFFF) & ~0xFFFF).view(torch.float32).bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("change", "is_right"),
+    [
+        (cut, True),
+        (Tensor.bfloat16, True),
+        (cut_upwards, False),
+        (lambda values: cut(values * 0.996), False),
+        (lambda values: cut(cut(values).float() * 0.9999), False),
+        (lambda values: cut(torch.where(values == values.max(), values * 1.01, values)), False),
+    ],
+    ids=["cut", "rounded", "upwards", "scaled", "twice", "one"],
+)
+def test_rotary_positions_may_be_cut_to_bfloat16(
+    change: Callable[[Tensor], Tensor], is_right: bool, tmp_path: Path, cache: Path
+) -> None:
+    dump, module = recorded("llama", tmp_path, cache), "root.model.layers.0.self_attn.rotary_emb"
+    rotated(dump, module, change)
+    wrong = {i.op_id for i in opcheck(dump).items if i.verdict is Verdict.FAIL}
+    assert wrong == (set() if is_right else {f"{module}@0"})
+
+
 def test_weights_that_an_engine_packed_are_not_held_against_it(tmp_path: Path, cache: Path) -> None:
     dump = recorded("llama", tmp_path, cache)
     (path,) = dump.glob("torch_tensors/*/weights/root.model.layers.0.mlp.gate_up_proj.weight.pth")

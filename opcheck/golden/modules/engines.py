@@ -110,6 +110,11 @@ def norm_and_sum(given: Given, eps: float, *, centred: bool) -> Compute | None:
     return compute
 
 
+def may_truncate(given: Given) -> bool:
+    """True for modules whose kernels may cut their results to bfloat16."""
+    return given.type in _ROTARY
+
+
 def rotary_positions(given: Given) -> Compute | None:
     """Query and key with each head rotated by its position; a key may be absent.
 
