@@ -187,10 +187,17 @@ def _with_results(
 ) -> GoldenOp:
     """The same, with what is written behind what is returned; results that nobody saw left out."""
     from ait_llm.opcheck.golden.functions import golden_function
+    from ait_llm.opcheck.golden.modules.truncated import CUTTING, truncates
 
     if golden.steps is not None:
         steps = golden.steps(params)
-        return golden_function(golden.name, lambda inputs: [steps(inputs)[one] for one in seen])
+
+        def found(inputs: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+            made = steps(inputs)
+            return [made[one] for one in seen]
+
+        accepts = truncates(found) if golden.name in CUTTING else None
+        return golden_function(golden.name, found, accepts=accepts)
     compute = golden.compute
 
     def run(inputs: Sequence[torch.Tensor | None], given: Params, how: Arithmetic) -> Result:

@@ -71,10 +71,11 @@ def module_case(operation: Operation, *, whole: bool = False) -> Case | NoCase:
         return NoCase("read a cache of which the capture does not tell enough")
     cached = _cached(operation)
     names = [*given.inputs, *weights, *(tensor.stem for tensor in results), *cached]
+    function = partial(_called, compute, names)
     golden = golden_function(
         operation.type,
-        partial(_called, compute, names),
-        accepts=truncates(compute, names) if may_truncate(given) else legal_choice(given),
+        function,
+        accepts=truncates(function) if may_truncate(given) else legal_choice(given),
         # A weight of few bits is rounded, or the product before it is scaled.
         roundings=getattr(compute, "roundings", 0),
         short_sums=getattr(compute, "short_sums", 0),

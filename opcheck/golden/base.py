@@ -263,9 +263,9 @@ class GoldenOp:
         alternatives: other parameters with which the same dump may have been computed, because the
             library does not print what differs. A checker tries them where the first do not fit,
             and says which do.
-        accepts: for operators that draw at random or order equal values, whether outputs that are
-            not the golden ones are legal all the same. It looks at all outputs. None where only
-            the golden ones are.
+        accepts: for operators that draw at random, order equal values, look a function up or cut
+            instead of rounding, whether outputs that are not the golden ones are legal all the
+            same. It looks at all outputs. None where only the golden ones are.
         kernel: how a correct kernel computes with given parameters.
         rounds_last: it overwrites no input, and in any arithmetic it rounds its results only at the
             end, to the types that results name.

@@ -6,40 +6,40 @@ Those of vLLM for x86 processors without AVX512-BF16 shift the lower bits of a f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ait_llm.opcheck.golden.base import Accepts, Params
-from ait_llm.opcheck.golden.modules.table import Compute
 
+CUTTING = frozenset({"_C::rotary_embedding"})
+"""Operators of vLLM whose kernels do so."""
 _LOST = 4 * 2.0**-24  # float32: two products and their sum, relative to the largest of a row
 
 
-def truncates(compute: Compute, names: Sequence[str]) -> Accepts:
-    """Whether results are those of ``compute`` in float32, each cut or rounded to bfloat16.
+def truncates(function: Callable[[Sequence[Tensor | None]], Any]) -> Accepts:
+    """Whether results are those of a function in float32, each cut or rounded to bfloat16.
 
     Args:
-        compute: of inputs that are bfloat16 or integers.
-        names: of its inputs.
+        function: of inputs that are bfloat16, or rounded to it, or integers.
     """
 
     def is_cut(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: Params) -> bool:
         if any(one.dtype != torch.bfloat16 for one in outputs):
             return False
-        given: Mapping[str, Tensor] = {
-            name: one.to(torch.bfloat16).double() if one.is_floating_point() else one
-            for name, one in zip(names, inputs, strict=True)
-            if one is not None
-        }
         with _disable_current_modes():
-            made = compute(given)
+            made = function([None if one is None else _wide(one) for one in inputs])
             exact = [made] if isinstance(made, Tensor) else list(made)
             return len(exact) == len(outputs) and all(map(_is_between, outputs, exact))
 
     return is_cut
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.bfloat16).double() if tensor.is_floating_point() else tensor
 
 
 def _is_between(found: Tensor, exact: Tensor) -> bool:
