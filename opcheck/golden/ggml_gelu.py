@@ -2,7 +2,7 @@
 
 ``ggml_vec_gelu_f32`` and ``ggml_vec_geglu_f32`` of ``ggml/src/ggml-cpu/vec.h``: between -10 and 10
 the argument is rounded to float16 and its result, itself a float16, is looked up; below it is zero,
-above it is the argument. Other backends, and ARM, compute it in float32.
+above it is the argument. Other backends may compute it in float32.
 """
 
 from __future__ import annotations

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from ait_llm.opcheck.golden.aten import aten_operator
+from ait_llm.core.comparison import Verdict
+from ait_llm.judge.outputs import Produced, judge_outputs
+from ait_llm.judge.standards import standards
+from ait_llm.opcheck.golden.aten import TENSORS, aten_operator
 from ait_llm.opcheck.golden.aten.calls import find_operator
+from ait_llm.opcheck.golden.base import GoldenOp
 from ait_llm.opcheck.golden.ggml_gelu import is_from_table
+from ait_llm.opcheck.outcome import Checked
 
 TABLE = Path(__file__).parents[2] / "data" / "gguf" / "gelu.npz"
 
@@ -139,6 +145,24 @@ def test_gelu_may_be_looked_up_as_llama_cpp_does(gated: bool) -> None:
     }
     for name, wrong in judged.items():
         assert not is_from_table(inputs, [wrong], {}), name
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, Verdict.PASS), (1.001, Verdict.FAIL)])
+def test_a_gate_from_the_table_is_right(factor: float, verdict: Verdict) -> None:
+    x, y = table_of_gelu()
+    up = torch.randn_like(x)
+    golden = aten_operator("ait_ggml.geglu.default")
+    assert golden is not None
+
+    def judged(by: GoldenOp) -> list[Verdict]:
+        made = Produced({0: y * up * factor}, {})
+        params = {TENSORS: ["input_0", "input_1"]}
+        base = Checked("gate", by.name, Verdict.SKIPPED)
+        found = judge_outputs(by, [x, up], params, made, standards.get("contract"), base)
+        return [item.checked.verdict for item in found]
+
+    assert judged(golden) == [verdict]
+    assert judged(replace(golden, accepts=None)) == [Verdict.FAIL]
 
 
 def test_beyond_its_edges_gelu_is_its_argument_or_nothing() -> None:
