@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from hashlib import blake2b
 from math import prod
 
@@ -97,5 +98,6 @@ def _from_file(payload: Payload) -> Array:
     return decode(np.frombuffer(raw, np.uint8), payload.dtype, sum(n for _, n in stretches))
 
 
+@cache  # a run has few sizes
 def _starts(size: int) -> list[int]:
     return [int(start) for start in np.linspace(0, size - _LENGTH, _STRETCHES)]

@@ -66,13 +66,14 @@ def partners(
         widths = {rows.shape[1] for rows in found if rows is not None}
         if len(widths) != 1:
             return None
-        rows = np.concatenate([rows for rows in found if rows is not None])
-        sides.append(_rounded(rows, coarsest))
+        sides.append(np.concatenate([rows for rows in found if rows is not None]))
     if sides[0].shape[1] != sides[1].shape[1]:
         return None
-    found_rows = _equal(*sides)
+    first = _rounded(sides[0], coarsest)
+    second = first if np.array_equal(sides[0], sides[1]) else _rounded(sides[1], coarsest)
+    found_rows = _equal(first, second)
     if near and 2 * int((found_rows >= 0).sum()) < len(found_rows):
-        found_rows = _near(*sides)
+        found_rows = _near(first, second)
     return found_rows
 
 
@@ -200,9 +201,12 @@ def _places(width: int) -> Indices:
 
 def _equal(left: Array, right: Array) -> Indices:
     """The left row of equal elements for each right one, -1 where none or several are."""
-    ours, theirs = _hashes(left), _hashes(right)
-    own, place = _once(ours)
-    other, where = _once(theirs)
+    own, place = _once(_hashes(left))
+    if left is right:
+        same = np.full(len(right), -1, dtype=np.int64)
+        same[place] = place
+        return same
+    other, where = _once(_hashes(right))
     _, mine, its = np.intersect1d(own, other, assume_unique=True, return_indices=True)
     found = np.full(len(right), -1, dtype=np.int64)
     found[where[its]] = place[mine]
