@@ -58,7 +58,8 @@ def other_operators(
         golden, mine: the passes.
         counterparts: golden operations by index of mine.
     """
-    theirs, ours = _run_by(golden), _run_by(mine)
+    halves = _working_half(golden), _working_half(mine)
+    theirs, ours = _run_by(golden, halves), _run_by(mine, halves)
     places = {operation_key(operation): op for op, operation in enumerate(golden.operations)}
     differing: dict[str, list[OtherOperators]] = {}
     peers: dict[str, int] = {}
@@ -100,8 +101,27 @@ def _listed(names: tuple[str, ...]) -> str:
     return told if len(names) <= _TOLD else f"{told} and {len(names) - _TOLD} more"
 
 
-def _run_by(run: Pass) -> dict[int, Counter[str]]:
-    """What the own code of each module runs that computes, and how often, by index."""
+def _working_half(run: Pass) -> str:
+    """The half precision that a program is in: type of most results; empty for float32."""
+    made = Counter(
+        kind.label
+        for operation in run.operations
+        if is_operator(operation)
+        for tensor in operation.outputs
+        if (kind := dtype_of(tensor)) is not None and kind.label in _UNITS
+    )
+    most = made.most_common(1)[0][0] if made else ""
+    return "" if most == DType.FLOAT32.label else most
+
+
+def _run_by(run: Pass, halves: tuple[str, str]) -> dict[int, Counter[str]]:
+    """What the own code of each module runs that computes, and how often, by index.
+
+    Where the two programs are in other types, a conversion to golden's is one to mine, and a
+    conversion to the half precision that one alone is in has no counterpart.
+    """
+    golden, mine = (f"{_CONVERSION} to {each}" if each else "" for each in halves)
+    other_types = golden != mine
     found: dict[int, Counter[str]] = {}
     operations = run.operations
     for op, parent in enumerate(parents_of(run)):
@@ -110,7 +130,11 @@ def _run_by(run: Pass) -> dict[int, Counter[str]]:
             continue
         known = found.setdefault(parent, Counter())
         if not is_moving(operation) and not is_uninitialised(operation):
-            known[_named(operation)] += 1
+            name = _named(operation)
+            if other_types and name in (golden, mine):
+                name = mine if golden else ""
+            if name:
+                known[name] += 1
     return found
 
 
