@@ -65,6 +65,7 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     if not dumps and not path.is_dir():
         raise FormatError(path, "is a file, a dump is a folder", "Give the folder it lies in")
     if not dumps:
+        check_level(path)
         for explain in explanations:
             if (explanation := explain(path)) is not None:
                 raise explanation
@@ -76,3 +77,26 @@ def open_dump(path: Path | str, kind: str | None = None) -> Dump:
     if path.is_dir():
         check_parts(dumps[0].root, Path(os.path.abspath(path)))  # noqa: PTH100  links stay
     return dumps[0]
+
+
+def check_level(folder: Path) -> None:
+    """Refuse a folder whose subfolders, at most two levels below, are outputs of runs.
+
+    Raises:
+        FormatError: there is one or several.
+    """
+    below = sorted(
+        {each.parent for depth in ("*", "*/*") for each in folder.glob(f"{depth}/ait_dump")}
+    )
+    if len(below) == 1:
+        raise FormatError(
+            folder,
+            f"is not the output directory of a run, but {below[0].relative_to(folder)} in it is",
+            "Give that folder",
+        )
+    if below:
+        raise FormatError(
+            folder,
+            f"holds the outputs of {len(below)} runs, the first is {below[0].relative_to(folder)}",
+            "Give the folder of one",
+        )

@@ -11,7 +11,7 @@ from pathlib import Path
 from ait_llm.core import Side
 from ait_llm.core.plugins import load_plugins
 from ait_llm.dumps import Dump, kinds, open_dump
-from ait_llm.dumps.kinds import PLUGINS
+from ait_llm.dumps.kinds import PLUGINS, check_level
 from ait_llm.dumps.tensor_files import SUFFIXES, TensorFile
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.ge_file import looks_like_ge
@@ -143,6 +143,7 @@ def _recognise(path: Path) -> Input:
     if any(opener(path) is not None for opener in openers):
         dump = open_dump(path)
         return Input(path, dump.kind, dump, _given_step(path, dump))
+    check_level(path)  # their tensor files would be paired by their places, without the programs
     if find_files(path):
         return Input(path, "files")
     open_dump(path)  # says what was expected

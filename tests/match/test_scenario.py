@@ -121,6 +121,21 @@ def test_a_file_against_a_dump_is_refused_in_one_sentence(
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("levels", ["run", "runs/today"])
+def test_a_folder_around_the_output_of_a_run_is_no_folder_of_files(
+    tmp_path: Path, levels: str
+) -> None:
+    builder = DumpBuilder(tmp_path / levels / "ait_dump")
+    builder.operation("0_Add")
+    place = f"{tmp_path}: is not the output directory of a run, but {levels} in it is. "
+    with pytest.raises(FormatError) as caught:
+        find_scenario(tmp_path, tmp_path)
+    assert str(caught.value) == f"{place}Give that folder"
+    DumpBuilder(tmp_path / "a" / "ait_dump").operation("0_Add")
+    with pytest.raises(FormatError, match="holds the outputs of 2 runs, the first is a. Give"):
+        find_scenario(tmp_path, tmp_path)
+
+
 def _pipe(folder: Path) -> Path:
     os.mkfifo(folder / "pipe.pt")
     return folder / "pipe.pt"
