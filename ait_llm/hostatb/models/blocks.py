@@ -44,9 +44,9 @@ def gather() -> torch_atb.Operation:
 
 
 def split(sizes: list[int]) -> torch_atb.Operation:
-    """Pieces of the last dimension."""
+    """Pieces of the columns of ``[tokens, hidden]``; with sizes, no axis may count from the end."""
     return torch_atb.Operation(
-        torch_atb.SplitParam(split_dim=-1, split_num=len(sizes), split_sizes=sizes)
+        torch_atb.SplitParam(split_dim=1, split_num=len(sizes), split_sizes=sizes)
     )
 
 

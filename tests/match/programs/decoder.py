@@ -175,7 +175,7 @@ class Decoder:
         if len(layer.attention) == 1:
             packed = self._linear(x, layer.attention[0])
             q, k, v = self._program.run(
-                torch_atb.SplitParam(split_dim=-1, split_num=3, split_sizes=sizes), packed
+                torch_atb.SplitParam(split_dim=1, split_num=3, split_sizes=sizes), packed
             )
         else:
             q, k, v = (self._linear(x, weight) for weight in layer.attention)

@@ -178,7 +178,7 @@ def test_another_order_of_packing_is_seen_by_the_use_of_the_pieces(tmp_path: Pat
             torch.cat([part.weight for part in parts]),
             torch.cat([part.bias for part in parts]),
         )
-        split = torch_atb.SplitParam(split_dim=-1, split_num=3, split_sizes=[32, 32, 64])
+        split = torch_atb.SplitParam(split_dim=1, split_num=3, split_sizes=[32, 32, 64])
         v, k, q = program.run(split, packed)
         q, k = program.run(torch_atb.RopeParam(rotary_coeff=2), q, k, cos, sin, lengths)
         kinds = torch_atb.SelfAttentionParam
