@@ -30,6 +30,7 @@ MOST_ELEMENTS = 1 << 28
 SECONDS = 60
 LAST = "E"
 _NO_MEMORY = "meta"
+_INFERRED = "Generalization"  # cases of this kind take outputs as they are inferred
 _RESERVED, _RANKS = "rsv", "rankSize"
 
 
@@ -67,8 +68,17 @@ def shortened(end: End) -> str:
     return f"{end} ({text})" if text else str(end)
 
 
-def end_of(case: Case, generator: Generator | None, last: str = LAST) -> End:
-    """Take a case through hostatb, to its stage in the table or another one at most."""
+def end_of(
+    case: Case, generator: Generator | None, last: str = LAST, *, inferred: bool = False
+) -> End:
+    """Take a case through hostatb, to its stage in the table or another one at most.
+
+    Args:
+        case: it.
+        generator: makes the inputs; without it shapes are those of the table, without memory.
+        last: the stage after which it ends.
+        inferred: outputs are not those of the table, but as they are inferred.
+    """
     try:
         operation = Operation(param_of(case.operator, params_of(case)))
     except FieldTypeError as error:
@@ -91,13 +101,15 @@ def end_of(case: Case, generator: Generator | None, last: str = LAST) -> End:
         return End("I", OK)
     natives = [_native(desc, tensor) for desc, tensor in zip(inputs, tensors, strict=True)]
     place = "cpu" if generator else _NO_MEMORY
+    descs = [
+        TensorDesc(DType.from_label(each.dtype), each.shape, _layout(each)) for each in case.outputs
+    ]
+    if inferred or case.fields["TestType"] == _INFERRED:
+        descs = list(found)
     outputs = [
-        torch.zeros(each.shape, dtype=_torch_dtype(each), device=place) for each in case.outputs
+        torch.zeros(desc.shape, dtype=torch_dtype(desc.dtype), device=place) for desc in descs
     ]
-    given = [
-        _native(desc_of(tensor, _layout(each)), tensor)
-        for each, tensor in zip(case.outputs, outputs, strict=True)
-    ]
+    given = [_native(desc, tensor) for desc, tensor in zip(descs, outputs, strict=True)]
     if not outputs and found:  # tables do not list what is updated in place
         given = [natives[alias] for alias in operation.output_aliases if alias is not None]
     context = current_context()

@@ -57,6 +57,13 @@ SUITES = (
         "Every operator case of the csv tables that the vendor expects to be refused, through "
         "hostatb: it agrees where the stage and the status are the vendor's.",
     ),
+    Suite(
+        "accepted",
+        "Accepted cases against hostatb",
+        "Every operator case of the csv tables that the vendor expects to go through, to hostatb's "
+        "Setup, with the shapes of the table, or, if they are refused, with the tensors that the "
+        "vendor's generator makes: it agrees where nothing is refused.",
+    ),
 )
 
 

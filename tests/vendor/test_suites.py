@@ -82,6 +82,29 @@ def test_the_vendors_generator_runs_where_it_lies_and_a_difference_is_ours(tmp_p
     assert "1 skipped, more than 63 elements" in largest.stdout
 
 
+def test_a_healthy_case_that_is_refused_is_ours_but_for_an_output_that_the_library_refuses(
+    tmp_path: Path,
+) -> None:
+    folder = checkout(tmp_path)
+    narrow = LINE.replace("nd|4,8|random", "nd|4,7|random")
+    lines = [
+        LINE.format(1, "CumsumOperation", '{"axes":[1]}', "NO_ERROR"),
+        narrow.format(2, "CumsumOperation", '{"axes":[1]}', "NO_ERROR"),
+        narrow.replace("0,1|||", "0,1|||Generalization").format(
+            3, "CumsumOperation", '{"axes":[1]}', "NO_ERROR"
+        ),
+        LINE.format(4, "CumsumOperation", '{"axes":[9]}', "NO_ERROR"),
+    ]
+    (folder / CASES / "some.csv").write_text("\n".join((HEAD, *lines)), encoding="utf-8")
+    ran = run(str(folder), "--only", "accepted")
+    assert ran.returncode == 1, ran.stderr
+    assert "2 of 4 agree" in ran.stdout
+    (theirs,) = (line for line in ran.stdout.splitlines() if "some 2: S:" in line)
+    assert "vendor" in theirs
+    (ours,) = (line for line in ran.stdout.splitlines() if "some 4: I:ERROR_INVALID_PARAM" in line)
+    assert ours.endswith("ours")
+
+
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     ran = run(str(tmp_path / "nowhere"))
     assert ran.returncode == 2
