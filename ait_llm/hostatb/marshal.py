@@ -10,10 +10,9 @@ from ctypes import c_char_p, c_uint32
 from typing import Any
 
 from ait_llm.core import DType, TensorDesc
-from ait_llm.errors import OperationError
 from ait_llm.hostatb.capi import MAX_DIMS, Desc, Tensor, library
 from ait_llm.hostatb.native_types import NativeStatusError, NativeTensor, Reshape, Status
-from ait_llm.opcheck.golden.base import RefusedError
+from ait_llm.opcheck.golden.base import Refusal, RefusedError
 
 
 class _Pending(threading.local):
@@ -76,12 +75,13 @@ def fill_desc(target: Desc, desc: TensorDesc) -> None:
     """Write a description into a C structure.
 
     Raises:
-        OperationError: it has too many dimensions.
+        RefusedError: it has too many dimensions.
     """
     if len(desc.shape) > MAX_DIMS:
-        raise OperationError(
+        raise RefusedError(
             f"tensor of shape {desc.shape} has {len(desc.shape)} dimensions; the acceleration "
-            f"library takes at most {MAX_DIMS}"
+            f"library takes at most {MAX_DIMS}",
+            Refusal.DIM,
         )
     target.dtype = desc.dtype.code
     target.format = desc.format

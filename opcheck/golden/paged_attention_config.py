@@ -77,6 +77,14 @@ class Config:
     out_dtype: DType
     names: tuple[str, ...]
 
+    @property
+    def narrow(self) -> bool:
+        """Kernels whose heads and blocks have a common limit; the others take wider ones."""
+        if self.quant is QuantType.DEQUANT_FUSION or self.compress is not CompressType.NONE:
+            return True
+        queries = self.spec or self.quant is not QuantType.NONE
+        return "log_n" in self.names or (queries and self.value_size == 0)
+
 
 def read_config(params: Params, count: int) -> Config:
     """Read the parameters. ``scaleType`` is not dumped: one input more than implied is logN."""
@@ -175,14 +183,13 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     if config.value_size > head_size:
         raise refused(NAME, f"mlaVHeadSize is {config.value_size}; keys have {head_size} entries")
     block_size = key.shape[2] if nz or config.head_major else key.shape[1]
-    mla = config.value_size > 0 or (not nz and descs[2].shape[3] != head_size)
-    if not mla and (head_size > 256 or head_size * block_size > 128 * 128):
+    if (nz or config.narrow) and (head_size > 256 or head_size * block_size > 128 * 128):
         raise refused(
             NAME,
             f"head size {head_size} with blocks of {block_size}; it takes at most 256, and a "
             "product of at most 16384",
         )
-    if mla and head_size > 576:
+    if head_size > 576:
         raise refused(NAME, f"head size is {head_size}; it takes at most 576")
     tables, lengths = descs[at["tables"]], descs[at["lengths"]]
     check_shape(NAME, descs, at["lengths"], tables.shape[:1])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+
+import pytest
 
 import ait_llm.hostatb as torch_atb
 from ait_llm.hostatb.faults import faults
 from ait_llm.hostatb.operators.generic import __name__ as generic
 from ait_llm.hostatb.spec import operator_specs
 
-_PAGE = Path(__file__).resolve().parents[2] / "docs" / "hostatb.md"
+_ROOT = Path(__file__).resolve().parents[2]
+_PAGE = _ROOT / "docs" / "hostatb.md"
+_SUITES = _ROOT / "scripts" / "vendor" / "suites.json"
 
 
 def _section(title: str) -> str:
@@ -20,6 +25,28 @@ def _section(title: str) -> str:
 
 def test_every_fault_is_listed() -> None:
     assert re.findall(r"^\| `(\w+)` \|", _section("Faults"), re.MULTILINE) == faults.names()
+
+
+def _agreed(suite: str) -> tuple[int, int]:
+    """How many of the vendor's cases agree, of how many, as the suites put on record."""
+    found = json.loads(_SUITES.read_text("utf-8"))[suite]
+    agreed = sum(found["agreed"].values())
+    return agreed, agreed + len(found["disagreed"])
+
+
+@pytest.mark.parametrize("page", ["hostatb.md", "hostatb.zh.md"])
+def test_how_many_of_the_vendors_cases_are_refused_and_accepted_is_on_record(page: str) -> None:
+    text = (_ROOT / "docs" / page).read_text("utf-8")
+    (part,) = (part for part in text.split("\n\n") if "vendor-suites.md" in part)
+    numbers = [int(number) for number in re.findall(r"\b\d{4}\b", part)]
+    assert sorted(numbers) == sorted([*_agreed("statuses"), *_agreed("accepted")])
+
+
+def test_refusals_are_the_vendors_and_nothing_healthy_is_refused() -> None:
+    agreed, cases = _agreed("statuses")
+    assert agreed / cases > 0.99
+    accepted = json.loads(_SUITES.read_text("utf-8"))["accepted"]
+    assert {row["side"] for row in accepted["disagreed"]} == {"vendor"}
 
 
 def test_every_operator_with_the_librarys_kernels_is_listed() -> None:

@@ -357,6 +357,12 @@ def test_a_generic_kernel_is_named_after_its_operation() -> None:
     }
 
 
+def is_refused_at_setup(row: dict[str, Any], outputs: list[TensorDesc]) -> bool:
+    """The library infers scalars and halves of odd lengths, and takes neither as an output."""
+    odd = row["op"] == "ActivationOperation" and row["in"][0]["shape"][-1] % 2 == 1
+    return odd or any(not desc.shape for desc in outputs)
+
+
 RUNNABLE = [
     row for row in SHAPES if row["status"] == 0 and 'rankSize":2' not in (row["param"] or "")
 ]
@@ -373,8 +379,15 @@ def test_recorded_calls_run_on_zeros(row: dict[str, Any]) -> None:
     ]
     if row["op"] == "DynamicNTKOperation":
         inputs[2][0] = len(inputs[0])  # lengths must add up to the tokens
-    outputs = torch_atb.Operation(from_entries(param, entries_of(row))).forward(inputs)
-    assert [native_tensor(output).desc for output in outputs] == described_as(row["out"])
+    operation = torch_atb.Operation(from_entries(param, entries_of(row)))
+    outputs = described_as(row["out"])
+    if is_refused_at_setup(row, outputs):
+        with pytest.raises(OperationError) as caught:
+            operation.forward(inputs)
+        assert "Setup of" in str(caught.value.__cause__)
+        assert "INVALID_TENSOR_DIM" in str(caught.value.__cause__)
+        return
+    assert [native_tensor(output).desc for output in operation.forward(inputs)] == outputs
 
 
 @pytest.mark.native

@@ -1,6 +1,7 @@
 """What the library accepts, operator by operator; see :mod:`ait_llm.hostatb.acceptance.base`."""
 
 from ait_llm.hostatb.acceptance import (
+    cache,
     collective,
     elementwise,
     experts,
@@ -8,7 +9,11 @@ from ait_llm.hostatb.acceptance import (
     latent,
     linear,
     linear_parallel,
+    movement,
+    norm,
+    paged,
     sampling,
+    self_attention_inputs,
     train,
 )
 from ait_llm.hostatb.acceptance.base import Acceptance, Gate, acceptances
@@ -17,6 +22,7 @@ __all__ = [
     "Acceptance",
     "Gate",
     "acceptances",
+    "cache",
     "collective",
     "elementwise",
     "experts",
@@ -24,6 +30,10 @@ __all__ = [
     "latent",
     "linear",
     "linear_parallel",
+    "movement",
+    "norm",
+    "paged",
     "sampling",
+    "self_attention_inputs",
     "train",
 ]

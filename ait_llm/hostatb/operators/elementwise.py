@@ -17,6 +17,7 @@ from ait_llm.hostatb.operators.launch import (
 from ait_llm.hostatb.params.elementwise import ElewiseParam, ReduceParam
 from ait_llm.hostatb.params.enums import ActivationType
 from ait_llm.hostatb.spec import OperatorSpec, Plan, operator_specs
+from ait_llm.opcheck.golden.base import Refusal, RefusedError
 
 _Elewise = ElewiseParam.ElewiseType
 
@@ -72,7 +73,9 @@ def _elewise_entry(param: Param) -> tuple[str, int]:
     kind = int(param["elewiseType"])
     if kind not in _ELEWISE_KERNELS:
         known = ", ".join(f"{int(key)} {_Elewise(key).name}" for key in _ELEWISE_KERNELS)
-        raise OperationError(f"ElewiseOperation has no elewiseType {kind}; known: {known}")
+        raise RefusedError(
+            f"ElewiseOperation has no elewiseType {kind}; known: {known}", Refusal.PARAM
+        )
     return _ELEWISE_KERNELS[kind]
 
 
@@ -81,7 +84,9 @@ def _elewise_names(param: Param) -> tuple[tuple[str, ...], tuple[str, ...]]:
     inputs = ("x", "scale", "offset") if count == 3 else ("x", "y")[:count]
     if kind == _Elewise.ELEWISE_DYNAMIC_QUANT:
         if param["quantParam"]["asymmetric"]:
-            raise OperationError("ElewiseOperation: asymmetric dynamic quantisation is refused")
+            raise RefusedError(
+                "ElewiseOperation: asymmetric dynamic quantisation is refused", Refusal.PARAM
+            )
         return inputs, ("z", "scale")
     return inputs, ("output",)
 
@@ -133,7 +138,9 @@ def _activation_names(param: Param) -> tuple[tuple[str, ...], tuple[str, ...]]:
     kind = int(param["activationType"])
     if kind not in _ACTIVATION_KERNELS:
         known = ", ".join(f"{int(key)} {ActivationType(key).name}" for key in _ACTIVATION_KERNELS)
-        raise OperationError(f"ActivationOperation has no activationType {kind}; known: {known}")
+        raise RefusedError(
+            f"ActivationOperation has no activationType {kind}; known: {known}", Refusal.PARAM
+        )
     backward = kind == ActivationType.ACTIVATION_SWIGLU_BACKWARD
     return (("x1", "x2") if backward else ("x",)), ("y",)
 

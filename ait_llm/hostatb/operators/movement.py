@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ait_llm.core import FORMAT_FRACTAL_NZ, DType
-from ait_llm.errors import OperationError
 from ait_llm.hostatb.operators.launch import (
     CONST_TENSOR,
     TBE_TILING,
@@ -13,6 +12,7 @@ from ait_llm.hostatb.operators.launch import (
 )
 from ait_llm.hostatb.params.cache import ReshapeAndCacheParam
 from ait_llm.hostatb.spec import OperatorSpec, Plan, operator_specs
+from ait_llm.opcheck.golden.base import Refusal, RefusedError
 
 _CompressType = ReshapeAndCacheParam.CompressType
 _KvCacheCfg = ReshapeAndCacheParam.KvCacheCfg
@@ -40,7 +40,7 @@ def _gather_plan(param: Param, inputs: Descs, outputs: Descs) -> Plan:
 def _split_names(param: Param) -> tuple[tuple[str, ...], tuple[str, ...]]:
     count = int(param["splitNum"])
     if count not in (_TWO_PARTS, _THREE_PARTS):
-        raise OperationError(f"SplitOperation makes 2 or 3 parts, splitNum is {count}")
+        raise RefusedError(f"SplitOperation makes 2 or 3 parts, splitNum is {count}", Refusal.PARAM)
     return ("x",), tuple(f"output{index + 1}" for index in range(count))
 
 

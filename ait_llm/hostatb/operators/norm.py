@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ait_llm.errors import OperationError
 from ait_llm.hostatb.operators.launch import (
     TBE_TILING,
     Descs,
@@ -14,6 +13,7 @@ from ait_llm.hostatb.operators.launch import (
 )
 from ait_llm.hostatb.params.norm import LayerNormParam, RmsNormParam
 from ait_llm.hostatb.spec import OperatorSpec, Plan, operator_specs
+from ait_llm.opcheck.golden.base import Refusal, RefusedError
 
 _Rms = RmsNormParam.RmsNormType
 _Layer = LayerNormParam.LayerNormType
@@ -53,7 +53,8 @@ def _section(param: Param) -> Param:
     names = {1: "normParam", 2: "preNormParam", 3: "postNormParam"}
     kind = int(param["layerType"])
     if kind not in names:
-        raise OperationError(f"layerType {kind} is not 1 (NORM), 2 (PRENORM) or 3 (POSTNORM)")
+        text = f"layerType {kind} is not 1 (NORM), 2 (PRENORM) or 3 (POSTNORM)"
+        raise RefusedError(text, Refusal.PARAM)
     section: Param = param[names[kind]]
     return section
 
@@ -128,7 +129,8 @@ def _layer_names(param: Param) -> Names:
         return ("x", "gamma", "beta"), ("y", "scale", "offset")[: 2 if dynamic == _SYMMETRIC else 3]
     if kind == _Layer.LAYER_NORM_PRENORM:
         if _quantised(section):
-            raise OperationError("LayerNormOperation: PRENORM cannot quantise its output")
+            text = "LayerNormOperation: PRENORM cannot quantise its output"
+            raise RefusedError(text, Refusal.PARAM)
         return ("x1", "x2", "x3", "x4"), ("z", "y")
     if _quantised(section):
         return ("x1", "x2", "x3", "x4", "scale", "offset"), ("y", "resQuant")
