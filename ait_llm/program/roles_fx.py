@@ -32,7 +32,7 @@ _ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("npu_rotary_mul", "npu_apply_rotary_pos_emb"), Role.ROTARY),
     "embedding": Role.EMBEDDING,
     "softmax": Role.SOFTMAX,
-    "topk": Role.TOPK,
+    **dict.fromkeys(("topk", "sort", "argsort"), Role.TOPK),
     "add": Role.ADD,
     "mul": Role.MUL,
     **dict.fromkeys(("npu_swiglu", "swiglu", "geglu"), Role.GATED),

@@ -120,7 +120,34 @@ def _embedding(table: Tensor, ids: Tensor) -> Tensor:
 
 
 def _get_rows(table: Tensor, places: Tensor) -> Tensor:
-    return table[places.to(torch.int64)]
+    """Rows of ``[rows, width]``, or of each ``[rows, width]`` those that its own places say."""
+    places = places.to(torch.int64)
+    if table.dim() < 3:
+        return table[places]
+    return torch.take_along_dim(table, places[..., None], dim=-2)
+
+
+def _mul_mat_id(weights: Tensor, x: Tensor, experts: Tensor, *, inner: str = "") -> Tensor:
+    """Products of each token with the weights of its experts.
+
+    ``[experts, n, k]``, ``[tokens, k]`` or ``[tokens, chosen, k]`` and ``[tokens, chosen]`` make
+    ``[tokens, chosen, n]``.
+    """
+    if inner:
+        x = x.to(_INNER[inner]).to(x.dtype)
+    experts = experts.to(torch.int64)
+    if bool((experts < 0).any()) or bool((experts >= len(weights)).any()):
+        raise IndexError("an expert that is not there")
+    x = (x[:, None] if x.dim() == 2 else x).expand(-1, experts.shape[1], -1)
+    made = x.new_empty(*experts.shape, weights.shape[1])
+    for expert in sorted({int(each) for each in experts.flatten()}):
+        chosen = experts == expert
+        made[chosen] = x[chosen] @ weights[expert].to(x.dtype).mT
+    return made
+
+
+def _argsort(x: Tensor, *, descending: bool = False) -> Tensor:
+    return torch.argsort(x, dim=-1, descending=descending).to(torch.int32)
 
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
@@ -136,4 +163,6 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "strided(Tensor x, int[] size, int[] steps, int start) -> Tensor": _strided,
     "embedding(Tensor table, Tensor ids) -> Tensor": _embedding,
     "get_rows(Tensor table, Tensor places) -> Tensor": _get_rows,
+    "mul_mat_id(Tensor weights, Tensor x, Tensor experts, *, str inner='') -> Tensor": _mul_mat_id,
+    "argsort(Tensor x, *, bool descending=False) -> Tensor": _argsort,
 }

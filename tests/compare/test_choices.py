@@ -112,3 +112,48 @@ def test_other_experts_of_other_scores_are_a_failure(tmp_path: Path) -> None:
     found = compared(tmp_path, Routed(-1e-7), mine, operators=False)
     assert found.exit_code() == 1
     assert found.origins[0].op.startswith("root.routers.0")
+
+
+class Gated(nn.Module):
+    """A router whose scores an operator of the block around it orders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.into = nn.Linear(WIDTH, WIDTH)
+        self.gate = nn.Linear(WIDTH, EXPERTS, bias=False)
+        self.experts = Experts()
+        self.last = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.into(x)
+        chosen = self.gate(x).softmax(-1).topk(CHOSEN, -1).indices
+        return self.last(x + self.experts(x, chosen))
+
+
+class Functions(Gated):
+    """The same without modules."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.linear(x, self.into.weight, self.into.bias)
+        scores = nn.functional.linear(x, self.gate.weight)
+        chosen = scores.softmax(-1).topk(CHOSEN, -1).indices
+        x = x + self.experts(x, chosen)
+        return nn.functional.linear(x, self.last.weight, self.last.bias)
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+def test_rows_of_a_router_in_another_order_are_another_weight(turned: int, tmp_path: Path) -> None:
+    x = torch.randn(TOKENS, WIDTH, generator=torch.Generator().manual_seed(1))
+    model = Functions()
+    model.gate.weight.data = model.gate.weight.data.roll(turned, 0)
+    sides = {"golden": (Gated(), False), "mine": (model, True)}
+    for name, (side, operators) in sides.items():
+        config = DumpConfig(
+            dump_path=tmp_path / name, operators=operators, modules=not operators, weights=True
+        )
+        with torch.no_grad(), register_hook(side.eval(), config):
+            side(x)
+    found = compare(tmp_path / "golden", tmp_path / "mine")
+    assert found.exit_code() == turned
+    assert [each.op for each in found.origins] == ["root.aten.mm.default"][:turned]

@@ -132,7 +132,7 @@ def test_a_folder_around_the_output_of_a_run_is_no_folder_of_files(
         find_scenario(tmp_path, tmp_path)
     assert str(caught.value) == f"{place}Give that folder"
     DumpBuilder(tmp_path / "a" / "ait_dump").operation("0_Add")
-    with pytest.raises(FormatError, match="holds the outputs of 2 runs, the first is a. Give"):
+    with pytest.raises(FormatError, match=r"holds the outputs of 2 runs, the first is a\. Give"):
         find_scenario(tmp_path, tmp_path)
 
 

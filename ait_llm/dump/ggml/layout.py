@@ -210,9 +210,9 @@ class Layout:
             return least
         first = there[0]
         if tensor.op == "GET_ROWS" and len(there) > 1:
-            rank = first.rank - 1 + there[1].rank
+            rank = min(first.rank, 2) - 1 + there[1].rank
         elif tensor.op in ("RESHAPE", "VIEW", "CONT"):
-            rank = _reshaped(first.shape, tensor.sizes) or least
+            rank = _reshaped(first.shape, tensor.sizes) or _row_axes(tensor)
         elif tensor.op == "SET_ROWS" and len(there) == 3:
             rank = there[2].rank
         elif tensor.op in _LIKE_FIRST:
@@ -225,6 +225,14 @@ class Layout:
 def _dims(sizes: Sequence[int]) -> int:
     """Axes up to the last that is longer than 1; one at least."""
     return max((place + 1 for place, size in enumerate(sizes) if size != 1), default=1)
+
+
+def _row_axes(tensor: Tensor) -> int:
+    """Two for rows that do not follow one another densely, else one.
+
+    A view of some columns has such a step even where it has one row.
+    """
+    return 2 if tensor.strides[1] != tensor.strides[0] * tensor.sizes[0] else 1
 
 
 def _shape(tensor: Tensor, rank: int) -> tuple[int, ...]:

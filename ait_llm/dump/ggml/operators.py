@@ -3,7 +3,7 @@
 What one operator of ``aten`` computes is written under that name and with its arguments, so that
 whatever knows nodes of FX graphs knows it too. What none computes but is defined here exactly
 (``opcheck/golden/ggml_operators.py``) is ``ait_ggml.rope`` and its kin; all others keep their name,
-``ggml.ARGSORT``, and are compared by their values alone.
+``ggml.CONV_2D``, and are compared by their values alone.
 
 The meaning of the operators is that of ``ggml/include/ggml.h`` and ``ggml/src/ggml-cpu/ops.cpp``.
 """
@@ -172,7 +172,7 @@ def _rows(call: Call) -> Operator:
         own = table.dtype in _HALVES
         return _own("embedding", *args) if own else Operator("aten.embedding.default", args)
     size, chosen = table.shape[0], list(call.rows)
-    if chosen and chosen == list(range(size - len(chosen), size)):
+    if indices.rank == 1 and chosen and chosen == list(range(size - len(chosen), size)):
         if len(chosen) == size and (size > 1 or call.kept_all):
             return Operator("aten.clone.default", (Named(table.name),))
         last = 0, -len(chosen), (1 << 63) - 1
@@ -252,8 +252,33 @@ def norm_operator(
     return Operator("aten.layer_norm.default", (x, sizes, scale, offset, eps))
 
 
+def _of_experts(call: Call) -> Operator | None:
+    """Products with the weights of the experts of each token, which are not quantised."""
+    weights, x, experts = (call.value(place) for place in range(3))
+    if weights.dtype not in ("f32", *_HALVES) or weights.rank != 3 or experts.rank != 2:
+        return None
+    if x.rank not in (2, 3) or x.shape[0] != experts.shape[0]:
+        return None
+    inner = {"inner": weights.dtype} if weights.dtype in _HALVES else {}
+    return _own("mul_mat_id", Named(weights.name), Named(x.name), Named(experts.name), **inner)
+
+
+def _sorted(call: Call) -> Operator | None:
+    if call.params[0] not in (0, 1):
+        return None
+    return _own("argsort", call.named(0), descending=bool(call.params[0]))
+
+
+def _clamped(call: Call) -> Operator:
+    edges = (call.number(0), call.number(1))
+    least, most = (None if math.isinf(edge) else edge for edge in edges)
+    return Operator("aten.clamp.default", (call.named(0), least, most))
+
+
 _OPERATORS: Mapping[str, _Make] = {
     "ADD": _of_two("aten.add.Tensor"),
+    "ARGSORT": _sorted,
+    "CLAMP": _clamped,
     "CONT": _copied,
     "COS": _first("aten.cos.default"),
     "DIV": _of_two("aten.div.Tensor"),
@@ -265,6 +290,7 @@ _OPERATORS: Mapping[str, _Make] = {
     "GET_ROWS": _rows,
     "MUL": _of_two("aten.mul.Tensor"),
     "MUL_MAT": _product,
+    "MUL_MAT_ID": _of_experts,
     "NORM": norm_operator,
     "PERMUTE": _permuted,
     "RELU": _first("aten.relu.default"),
@@ -280,6 +306,7 @@ _OPERATORS: Mapping[str, _Make] = {
     "SQR": _first("aten.square.default"),
     "SQRT": _first("aten.sqrt.default"),
     "SUB": _of_two("aten.sub.Tensor"),
+    "SUM_ROWS": _first("aten.sum.dim_IntList", [-1], True),
     "SWIGLU": _gated("swiglu"),
     "TANH": _first("aten.tanh.default"),
     "TRANSPOSE": _first("aten.transpose.int", -2, -1),

@@ -40,6 +40,7 @@ _SUMS = frozenset(
         "mkldnn_linear",
         "mm",
         "mul_mat",
+        "mul_mat_id",
         "mv",
         "sum",
         "trace",

@@ -18,6 +18,7 @@ from ait_llm.opcheck.golden.ggml_gelu import is_from_table
 
 _ORDERED = frozenset({"topk", "sort", "kthvalue", "max", "min", "median"})
 _LOOKED_UP = frozenset({"ait_ggml.gelu.default", "ait_ggml.geglu.default"})
+_SORTED = "ait_ggml.argsort.default"
 _MODES = {"floor": torch.floor, "trunc": torch.trunc}
 
 
@@ -25,6 +26,8 @@ def other_choices(type_name: str) -> Accepts | None:
     """What decides whether an operator may return something else than golden; None: nothing."""
     if base_name(type_name) in _ORDERED:
         return is_other_order
+    if type_name == _SORTED:
+        return is_sorted
     if type_name.endswith("_mode") or base_name(type_name) == "floor_divide":
         return is_next_whole
     return is_from_table if type_name in _LOOKED_UP else None
@@ -50,6 +53,20 @@ def is_other_order(
     if bool((places >= given.shape[dim]).any()):
         return False
     return torch.equal(given.gather(dim, places), values)
+
+
+def is_sorted(
+    inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: Mapping[str, Any]
+) -> bool:
+    """True if the indices of each row are all of them, and select its values in their order."""
+    given = inputs[0] if inputs else None
+    if given is None or len(outputs) != 1 or outputs[0].shape != given.shape:
+        return False
+    places = outputs[0].to(torch.int64)
+    if not torch.equal(places.sort(-1).values, torch.arange(given.shape[-1]).expand_as(places)):
+        return False
+    ordered = given.sort(-1, descending=bool(params.get("input_descending", False))).values
+    return torch.equal(given.gather(-1, places), ordered)
 
 
 def is_next_whole(

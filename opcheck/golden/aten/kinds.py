@@ -77,7 +77,7 @@ _EXACT = frozenset(
     {
         *("ConstantOfShape", "Expand", "Gather", "GatherND"),  # of ONNX
         *("Range", "Reshape", "Shape", "Slice"),
-        *("get_rows", "set_rows", "strided"),  # of ggml
+        *("argsort", "get_rows", "set_rows", "strided"),  # of ggml
         "_reshape_alias",
         "_to_copy",
         "_unsafe_view",

@@ -215,3 +215,36 @@ def test_names_are_those_of_llama_cpp_once_each() -> None:
     graph.add("SILU", (8, 5), x, name="Qcur-0 (view)")
     graph.operators()
     assert [each.placed.name for each in graph.done[1:]] == ["Qcur_0_view", "Qcur_0_view_1"]
+
+
+@pytest.mark.parametrize("tokens", [5, 1])
+def test_experts_are_chosen_and_weighed_with_axes_for_tokens(tokens: int) -> None:
+    graph = Graph()
+    probs = graph.add("SOFT_MAX", (4, tokens), hidden(graph, tokens, 4), params=floats(1.0, 0.0))
+    order = graph.add("ARGSORT", (4, tokens), probs, params=(1,))
+    strides = (4, 16, 16 * tokens, 16 * tokens)
+    chosen = graph.add("VIEW", (2, tokens), order, dtype="i32", strides=strides)
+    split = graph.add("RESHAPE", (1, 4, tokens), probs)
+    weights = graph.add("GET_ROWS", (1, 2, tokens), split, chosen, rows=[0, 1] * tokens)
+    total = graph.add("SUM_ROWS", (1, tokens), graph.add("RESHAPE", (2, tokens), weights))
+    graph.add("CLAMP", (1, tokens), total, params=floats(0.5, float("inf")))
+    experts = graph.leaf("blk.0.ffn_up_exps.weight", (4, 6, 4))
+    graph.add("MUL_MAT_ID", (6, 2, tokens), experts, hidden(graph, tokens, 4), chosen)
+    found = dict(graph.operators())
+    shapes = [each.value.shape for each in graph.done]
+    assert shapes[3] == (tokens, 2)
+    assert shapes[-1] == (tokens, 2, 6)
+    assert "ait_ggml.argsort.default" in found
+    assert found["aten.sum.dim_IntList"][1:] == ([-1], True)
+    assert found["aten.clamp.default"][1:] == (0.5, None)
+    assert len(found["ait_ggml.mul_mat_id.default"]) == 3
+    assert "ait_ggml.get_rows.default" in found
+
+
+def test_products_with_quantised_experts_keep_their_name() -> None:
+    graph = Graph()
+    x = hidden(graph, 5, 4)
+    ids = graph.leaf("ids", (2, 5), dtype="i32")
+    experts = graph.leaf("blk.0.ffn_up_exps.weight", (4, 6, 4), dtype="q8_0")
+    graph.add("MUL_MAT_ID", (6, 2, 5), experts, x, ids)
+    assert graph.operators()[-1][0] == "ggml.MUL_MAT_ID.default"

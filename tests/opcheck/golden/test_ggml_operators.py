@@ -177,3 +177,54 @@ def test_gelu_of_torch_is_not_looked_up() -> None:
     golden = aten_operator("aten.gelu.default")
     assert golden is not None
     assert golden.accepts is None
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_each_token_is_multiplied_with_the_weights_of_its_experts(rank: int) -> None:
+    weights = torch.randn(4, 5, 3, dtype=torch.float64)
+    experts = torch.tensor([[3, 0], [1, 3]], dtype=torch.int32)
+    x = torch.randn(*((2, 3) if rank == 2 else (2, 2, 3)), dtype=torch.float64)
+    found = run("mul_mat_id", weights, x, experts)
+    for token in range(2):
+        for place in range(2):
+            row = x[token] if rank == 2 else x[token, place]
+            wanted = weights.numpy()[int(experts[token, place])] @ row.numpy()
+            assert np.allclose(found[token, place].numpy(), wanted)
+
+
+def test_products_of_experts_in_half_precision_round_what_they_multiply() -> None:
+    weights, x = torch.randn(2, 5, 3).half(), torch.randn(4, 3, dtype=torch.float64)
+    experts = torch.tensor([[0], [1], [1], [0]])
+    found = run("mul_mat_id", weights, x, experts, inner="f16")
+    assert torch.equal(found[1, 0], (x[1:2].half().double() @ weights[1].double().T)[0])
+
+
+@pytest.mark.parametrize("expert", [-1, 2])
+def test_an_expert_that_is_not_there_is_refused(expert: int) -> None:
+    with pytest.raises(IndexError, match="an expert that is not there"):
+        run("mul_mat_id", torch.randn(2, 5, 3), torch.randn(1, 3), torch.tensor([[expert]]))
+
+
+def test_rows_are_those_of_each_token_where_it_has_a_table() -> None:
+    table, places = torch.randn(3, 4, 1), torch.tensor([[3, 0], [1, 2], [0, 1]])
+    found = run("get_rows", table, places)
+    assert found.shape == (3, 2, 1)
+    for token in range(3):
+        assert torch.equal(found[token], table[token][places[token]])
+    assert torch.equal(run("get_rows", table[0], places[:1])[0], table[0][places[0]])
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_equal_values_may_be_ordered_either_way_and_others_not(descending: bool) -> None:
+    x = torch.tensor([[0.5, 2.0, 0.5, 1.0]])
+    golden = aten_operator("ait_ggml.argsort.default")
+    assert golden is not None
+    accepts = golden.accepts
+    assert accepts is not None
+    right = [[1, 3, 0, 2], [1, 3, 2, 0]] if descending else [[0, 2, 3, 1], [2, 0, 3, 1]]
+    params = {"input_descending": descending}
+    assert run("argsort", x, descending=descending).dtype == torch.int32
+    for order in right:
+        assert accepts([x], [torch.tensor([order], dtype=torch.int32)], params)
+    for order in ([3, 1, 0, 2], [0, 0, 3, 1], right[0][::-1]):
+        assert not accepts([x], [torch.tensor([order], dtype=torch.int32)], params)
