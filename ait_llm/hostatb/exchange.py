@@ -2,7 +2,8 @@
 
 The processes are those of one ``torch.distributed`` job, one for each rank of the group. A job that
 the program has not joined is joined here, by the environment variables that ``torchrun`` sets
-(``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``).
+(``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``), or, in processes that one program has
+started with ``torch.multiprocessing``, by the rank in the parameters.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from ait_llm.errors import OperationError
 from ait_llm.hostatb.acceptance.ranks import require_domain
+from ait_llm.hostatb.meeting import meet
 from ait_llm.opcheck.golden.base import Arithmetic, GoldenOp, Result, UnverifiableError
 
 _SEND, _RECV = "SendOperation", "RecvOperation"
@@ -113,14 +115,11 @@ def _group(op: str, params: Params, error: UnverifiableError | None) -> Any:  # 
     """
     size = int(params.get("rankSize", 0))
     joined = dist.is_available() and dist.is_initialized()
-    if not joined and (not dist.is_available() or "WORLD_SIZE" not in os.environ):
+    if not joined and not (dist.is_available() and _join(int(params.get("rank", 0)), size)):
         reason = error or f"{op}: it needs the processes of all {size} ranks"
         raise UnverifiableError(
             f"{reason}, or run one process for each rank (torchrun --nproc-per-node {size})"
         ) from None
-    if not joined:
-        dist.init_process_group(_GLOO)
-        atexit.register(dist.destroy_process_group)
     if dist.get_world_size() != size:
         raise UnverifiableError(
             f"{op}: its group has {size} ranks, the job has {dist.get_world_size()} processes; "
@@ -130,3 +129,16 @@ def _group(op: str, params: Params, error: UnverifiableError | None) -> Any:  # 
         own = dist.get_backend() == _GLOO
         _groups.append(dist.group.WORLD if own else dist.new_group(backend=_GLOO))
     return _groups[0]
+
+
+def _join(rank: int, size: int) -> bool:
+    """Join a job; False if there is none."""
+    if "WORLD_SIZE" in os.environ:
+        dist.init_process_group(_GLOO)
+    else:
+        store = meet(rank, size)
+        if store is None:
+            return False
+        dist.init_process_group(_GLOO, store=store, rank=rank, world_size=size)
+    atexit.register(dist.destroy_process_group)
+    return True

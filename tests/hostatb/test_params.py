@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ait_llm.hostatb.params import FieldTypeError, Param, Struct, UnknownFieldError, param_types
 from ait_llm.hostatb.params.base import camel_case
+from ait_llm.hostatb.params.collective import AllReduceParam
 from ait_llm.hostatb.params.elementwise import ElewiseParam
 from ait_llm.hostatb.params.json_text import dump_json
 from ait_llm.hostatb.params.linear import LinearParam
@@ -141,3 +142,15 @@ def test_keys_are_in_byte_order() -> None:
 def test_parameter_classes_have_a_docstring() -> None:
     assert all(param_types.get(name).__doc__ for name in param_types)
     assert all(issubclass(param_types.get(name), Param) for name in param_types)
+
+
+def test_no_communicator_is_none_and_printed_as_a_number() -> None:
+    param = AllReduceParam()
+    assert param.hccl_comm is None
+    assert json.loads(param.to_json())["hcclComm"] == 0
+    param.hccl_comm = 1 << 63
+    assert json.loads(param.to_json())["hcclComm"] == 1 << 63
+    param.hccl_comm = 0
+    assert param.hccl_comm is None
+    with pytest.raises(FieldTypeError, match=r"from 0 to \d+"):
+        param.hccl_comm = 1 << 64

@@ -62,6 +62,8 @@ class Struct(metaclass=_ParamMeta):
             if printed_only and not item.metadata.get("printed", True):
                 continue
             value = getattr(self, item.name)
+            if value is None:  # no pointer, which the library prints as a number
+                value = 0
             key = item.metadata.get("key") or camel_case(item.name)
             result[key] = value.entries(printed_only) if isinstance(value, Struct) else value
         return result

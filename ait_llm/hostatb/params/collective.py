@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from ait_llm.hostatb.params.base import UNPRINTED, Param
 from ait_llm.hostatb.params.enums import AclDataType, CommMode
-from ait_llm.hostatb.params.fields import Int32, Int64, Int64List, UInt32, UInt64
+from ait_llm.hostatb.params.fields import Int32, Int64, Int64List, Pointer, UInt32, UInt64
 
 
 @dataclass(repr=False)
@@ -18,7 +18,7 @@ class AllGatherParam(Param):
     rank_size: Int32 = 0
     rank_root: Int32 = 0
     backend: str = "hccl"
-    hccl_comm: UInt64 = 0
+    hccl_comm: Pointer = None
     comm_mode: CommMode = CommMode.COMM_MULTI_PROCESS
     rank_table_file: str = ""
     comm_domain: str = ""
@@ -57,7 +57,7 @@ class AllToAllVParam(Param):
     recv_counts: Int64List = field(default_factory=list)
     rdispls: Int64List = field(default_factory=list)
     backend: str = "hccl"
-    hccl_comm: UInt64 = 0
+    hccl_comm: Pointer = None
     comm_mode: CommMode = CommMode.COMM_MULTI_PROCESS
     rank_table_file: str = ""
     comm_domain: str = ""
@@ -79,7 +79,7 @@ class AllReduceParam(Param):
     rank_root: Int32 = 0
     all_reduce_type: str = "sum"
     backend: str = "hccl"
-    hccl_comm: UInt64 = 0
+    hccl_comm: Pointer = None
     comm_mode: CommMode = CommMode.COMM_MULTI_PROCESS
     rank_table_file: str = ""
     comm_domain: str = ""
@@ -94,7 +94,7 @@ class BroadcastParam(Param):
     rank: Int32 = 0
     rank_size: Int32 = 0
     rank_root: Int32 = 0
-    hccl_comm: UInt64 = 0
+    hccl_comm: Pointer = None
     comm_mode: CommMode = CommMode.COMM_MULTI_PROCESS
     backend: str = "hccl"
     rank_table_file: str = ""
@@ -109,7 +109,7 @@ class ReduceScatterParam(Param):
     rank_size: Int32 = 0
     rank_root: Int32 = 0
     reduce_type: str = "sum"
-    hccl_comm: UInt64 = 0
+    hccl_comm: Pointer = None
     comm_mode: CommMode = CommMode.COMM_MULTI_PROCESS
     backend: str = "lccl"
     rank_table_file: str = ""
@@ -127,7 +127,7 @@ class ReduceScatterVParam(Param):
     sdispls: Int64List = field(default_factory=list)
     recv_count: Int64 = 0
     reduce_type: str = "sum"
-    hccl_comm: UInt64 = 0
+    hccl_comm: Pointer = None
     comm_mode: CommMode = CommMode.COMM_MULTI_PROCESS
     backend: str = "hccl"
     rank_table_file: str = ""
@@ -143,7 +143,7 @@ class SendParam(Param):
     rank_root: Int32 = 0
     dest_rank: UInt32 = 1
     backend: str = "hccl"
-    hccl_comm: UInt64 = 0
+    hccl_comm: Pointer = None
     comm_mode: CommMode = CommMode.COMM_MULTI_PROCESS
     rank_table_file: str = ""
     comm_domain: str = ""
@@ -158,7 +158,7 @@ class RecvParam(Param):
     rank_root: Int32 = 0
     src_rank: UInt32 = 1
     backend: str = "hccl"
-    hccl_comm: UInt64 = 0
+    hccl_comm: Pointer = None
     comm_mode: CommMode = CommMode.COMM_MULTI_PROCESS
     rank_table_file: str = ""
     comm_domain: str = ""

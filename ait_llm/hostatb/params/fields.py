@@ -22,6 +22,7 @@ UInt8 = Annotated[int, "uint8"]
 UInt16 = Annotated[int, "uint16"]
 UInt32 = Annotated[int, "uint32"]
 UInt64 = Annotated[int, "uint64"]
+Pointer = Annotated[int | None, "pointer"]
 Float32 = Annotated[float, "float32"]
 Float64 = Annotated[float, "float64"]
 Int32List = Annotated[list[int], "int32"]
@@ -44,6 +45,8 @@ def converter(annotation: Any) -> Convert:
     """
     if get_origin(annotation) is Annotated:
         base, kind = get_args(annotation)
+        if kind == "pointer":
+            return _to_pointer
         scalar = _float_converter(kind) if kind.startswith("float") else _int_converter(kind)
         return _list_converter(scalar) if get_origin(base) is list else scalar
     if annotation is bool:
@@ -75,6 +78,11 @@ def _int_converter(kind: str) -> Convert:
         return number
 
     return convert
+
+
+def _to_pointer(name: str, value: Any) -> int | None:
+    """An address, or None for none, as the library's module says it."""
+    return None if value is None else _int_converter("uint64")(name, value) or None
 
 
 def _float_converter(kind: str) -> Convert:

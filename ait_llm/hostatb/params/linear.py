@@ -8,7 +8,7 @@ from typing import Any
 
 from ait_llm.hostatb.params.base import UNPRINTED, Param, Struct
 from ait_llm.hostatb.params.enums import AclDataType, CommMode
-from ait_llm.hostatb.params.fields import Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
+from ait_llm.hostatb.params.fields import Int8, Int16, Int32, Pointer, UInt8, UInt16, UInt32
 
 
 @dataclass(repr=False)
@@ -85,7 +85,7 @@ class LinearParallelParam(Param):
     rank_root: Int32 = 0
     has_residual: bool = False
     backend: str = "hccl"
-    hccl_comm: UInt64 = field(default=0, metadata=UNPRINTED)
+    hccl_comm: Pointer = field(default=None, metadata=UNPRINTED)
     comm_mode: CommMode = CommMode.COMM_MULTI_PROCESS
     rank_table_file: str = ""
     type: ParallelType = ParallelType.LINEAR_ALL_REDUCE
