@@ -194,7 +194,7 @@ def _no_ledger(plan: AtbDumpPlan, config: ProbeConfig, exit_code: int, started: 
             f"the ledger is gone: {config.dump_dir} or a part of it was removed while the program "
             "ran, so what is missing cannot be told; dump again"
         )
-    return nothing_seen(plan.host, exit_code)
+    return nothing_seen(plan.words, plan.host, exit_code)
 
 
 def _prepare_output(output: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -198,15 +199,17 @@ def _why(record: ProcessRecord) -> str:
     return lost + (f" ({'; '.join(reason for reason, _ in reasons)})" if reasons else "")
 
 
-def nothing_seen(host: HostLibrary, exit_code: int) -> str:
-    """Why no process made a call that the probe saw."""
+def nothing_seen(words: Sequence[str], host: HostLibrary, exit_code: int) -> str:
+    """Why no process of a program, of these words, made a call that the probe saw."""
     if exit_code:
         return (
             f"the program failed (exit code {exit_code}) before any ATB call was seen; make it run "
             "without ait first, then dump again"
         )
     return (
-        "no ATB call was seen. Possible reasons: the program does not use ATB at all; "
+        "no ATB call was seen. If the program computes with PyTorch alone, capture it with: "
+        f"ait llm dump --type torch --exec {shlex.quote(shlex.join(words))}. Other possible "
+        "reasons: the program does not use ATB at all; "
         f"it loads another libatb.so than {host.path}, of another C++ ABI than {host.abi}; "
         "it links ATB statically; it loads ATB with RTLD_DEEPBIND; it drops LD_PRELOAD on the way "
         "(sudo, containers, env -i); or it removed the dump itself. Check with: ait llm doctor"

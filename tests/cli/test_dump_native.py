@@ -143,6 +143,7 @@ def test_a_program_without_atb_is_incomplete_with_the_reasons(host: Host, tmp_pa
     ran = dump(host, tmp_path, "true")
     assert ran.code == 3
     assert "no ATB call was seen" in ran.stderr
+    assert "capture it with: ait llm dump --type torch --exec true. Other" in ran.stderr
     assert "statically" in ran.stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -94,7 +94,7 @@ def test_a_device_that_was_unknown_at_first_is_taken_from_the_operations(
 def test_no_atb_call_is_said_with_the_reasons(environ: dict[str, str], tmp_path: Path) -> None:
     summary = dump(environ, tmp_path, "pass")
     (problem,) = summary.problems
-    assert problem.startswith("no ATB call was seen")
+    assert problem.startswith("no ATB call was seen. If the program computes with PyTorch alone")
     for reason in ("another libatb.so", "C++ ABI than 1", "statically", "RTLD_DEEPBIND"):
         assert reason in problem
 
