@@ -57,7 +57,8 @@ def _refuse_shell_syntax(text: str) -> None:
         elif quote == "'":
             continue
         elif char == "`" or (char == "$" and re.match(r"\$[({A-Za-z_]", text[index:])):
-            found = "`" if char == "`" else text[index : index + 2]
+            name = re.match(r"\$\w+|\$\{\w+\}|\$[({]|`", text[index:])
+            found = name.group() if name else char
             raise UsageError(
                 f"--exec runs without a shell, so {found!r} is not expanded; {_SCRIPT_ADVICE}"
             )

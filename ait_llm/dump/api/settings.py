@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,20 @@ _KNOWN_ELSEWHERE = {
     "diff_check": "compare two md5 dumps, then take tensors of the first call that differs",
     "exception_dump": "every task keeps the inputs of a call that raises",
 }
+# Keys that are read here, or that tools of this format know; what is nearly one of them is a slip.
+_KEYS = frozenset(
+    {
+        *("acc_check", "async_dump", "bench_path", "custom_op_namespaces", "dump_enable"),
+        *("dump_path", "enable_dataloader", "extra_info", "is_deterministic", "level", "load"),
+        *("precision", "rank", "request_id", "risk_level", "seed", "step", "task", "wrap_ops"),
+    }
+) | {*TASKS, *_KNOWN_ELSEWHERE}
+_TASK_KEYS = frozenset(
+    {
+        *("bench_path", "custom_api", "data_mode", "diff_nums", "list", "load"),
+        *("overflow_nums", "scope", "slice", "summary_mode", "tensor_list"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -165,6 +180,8 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
     section = config.get(task) or {}
     if not isinstance(section, Mapping):
         raise UsageError(f"{task}: the settings of a task are one JSON object")
+    _refuse_slips(config, _KEYS)
+    _refuse_slips(section, _TASK_KEYS)
     for key in ("bench_path", "load"):
         if section.get(key) or config.get(key):
             raise UsageError(f"{key} is not supported; remove it and compare two dumps instead")
@@ -183,10 +200,10 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
     _one_of("risk_level", risk, _RISKS)
     names = _strings("list", section.get("list") or [])
     _one_of("precision", config.get("precision") or "low", ("low", "high"))
-    asynchronous = bool(config.get("async_dump", False))
+    asynchronous = _switch("async_dump", config.get("async_dump"), default=False)
     enabled = config.get("dump_enable")
-    if enabled is not None and not isinstance(enabled, bool):
-        raise UsageError("dump_enable: true or false")
+    if enabled is not None:
+        _switch("dump_enable", enabled, default=False)
     return ApiSettings(
         dump_path=checked_dump_path(config.get("dump_path")),
         task=task,
@@ -201,7 +218,7 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
         inputs=_half(modes, "input", "output"),
         outputs=_half(modes, "output", "input"),
         summary=summary,
-        extra_info=bool(config.get("extra_info", True)),
+        extra_info=_switch("extra_info", config.get("extra_info"), default=True),
         asynchronous=asynchronous,
         risk_level=risk,
         custom_op_namespaces=_strings(
@@ -215,6 +232,22 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
         request_id=_request_id(config.get("request_id")),
         custom_apis=_strings("custom_api", section.get("custom_api") or []),
     )
+
+
+def _refuse_slips(given: Mapping[str, Any], known: frozenset[str]) -> None:
+    """Refuse a key that is nearly a known one; any other may be of a later version."""
+    for key in given:
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.8) if key not in known else []
+        if near:
+            raise UsageError(f"{key!r} is no setting; is {near[0]!r} meant?")
+
+
+def _switch(key: str, value: object, *, default: bool) -> bool:
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise UsageError(f"{key}: true or false")
+    return value
 
 
 def checked_dump_path(value: object) -> Path:

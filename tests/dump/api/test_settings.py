@@ -168,3 +168,23 @@ def test_structure_has_names_stacks_and_parents_only(debug: Debug, captured: Rea
     assert captured().json("construct.json")["Functional.relu.0.forward"] == (
         "Module.0.ReLU.forward.0"
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"levle": "L0"}, "'levle' is no setting; is 'level' meant?"),
+        ({"statistics": {"lst": ["linear"]}}, "'lst' is no setting; is 'list' meant?"),
+        ({"extra_info": "false"}, "extra_info: true or false"),
+        ({"async_dump": 1}, "async_dump: true or false"),
+    ],
+)
+def test_a_slip_is_refused(tmp_path: Path, config: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settings_of({"dump_path": str(tmp_path), **config})
+    assert str(caught.value) == text
+
+
+def test_keys_of_other_tools_and_tasks_are_no_slips(tmp_path: Path) -> None:
+    others = {"grad_probe": {"grad_level": "L1"}, "seed": 3, "a_later_one": [], "tensor": {"l": 1}}
+    assert settings_of({"dump_path": str(tmp_path), **others}).level == "L1"
