@@ -64,6 +64,12 @@ SUITES = (
         "Setup, with the shapes of the table, or, if they are refused, with the tensors that the "
         "vendor's generator makes: it agrees where nothing is refused.",
     ),
+    Suite(
+        "programs",
+        "Tests of torch_atb on hostatb",
+        "The vendor's own tests of its Python module, as they are, with hostatb in its place and "
+        "the CPU in that of the device. Those with several ranks start a process for each.",
+    ),
 )
 
 

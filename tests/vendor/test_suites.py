@@ -11,6 +11,7 @@ import torch
 from vendor.cases import CASES
 from vendor.explanations import explain
 from vendor.outcome import Side
+from vendor.programs import PROGRAMS
 
 from ait_llm.opcheck.selftest.recorded import Recorded
 
@@ -103,6 +104,47 @@ def test_a_healthy_case_that_is_refused_is_ours_but_for_an_output_that_the_libra
     assert "vendor" in theirs
     (ours,) = (line for line in ran.stdout.splitlines() if "some 4: I:ERROR_INVALID_PARAM" in line)
     assert ours.endswith("ours")
+
+
+PROGRAM = """
+import unittest
+import torch
+import torch_atb
+import torch.multiprocessing as mp
+
+def add(x):
+    kind = torch_atb.ElewiseParam.ElewiseType.ELEWISE_ADD
+    operation = torch_atb.Operation(torch_atb.ElewiseParam(elewise_type=kind))
+    return operation.forward([x.npu(), x.npu()])[0].cpu()
+
+def gather(rank):
+    param = torch_atb.AllGatherParam(rank=rank, rank_size=2)
+    (found,) = torch_atb.Operation(param).forward([torch.full((2,), rank).half()])
+    assert found.tolist() == [[0, 0], [1, 1]]
+
+class TestSome(unittest.TestCase):
+    def test_right(self):
+        assert torch.equal(add(torch.ones(2).half()), torch.full((2,), 2.0).half())
+    def test_wrong(self):
+        self.assertEqual(add(torch.ones(2).half()).tolist(), [3.0, 3.0])
+    def test_ranks(self):
+        mp.spawn(gather, nprocs=2)
+"""
+
+
+def test_programs_run_on_hostatb_where_they_lie(tmp_path: Path) -> None:
+    folder = tmp_path / PROGRAMS
+    folder.mkdir(parents=True)
+    (folder / "some_test.py").write_text(PROGRAM, encoding="utf-8")
+    (folder / "no_test.py").write_text("import unittest\n", encoding="utf-8")
+    (folder / "utils.py").write_text("import torch_atb\n", encoding="utf-8")
+    ran = run(str(tmp_path), "--only", "programs")
+    assert ran.returncode == 1, ran.stderr
+    assert "2 of 3 agree" in ran.stdout
+    assert "some_test test_wrong: AssertionError" in ran.stdout
+    assert "no_test: 1 skipped, it has no tests that unittest finds" in ran.stdout
+    assert "utils" not in ran.stdout
+    assert not list(tmp_path.rglob("__pycache__"))
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
