@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ait_llm.compare.origin_growth import rounding_of
+from ait_llm.compare.origin_peers import Like, like
 from ait_llm.compare.origin_run import Key, operation_key, record_key
 from ait_llm.compare.origin_values import DISTANCE
 from ait_llm.core.comparison import Comparison, TensorRecord
@@ -60,11 +61,12 @@ class Looks:
 
     Attributes:
         at: operations to be run again, the most striking first.
-        alike: operations that made golden's very bits of golden's very bits, counted by type.
+        alike: operations that made golden's very bits of golden's very bits, counted by what one
+            kernel computes.
     """
 
     at: Sequence[Look] = ()
-    alike: Mapping[str, int] = field(default_factory=dict)
+    alike: Mapping[Like, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def worth_a_look(run: Pass, comparisons: Sequence[Comparison], indices: Sequence
         if each.growth <= _STRIKING and not is_moving(run.operations[places[key]])
     ]
     alike = Counter(
-        run.operations[places[key]].type
+        like(run.operations[places[key]])
         for key, each in seen.items()
         if each.reads and each.made and not each.given and not each.left
     )

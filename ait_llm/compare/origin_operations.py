@@ -12,6 +12,7 @@ from typing import Any
 from ait_llm.compare.origin_finding import Finding, Telling
 from ait_llm.compare.origin_growth import compared_after, growth
 from ait_llm.compare.origin_looks import Look, Looks
+from ait_llm.compare.origin_peers import Peers, like
 from ait_llm.compare.origin_recomputing import BUDGET, SKIPPED, Recomputing, guilty_of
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_values import Upstream
@@ -30,8 +31,6 @@ from ait_llm.program.roles_fx import is_view
 # Bytes of operations that are recomputed where nothing failed, after the first; each is read and
 # evaluated several times, mostly in float64.
 _MOST_RECOMPUTED = 4 << 20
-# Operators of a type that are what this machine makes, for each that is not and may be to blame.
-_PEERS = 8
 LOOKS = 4  # places of sudden growth that are looked at in a run without failure
 
 
@@ -230,6 +229,7 @@ class Operations:
         those that make golden's bits, show in which arithmetic operators of their type compute.
         """
         reproduced = Counter(looks.alike)
+        operations = self.values.run.operations
         left: dict[int, Look] = {}
         for look in looks.at:
             op = self.values.place_of(look.index)
@@ -239,8 +239,8 @@ class Operations:
             if known is None or (isinstance(known, Introduced) and known.is_suspect):
                 left[op] = look
             elif isinstance(known, Introduced):
-                reproduced[self._type(op)] += 1
-        others = Counter(map(self._type, left))
+                reproduced[like(operations[op])] += 1
+        peers = Peers(reproduced, (operations[op] for op in left))
         spent = 0.0
         for op, look in [*left.items()][:BUDGET]:
             if spent and spent + look.cost > _MOST_RECOMPUTED:
@@ -249,14 +249,10 @@ class Operations:
             measured = self._recomputing.introduced(op)
             if not isinstance(measured, Introduced) or not measured.is_suspect:
                 continue
-            kind = self._type(op)
-            if measured.is_wrong or reproduced[kind] >= _PEERS * others[kind]:
+            if measured.is_wrong or peers.show(operations[op]):
                 found = self._tell.recomputed(op, {op: measured}, [], None)
                 return self._tell.tolerated(found, look.index)
         return None
-
-    def _type(self, op: int) -> str:
-        return self.values.run.operations[op].type
 
     def among_all(self) -> Finding | None:
         """Every operation recomputed although all comparisons passed."""

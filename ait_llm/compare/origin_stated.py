@@ -235,11 +235,14 @@ def _are_other_frequencies(item: Comparison) -> bool:
     """True for frequencies of 16 bits of which one is more than a rounding of each side apart.
 
     They are powers of one base, each as exact as its type, so that the smallest of them tell, too.
+    Those of float32 on the other side are held to the same.
     """
     golden, mine = item.golden, item.mine
     if golden is None or mine is None or not mine.name.endswith(_FREQUENCIES):
         return False
-    narrow = golden.dtype is mine.dtype and mine.dtype in (DType.FLOAT16, DType.BFLOAT16)
+    # The small ones of float16 are coarser than those of bfloat16, and the large ones finer.
+    types = {golden.dtype, mine.dtype} - {DType.FLOAT32}
+    narrow = len(types) == 1 and types <= {DType.FLOAT16, DType.BFLOAT16}
     return narrow and item.values.get(_UNITS, 0.0) > 1
 
 

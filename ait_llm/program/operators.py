@@ -56,6 +56,14 @@ _MOVING = frozenset(
     }
 )
 
+# Sums of products that one library of a machine computes.
+_PRODUCTS = frozenset({"addmm", "baddbmm", "bmm", "linear", "matmul", "mm"})
+
+
+def is_product(name: str) -> bool:
+    """True for the name of an operator that multiplies matrices: ``aten.bmm.default``."""
+    return _kind_of(name) in _PRODUCTS
+
 
 def kind_of(operation: Operation) -> str:
     """The operator without its namespace and overload: ``add``; spellings of one are one."""

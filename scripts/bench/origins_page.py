@@ -34,9 +34,10 @@ are another, whether the report says which and how. *Alone*: for wrong operators
 `ait llm opcheck` finds them in the capture with the bug, without a healthy run.
 
 Wanted are 95 % first, at most 0.5 % certain, 90 % named and 95 % alone, and silence only where the
-error is within what rounding permits: the bound of the wrong operator, one rounding of the type of
-the first wrong values, or, in what the capture holds, the error that the type itself leaves (the
-distance of the healthy program in that type from the same program in float32, tensor by tensor).
+error is within what rounding permits: the bound of the wrong operator, or in captures of modules of
+the wrong module, one rounding of the type of the first wrong values, or, in what the capture holds,
+the error that the type itself leaves (the distance of the healthy program in that type from the
+same program in float32, tensor by tensor).
 """
 
 
@@ -160,14 +161,15 @@ def is_within(row: Row) -> bool:
 def _bound(row: Row) -> str | None:
     """The bound that hides a bug, with its error in units of it; None where none does.
 
-    That is the bound of the operator's arithmetic where it was measured; else in all that was
-    captured what the type itself leaves, or one rounding of the type of the first wrong values.
+    That is the bound of the operator's or module's arithmetic where it was measured; else, in all
+    that was captured, what the type itself leaves, or one rounding of the type of the first wrong
+    values.
     """
     excess, visible = row["excess"], row["visible"]
     if excess is not None:
         if excess == "inf" or float(excess) > 1:
             return None
-        return f"{excess} of what the operator's arithmetic permits, at most 1"
+        return f"{excess} of what its own arithmetic permits, at most 1"
     if visible is not None and float(visible) <= 1:
         return f"{visible} of the error that {row['dtype']} leaves in the capture, at most 1"
     if row["roundings"] != "inf" and 0 < float(row["roundings"]) <= 1:
@@ -237,7 +239,7 @@ def _miss(row: Row) -> str:
     if row["visible"] is not None:
         sizes += f", {row['visible']} of what the type leaves in the capture"
     if row["excess"] is not None:
-        sizes += f", {row['excess']} of the operator's bound"
+        sizes += f", {row['excess']} of its own bound"
     if row["outcome"] == Outcome.SILENT.value:
         sizes += f". Hidden by: {_bound(row) or 'nothing, it is beyond what rounding permits'}"
     truth = ", ".join(f"`{each}`" for each in row["truth"])

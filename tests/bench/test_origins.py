@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from bugs import KINDS, Nature, Outcome, Trial, draw_bug, hunt
 from bugs.programs import Pair, Program
+from bugs.visible import visible
+from torch import Tensor, nn
+
+from ait_llm import DumpConfig, register_hook
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
@@ -49,6 +55,46 @@ def test_a_fault_just_below_the_tolerance_is_found_without_golden(folder: Path) 
     assert 0.5 < found.bug.distance < 1
     assert found.alone
     assert not found.accused
+
+
+def test_what_hides_a_bug_in_a_module_is_the_bound_of_that_module(folder: Path) -> None:
+    """A rounding of squares: a norm in 16 bits may be off by that much."""
+    program = Program("transformers", "llama", "eager", "bfloat16", generates=False)
+    pair = Pair(program, program, operators=False)
+    bug = draw_bug(5, 2, ["code: upcast forgotten"], folder, lambda _: pair)
+    found = hunt(bug, folder)
+    assert found.outcome is Outcome.SILENT
+    assert found.excess is not None
+    assert 0 < found.excess < 1
+
+
+class _Doubled(nn.Module):
+    """What is computed in float32, and cast where the program is not."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.float() * self.factor).to(x.dtype)
+
+
+def test_what_is_cast_to_16_bits_has_no_counterpart_in_float32_and_tells_nothing(
+    tmp_path: Path,
+) -> None:
+    x = torch.randn(64, generator=torch.Generator().manual_seed(2))
+
+    def captured(name: str, dtype: torch.dtype, factor: float) -> Path:
+        config = DumpConfig(dump_path=tmp_path / name, operators=True)
+        model = _Doubled(factor)
+        with torch.no_grad(), register_hook(model, config):
+            model(x.to(dtype))
+        return tmp_path / name
+
+    healthy = captured("healthy", torch.bfloat16, 1.7)
+    exact = captured("exact", torch.float32, 1.7)
+    assert visible(captured("near", torch.bfloat16, 1.7005), healthy, exact) < 1
+    assert 1 < visible(captured("far", torch.bfloat16, 1.8), healthy, exact) < math.inf
 
 
 def test_another_weight_is_found_in_its_module(folder: Path) -> None:

@@ -393,7 +393,12 @@ def test_a_weight_that_the_code_of_a_module_reads_is_told_before_that_code(tmp_p
     )
 
 
-def test_frequencies_of_16_bits_are_held_to_their_own_rounding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [torch.float16, torch.float32])
+def test_frequencies_of_16_bits_are_held_to_their_own_rounding(
+    other: torch.dtype, tmp_path: Path
+) -> None:
+    """Also where golden's are of float32: those of 16 bits are the same, rounded."""
+
     def other_base(steps: int) -> Change:
         def change(model: nn.Module) -> None:
             (rotary,) = _of_class(model, "RotaryEmbedding")
@@ -403,12 +408,29 @@ def test_frequencies_of_16_bits_are_held_to_their_own_rounding(tmp_path: Path) -
 
         return change
 
-    golden = _captured(tmp_path / "golden", "llama", dtype=torch.float16)
-    for steps, expected in ((1, []), (3, ["root.model.rotary_emb"])):
+    golden = _captured(tmp_path / "golden", "llama", dtype=other)
+    for steps, expected in ((0, []), (1, []), (3, ["root.model.rotary_emb"])):
         mine = _captured(tmp_path / str(steps), "llama", other_base(steps), dtype=torch.float16)
         report = compare(golden, mine, jobs=1)
         assert [each.op for each in report.origins] == expected
         assert report.exit_code() == len(expected)
+
+
+def test_small_frequencies_of_two_types_of_16_bits_are_not_held_to_one_of_them(
+    tmp_path: Path,
+) -> None:
+    """The smallest of float16 have fewer digits than bfloat16."""
+
+    def slow(model: nn.Module) -> None:
+        (rotary,) = _of_class(model, "RotaryEmbedding")
+        inverse = rotary.inv_freq
+        assert isinstance(inverse, Tensor)
+        inverse.copy_(1e7 ** (-torch.arange(len(inverse)) / len(inverse)))
+
+    golden = _captured(tmp_path / "golden", "llama", slow, dtype=torch.bfloat16)
+    mine = _captured(tmp_path / "mine", "llama", slow, dtype=torch.float16)
+    report = compare(golden, mine, jobs=1)
+    assert (report.origins, report.exit_code()) == ((), 0)
 
 
 class _Otherwise(TorchFunctionMode):

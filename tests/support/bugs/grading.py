@@ -171,6 +171,21 @@ def single_dump(truth: Truth, report: OpcheckReport) -> tuple[bool, int, float |
     return found, innocent, excess
 
 
+def excess_of_modules(truth: Truth, report: OpcheckReport) -> float | None:
+    """The error of the wrong modules in units of what their arithmetic permits.
+
+    None where the check of one dump does not compute them: what lies between their members.
+    """
+    names = {_root(each) for each in truth.injected.owners}
+    steps = {each.step for each in truth.operators}
+    found = [
+        _excess(dict(item.values))
+        for item in report.items
+        if item.step in steps and item.values and item.op_id.partition("@")[0] in names
+    ]
+    return max(found, default=None)
+
+
 def _excess(values: dict[str, float]) -> float:
     ratios = [values.get("worst", 0.0)]
     for each in ("rms", "scale", "shift"):

@@ -17,7 +17,7 @@ from ait_llm.core import DType
 from ait_llm.core.comparison import Report, Verdict
 from ait_llm.judge.tolerance import tolerance_for
 from ait_llm.opcheck.pipeline import opcheck
-from bugs.grading import Outcome, Truth, graded, is_named, single_dump
+from bugs.grading import Outcome, Truth, excess_of_modules, graded, is_named, single_dump
 from bugs.model import KINDS, Injected, Kind, Nature, Surgery
 from bugs.places import Places
 from bugs.programs import Healthy, Pair, captured, draw, golden_of, healthy, is_sound, traced
@@ -70,7 +70,8 @@ class Trial:
         alone: whether the check of mine alone found it; None where that is no check for it.
         innocent: operators that the check of mine alone accuses wrongly.
         exit_code: of the comparison.
-        excess: error over bound by the check of mine alone; None where it was not measured.
+        excess: error over bound by the check of mine alone, in captures of modules that of the
+            module that is wrong; None where it was not measured.
         visible: what the capture shows of the bug, beside the rounding of its type; None where
             something was said.
     """
@@ -232,6 +233,8 @@ def hunt(bug: Bug, folder: Path) -> Trial:
         if bug.kind.nature is Nature.KERNEL and pair.operators:
             alone, innocent, excess = single_dump(bug.truth, opcheck(mine, jobs=1))
         if outcome is Outcome.SILENT:
+            if not pair.operators and bug.kind.nature in (Nature.KERNEL, Nature.CODE):
+                excess = excess_of_modules(bug.truth, opcheck(mine, jobs=1))
             programs = pair.mine, replace(pair.mine, dtype="float32")
             without = (golden_of(each, folder, operators=pair.operators) for each in programs)
             seen = visible(mine, *without)
