@@ -20,7 +20,7 @@ from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
-from ait_llm.judge.attention import Distance, distance, may_fit
+from ait_llm.judge.attention import ASKED, Distance, beyond, distance, may_fit
 from ait_llm.judge.attention_formula import Given
 from ait_llm.judge.attention_parts import Attention, Recipe, is_part
 from ait_llm.judge.attention_recipes import recipes
@@ -128,8 +128,17 @@ class Attentions:
             return None
         recipe, theirs = proved
         given = given.sampled(_MOST_ELEMENTS)
-        found = distance(given, recipe.formula, _rows(given))
-        if found is None or not found.is_beyond(theirs):
+        rows = _rows(given)
+        found = distance(given, recipe.formula, rows)
+        if found is None or not found.is_beyond(theirs, ASKED):
+            return None
+        whole = golden.given(recipe)
+        found = (
+            None
+            if whole is None
+            else beyond(given, whole.sampled(_MOST_ELEMENTS), recipe.formula, rows)
+        )
+        if found is None:
             return None
         record = item.mine
         assert record is not None

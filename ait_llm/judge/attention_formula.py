@@ -8,6 +8,7 @@ sinks as in gpt-oss (2025), scores that take a share of the softmax and add noth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -145,6 +146,7 @@ def context(given: Given, formula: Formula, rows: Array, step: Step) -> tuple[Ar
         return None
     sinks = given.sinks if formula.sinks else None
     query, key, value = turned
+    query, key = (_scaled(each, formula.scale, step) for each in (query, key))
     shape = (*query.shape[:3], key.shape[2])
     scores = step(_grouped(query, key) @ key.transpose(0, 1, 3, 2)).reshape(shape)
     scores = step(scores * formula.scale)
@@ -159,6 +161,18 @@ def context(given: Given, formula: Formula, rows: Array, step: Step) -> tuple[Ar
     weights, seen = _shares(np.where(hidden, -np.inf, scores), sinks)
     result = step(_grouped(step(weights), key) @ value)
     return result.reshape(*shape[:3], value.shape[3]), seen
+
+
+def _scaled(heads: Array, scale: float, step: Step) -> Array:
+    """Heads as kernels leave them that scale queries, or both factors by the root, beforehand.
+
+    What a power of two scales keeps its digits.
+    """
+    factor = math.sqrt(scale)
+    if math.frexp(factor)[0] == 0.5:
+        return heads
+    found: Array = step(heads * factor) / factor
+    return found
 
 
 def _turned(

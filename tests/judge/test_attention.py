@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import DType
-from ait_llm.judge.attention import Distance, distance
+from ait_llm.judge.attention import Distance, beyond, distance
 from ait_llm.judge.attention_formula import Formula, Given, context
 
 BATCH, HEADS, SHARED, TOKENS, WIDTH = 2, 4, 2, 9, 16
@@ -166,6 +166,45 @@ def test_one_element_that_is_off_is_beyond_rounding_and_told() -> None:
     assert found.place == (1, 3, 2 * WIDTH + 4)
     assert found.value == pytest.approx(result[1, 2, 3, 4])
     assert found.right == pytest.approx(result[1, 2, 3, 4] - 0.05, abs=5e-3)
+
+
+@pytest.mark.parametrize("seed", [33, 35, 52])
+def test_a_kernel_that_scales_queries_beforehand_is_not_beyond(seed: int) -> None:
+    """Of peaked heads and a scale that is no power of two, whose rounding few samples may miss."""
+    generator = torch.Generator().manual_seed(seed)
+    query, key, value = (torch.randn(1, 4, 64, 32, generator=generator) for _ in range(3))
+    query, key = query * 8**0.5, key * 8**0.5
+    key[:, :, 0] *= 2
+    value[:, :, 0] *= 8
+    values = {"query": query.half(), "key": key.half(), "value": value.half()}
+    scale, rows = 32**-0.5, np.arange(64)
+    hidden = torch.full((64, 64), -math.inf).triu(1).half()
+    late = (values["query"] @ values["key"].mT) * scale + hidden
+    early = (values["query"] * scale) @ values["key"].mT + hidden
+    golden, mine = (
+        _given(values, each.softmax(-1, torch.float32).half() @ values["value"])
+        for each in (late, early)
+    )
+    formula = Formula(scale, causal=True)
+    known, found = (distance(each, formula, rows) for each in (golden, mine))
+    assert known is not None
+    assert found is not None
+    assert known.is_proved
+    assert found.worst < 1
+    assert beyond(mine, golden, formula, rows) is None
+
+
+@pytest.mark.parametrize(("deviations", "is_wrong"), [(6, False), (10, True)])
+def test_one_element_may_be_as_far_off_as_no_kernel_is(deviations: int, is_wrong: bool) -> None:
+    given, formula = _in_half(_values()), Formula(0.25, causal=True)
+    result = given.result.copy()
+    exact = context(given, formula, ROWS, lambda each: each)
+    assert exact is not None
+    result[1, 2, 3, 4] = exact[0][1, 2, 3, 4] + 0.01
+    of_one = _distance(replace(given, result=result), formula).worst * 12 / 0.01
+    result[1, 2, 3, 4] = exact[0][1, 2, 3, 4] + deviations / of_one
+    found = beyond(replace(given, result=result), given, formula, ROWS)
+    assert (found is not None) is is_wrong
 
 
 def test_what_golden_does_no_better_is_not_beyond() -> None:
