@@ -46,20 +46,21 @@ def main() -> int:
         if not given.patterns or any(fnmatch(name, each) for each in given.patterns)
     ]
     with tempfile.TemporaryDirectory() as temporary:
-        found = _run(chosen, (given.keep or Path(temporary)).resolve(), details=given.details)
-    if given.write:
-        publish(found)
+        folder = (given.keep or Path(temporary)).resolve()
+        found = _run(chosen, folder, details=given.details, write=given.write)
     print(totals(found))
     return int(any(each.is_alarm or each.code for each in found.values()))
 
 
-def _run(names: list[str], folder: Path, *, details: bool) -> Mapping[str, Outcome]:
+def _run(names: list[str], folder: Path, *, details: bool, write: bool) -> Mapping[str, Outcome]:
     head = f"{'pair':40} exit   PASS  FAIL missing not-comparable   alone     sec accused"
     print(head, flush=True)
     found = {}
     for name in names:
         start = time.perf_counter()
         each = found[name] = judge(PAIRS[name], folder)
+        if write:  # each at once: hours of them may be interrupted
+            publish({name: each})
         checked = sum(side.checked for side in each.alone)
         bad = sum(side.failed for side in each.alone)
         print(
