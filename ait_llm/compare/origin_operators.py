@@ -1,8 +1,10 @@
-"""Modules that run other operators than golden's, where all others like them run the same.
+"""Modules that run other operators than golden's, where all others run the same.
 
 Half precision inside of one projection, or a function that is left out, may stay within every
 tolerance; the operators that a capture lists show it. Two implementations list other operators in
-all of their modules, and versions of one do; so only a module that alone differs says something.
+all of their modules, and versions of one do; so only a module that alone differs says something:
+alone of its class, or, as the whole model that has no other of its class, of all modules. The
+latter computes the same by other operators, perhaps, unless it only has more, or fewer, of them.
 What follows from values, such as which experts are run, is left out.
 """
 
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ait_llm.compare.origin_run import operation_key
 from ait_llm.core import DType
@@ -40,7 +42,8 @@ class OtherOperators:
     Attributes:
         op: index of the module.
         more, less: what only mine runs, and only golden's: ``tanh``, ``_to_copy to bfloat16``.
-        peers: other modules of its class, which run what golden's do.
+        peers: other modules of its class, which run what golden's do; none where all other
+            modules of the program do.
     """
 
     op: int
@@ -52,7 +55,7 @@ class OtherOperators:
 def other_operators(
     golden: Pass, mine: Pass, counterparts: Mapping[int, Operation]
 ) -> Iterator[OtherOperators]:
-    """Modules that alone of their class run other operators than golden's.
+    """Modules that alone of their class, or of the program, run other operators than golden's.
 
     Args:
         golden, mine: the passes.
@@ -78,9 +81,15 @@ def other_operators(
             more, less = (tuple(sorted(each)) for each in (run - found, found - run))
             differing.setdefault(module.type, []).append(OtherOperators(op, more, less, 0))
     for kind, found_ones in differing.items():
-        if len(found_ones) == 1 and peers.get(kind, 0):
-            one = found_ones[0]
-            yield OtherOperators(one.op, one.more, one.less, peers[kind])
+        one, count = found_ones[0], peers.get(kind, 0)
+        if len(found_ones) == 1 and (count or (len(differing) == 1 and peers and _lacks(one))):
+            yield replace(one, peers=count)
+
+
+def _lacks(found: OtherOperators) -> bool:
+    """True if one side only leaves out what the other computes, or computes in addition."""
+    names = found.more or found.less
+    return not (found.more and found.less) and not any(_CONVERSION in each for each in names)
 
 
 def by_other_operators(name: str, found: OtherOperators) -> str:
@@ -91,7 +100,9 @@ def by_other_operators(name: str, found: OtherOperators) -> str:
     if found.less:
         parts.append(f"runs less of {_listed(found.less)} than golden's")
     others = f"{found.peers} other modules of its class run"
-    if found.peers == 1:
+    if not found.peers:
+        others = "all that it computes with is golden's to the bit, and all other modules run"
+    elif found.peers == 1:
         others = "the other module of its class runs"
     return f"the code of `{name}` {' and '.join(parts)}; {others} what golden's do"
 

@@ -16,7 +16,7 @@ from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.tensors import Tensor
 from ait_llm.errors import AitError
 from ait_llm.judge.pairs import DISTANCE, ELEMENT
-from ait_llm.judge.sums import Stray, fits, is_nearer, is_sum, stray
+from ait_llm.judge.sums import Stray, fits, is_nearer, is_sum, is_told, stray
 from ait_llm.judge.tolerance import ELEMENT_FACTOR
 
 # Values of one module that may be terms, the nearest ones; of sums of three, as parallel attention
@@ -91,7 +91,7 @@ class Sums:
                 continue
             compared += record.byte_count + other.byte_count
             value = self._values.value_of(index)
-            if value is None or record.dtype is None or record.dtype.bits != 16:
+            if value is None or not is_told(record.dtype):
                 continue
             module = self._module(value)
             if module is not None and value in self._pairs and self._errors.get(value):

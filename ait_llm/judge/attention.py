@@ -27,8 +27,8 @@ _SAMPLES = ((1 << 10, 32), (1 << 14, 8), (1 << 62, 3))
 _SEED = 20261123
 Compute = Callable[[Step], "tuple[Array, Array] | None"]
 _EXPONENT = 0x7FF << 52  # of the bits of a float64
-# Sums of float32 in another order leave so many roundings of it.
-_FLOAT32_ROUNDINGS = 8
+# Long sums of float32 in another order, and exponentials of vector units, leave so many roundings.
+_FLOAT32_ROUNDINGS = 32
 # A formula that is further off than this share has another cause than rounding.
 _OTHER, _NOTHING = 0.1, 1e-3
 # Few samples may all miss what one rounding does. What is further off anywhere than chance makes it

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ait_llm.core import DType
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.formats.elements import Array
@@ -197,12 +198,17 @@ class Attention:
             key,
             value,
             result.transpose(0, 2, 1, 3),
-            self.result.dtype,
+            self._dtype(recipe.parts),
             tables=None if recipe.tables is None else self._two(recipe.tables, 3),
             masks=masks,
             past=past,
             sinks=None if sinks is None else self._values(sinks),
         )
+
+    def _dtype(self, parts: Parts) -> DType:
+        """The coarsest type on the way: what is computed in 16 bits may be handed on in more."""
+        types = [self.result.dtype, *(self.made(part.member).dtype for part in parts)]
+        return min(types, key=lambda each: each.bits)
 
     def _part(self, part: Part) -> Array:
         """``[B, heads, T, width]``."""

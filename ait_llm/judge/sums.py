@@ -13,14 +13,18 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from ait_llm.core import DType
 from ait_llm.dumps.tensors import Tensor
 from ait_llm.formats.elements import Array
 
 _LEAST = 64  # elements, so that no sum is one by chance
 _MOST = 1 << 24
 _FEW = 256  # elements that tell at once whether a value may be a sum
-# A kernel that makes a term and adds it at once sums in float32, perhaps in another order.
+# A kernel that makes a term and adds it at once sums in float32, perhaps in another order. That
+# shows in values of float32 themselves, and most where the sums are long.
 _FLOAT32_SUMS = 2.0**-20
+_FLOAT32_ROUNDINGS = 64
+_BITS = (16, 32)
 _LEAST_SHARE = 0.01  # of the elements that both terms change
 
 
@@ -45,6 +49,11 @@ def fits(tensor: Tensor) -> bool:
     if not tensor.has_data or not tensor.dtype.is_floating:
         return False
     return _LEAST <= int(np.prod(tensor.shape, dtype=np.float64)) <= _MOST
+
+
+def is_told(dtype: DType | None) -> bool:
+    """True for types of which a sum can be told to be wrong."""
+    return dtype is not None and dtype.is_floating and dtype.bits in _BITS
 
 
 def is_sum(terms: Sequence[Array], total: Array) -> bool:
@@ -78,16 +87,16 @@ def _added(terms: Sequence[Array]) -> tuple[Array, int]:
 
 
 def stray(terms: Sequence[Tensor], total: Tensor) -> Stray | None:
-    """Where a value of 16 bits is not the sum of others by more than rounding permits.
+    """Where a value is not the sum of others by more than rounding permits.
 
     Each may have been rounded once to its type: the terms, too, where the code adds before it
     rounds what was captured, and each sum on the way. In float32 the order of the sums that make a
-    term leaves more than that, so that nothing is told.
+    term leaves more than that.
 
     Returns:
         The worst element; None where all are within, or where nothing can be told.
     """
-    if any(each.shape != total.shape for each in terms) or total.dtype.bits != 16:
+    if any(each.shape != total.shape for each in terms) or not is_told(total.dtype):
         return None
     units = [_unit(each) for each in (*terms, total)]
     *given, made = (each.nd().astype(np.float64) for each in (*terms, total))
@@ -99,7 +108,8 @@ def stray(terms: Sequence[Tensor], total: Tensor) -> Stray | None:
         # on the way of more than two, in whatever order, no sum is larger than all together
         permitted += (unit + (len(given) - 2) * max(units)) * np.abs(term)
     largest = max(float(np.sqrt(np.mean(np.square(each)))) for each in (*given, made))
-    permitted += _FLOAT32_SUMS * largest + _smallest(total)
+    sums = max(units) if total.dtype.bits > 16 else _FLOAT32_SUMS
+    permitted += sums * largest + _smallest(total)
     excess: Array = np.abs(made - right) / permitted
     worst = np.unravel_index(int(excess.argmax()), excess.shape)
     if excess[worst] <= 1:
@@ -127,8 +137,9 @@ def is_nearer(found: Stray, shape: Sequence[int], golden: Array) -> bool:
 
 
 def _unit(tensor: Tensor) -> float:
-    """Largest relative error of one rounding to the type of a tensor."""
-    return float(_info(tensor).eps) / 2
+    """Largest relative error of one rounding to the type of a tensor, and of the sums before."""
+    unit = float(_info(tensor).eps) / 2
+    return unit * _FLOAT32_ROUNDINGS if tensor.dtype.bits > 16 else unit
 
 
 def _smallest(tensor: Tensor) -> float:

@@ -22,7 +22,10 @@ Drive = Callable[[nn.Module], None]
 
 
 class _Narrow(TorchFunctionMode):
-    """Rounds the result of one call of a function in the code of one module."""
+    """Rounds the result of one call of a function in the code of one module.
+
+    What is of float32 has so few digits nowhere within its tolerance, and is scaled instead.
+    """
 
     def __init__(self, places: Places, module: str, what: str, call: int, step: int) -> None:
         super().__init__()
@@ -33,6 +36,8 @@ class _Narrow(TorchFunctionMode):
         found = func(*args, **(kwargs or {}))
         if self._numbering.next(func.__name__.strip("_")) == self._place:
             assert isinstance(found, Tensor)
+            if found.dtype == torch.float32:
+                return found * (1 + 2e-4)
             return found.to(torch.bfloat16).to(found.dtype)
         return found
 
@@ -92,6 +97,21 @@ def test_a_rotation_of_fewer_digits_is_told_within_every_tolerance(
     assert origin.kind == "code between modules"
     assert "mine is not: its errors are" in origin.evidence
     assert "this is within the tolerance" in origin.evidence
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt-neox", "qwen3-moe"])
+def test_another_implementation_of_float32_is_not_told(family: str, tmp_path: Path) -> None:
+    golden = _captured(tmp_path / "golden", family, dtype=torch.float32, drive=Generation())
+    mine = _captured(tmp_path / "mine", family, "sdpa", torch.float32, drive=Generation())
+    report = compare(golden, mine, jobs=1)
+    assert (report.origins, report.exit_code()) == ((), 0)
+
+
+def test_a_rotation_that_is_off_in_float32_is_told_within_every_tolerance(tmp_path: Path) -> None:
+    golden = _captured(tmp_path / "golden", "llama", dtype=torch.float32)
+    report = _compared(tmp_path, golden, dtype=torch.float32, narrow=("mul", 0, 0))
+    assert _tells_attention(report)
+    assert "this is within the tolerance" in report.origins[0].evidence
 
 
 def test_another_implementation_is_not_told(golden: Path, tmp_path: Path) -> None:

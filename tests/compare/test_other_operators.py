@@ -76,3 +76,49 @@ def test_a_block_that_goes_through_another_half_is_named_beside_a_program_of_tha
     mine = captured(tmp_path / "mine", "float16", cutting=1)
     found = compare(captured(tmp_path / "golden", "bfloat16"), mine)
     assert [each.op for each in found.origins] == ["root.1"]
+
+
+class Capped(nn.Module):
+    """A model whose last result is capped, as that of Gemma 2 is."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.layers = nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32))
+        self.head = nn.Linear(32, 48, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.head(self.layers(x))
+        if self.how == "by the inverse":
+            return torch.tanh(logits * (1 / 30)) * 30
+        if self.how == "in float32":
+            return (torch.tanh(logits.float() / 30) * 30).to(logits.dtype)
+        logits = logits / 30
+        return (logits if self.how == "not" else torch.tanh(logits)) * 30
+
+
+def capped(folder: Path, how: str, dtype: torch.dtype = torch.float16) -> Path:
+    torch.manual_seed(5)
+    net = Capped(how).to(dtype)
+    x = torch.randn(9, 32, generator=torch.Generator().manual_seed(1)).to(dtype)
+    config = DumpConfig(str(folder), operators=True, weights=True)
+    with torch.no_grad(), register_hook(net, config):
+        net(x)
+    return folder
+
+
+def test_a_cap_that_the_model_lacks_is_named_within_every_tolerance(tmp_path: Path) -> None:
+    golden, mine = capped(tmp_path / "golden", "as it should be"), capped(tmp_path / "mine", "not")
+    (origin,) = compare(golden, mine).origins
+    assert origin.op == "root"
+    assert "runs less of `aten.tanh` than golden's" in origin.evidence
+    assert "to the bit" in origin.evidence
+
+
+@pytest.mark.parametrize("how", ["by the inverse", "in float32"])
+def test_a_cap_that_is_computed_otherwise_is_no_other_one(tmp_path: Path, how: str) -> None:
+    golden, mine = capped(tmp_path / "golden", "as it should be"), capped(tmp_path / "mine", how)
+    found = compare(golden, mine)
+    assert (found.exit_code(), found.origins) == (0, ())
+    found = compare(mine, golden)
+    assert (found.exit_code(), found.origins) == (0, ())
