@@ -5,12 +5,17 @@ from __future__ import annotations
 import ast
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ait_llm.capsule.source import Extraction
 from ait_llm.errors import UsageError
 from ait_llm.opcheck.golden import golden_ops
+from ait_llm.opcheck.golden.modules import definition_of
+from ait_llm.opcheck.golden.modules.table import class_names
+
+MODULES = list(dict.fromkeys(definition_of(name) for name in class_names()))
 
 MODULE = '''
 """A module."""
@@ -86,7 +91,18 @@ def test_an_unknown_name_and_a_module_without_source_are_told() -> None:
 @pytest.mark.parametrize("name", golden_ops.names())
 def test_no_definition_of_an_operator_imports_this_package_or_another_one(name: str) -> None:
     golden = golden_ops.get(name)
-    definition = golden.compute_ranks or golden.compute
+    stands_alone(golden.compute_ranks or golden.compute)
+
+
+@pytest.mark.parametrize(
+    "definition", MODULES, ids=lambda each: f"{each.__module__}:{each.__name__}"
+)
+def test_no_definition_of_a_module_imports_this_package_or_another_one(definition: Any) -> None:
+    stands_alone(definition)
+
+
+def stands_alone(definition: Any) -> None:
+    """Check that what is cut out of the package needs nothing else of it."""
     extraction = Extraction()
     extraction.add(definition.__module__, definition.__name__)
     files = extraction.files()

@@ -101,15 +101,18 @@ def test_an_operator_is_packed_with_the_weight_and_the_numbers_that_it_reads(
 
 
 @pytest.mark.parametrize("smaller", [False, True])
+@pytest.mark.parametrize(
+    ("name", "source"), [("root.norm", "norms.py"), ("root.second", "layers.py")]
+)
 def test_a_module_is_packed_with_its_weights_and_its_definition(
-    modules: Path, tmp_path: Path, smaller: bool
+    modules: Path, tmp_path: Path, name: str, source: str, smaller: bool
 ) -> None:
-    made = make_capsule(modules, "root.norm", tmp_path / "a.zip", smaller=smaller)
+    made = make_capsule(modules, name, tmp_path / "a.zip", smaller=smaller)
     assert not made.passed
     script = unpacked(made.path)
     (own, told), (again, _) = run_alone([[script], [script, "--rerun"]])
     assert (own, again) == (1, 0), told
-    assert (script.parent / "source" / "norms.py").exists()
+    assert (script.parent / "source" / source).exists()
 
 
 def test_a_node_of_a_graph_is_packed(tmp_path: Path) -> None:

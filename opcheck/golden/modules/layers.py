@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ait_llm.opcheck.golden.base import Accepts, Params
-from ait_llm.opcheck.golden.modules import microscaling
+from ait_llm.opcheck.golden.modules.microscaling import product as microscaled
 from ait_llm.opcheck.golden.modules.quantised import product, weight_only
 from ait_llm.opcheck.golden.modules.table import Compute, Given, module, only
 
@@ -25,7 +25,7 @@ _DROPOUTS = ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "StableDropout")
 @module("Linear", "NonDynamicallyQuantizableLinear", weights=True)
 def _linear(given: Given) -> Compute | None:
     if given.definition.get("weight.type") == "MXTensor":
-        return microscaling.product(given)
+        return microscaled(given)
     sizes = given.number("out_features"), given.number("in_features")
     if not given.takes(["weight"], ["bias"]) or given.weights["weight"] != sizes:
         return None

@@ -103,6 +103,11 @@ def definition_of(class_name: str) -> Definition | None:
     return rotary_tables if known is None and class_name.endswith("RotaryEmbedding") else known
 
 
+def class_names() -> tuple[str, ...]:
+    """All classes that have a definition by their name."""
+    return tuple(sorted(_KNOWN))
+
+
 def needs_results(class_name: str) -> bool:
     """True for a class whose definition gets what was returned."""
     return class_name in _WITH_RESULTS
