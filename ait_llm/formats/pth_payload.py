@@ -13,6 +13,7 @@ from ait_llm.formats.opening import not_here, open_descriptor
 from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_archive import Archive, Record
 from ait_llm.formats.pth_pickle import StoredTensor, UnexpectedPickleError, read_tensor_pickle
+from ait_llm.formats.repeats import check_repeats
 
 _MAX_PICKLE_BYTES = 16 << 20
 _MAX_DEPTH = 32
@@ -27,7 +28,7 @@ def pth_payloads(path: Path | str) -> dict[str, Payload] | None:
     dicts, lists and tuples joined with ``.``.
 
     Raises:
-        FormatError: the file cannot be opened.
+        FormatError: the file cannot be opened, or repeats what it stores too often.
     """
     if (elsewhere := not_here(path)) is not None:
         return _payloads(path, Archive(elsewhere.pread, elsewhere.size))
@@ -58,6 +59,9 @@ def _payloads(path: Path | str, archive: Archive) -> dict[str, Payload] | None:
         if payload is None or name in payloads:
             return None
         payloads[name] = payload
+    stored = {each.storage: each.storage_bytes // (each.dtype.bits // 8) for _, each in found}
+    described = sum(each.elements for each in payloads.values())
+    check_repeats(path, described, sum(stored.values()))
     return payloads
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -13,6 +13,7 @@ from ait_llm.errors import FormatError
 from ait_llm.formats.loaded import LoadedTensor
 from ait_llm.formats.opening import open_unbuffered
 from ait_llm.formats.pth_values import plain_tensors
+from ait_llm.formats.repeats import check_repeats
 from ait_llm.formats.torch_bridge import from_torch
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def read_torch(path: Path | str, *, mmap: bool = False) -> dict[str, LoadedTenso
         its dicts, lists and tuples, joined with ``.``. Values that are not tensors are left out.
 
     Raises:
-        FormatError: not a torch file, cut off, or it needs more than torch's weights-only loading.
+        FormatError: not a torch file, cut off, it needs more than torch's weights-only loading, or
+            repeats what it stores too often.
         MissingDependencyError: torch is not installed.
     """
     path = Path(path)
@@ -55,13 +57,20 @@ def read_torch(path: Path | str, *, mmap: bool = False) -> dict[str, LoadedTenso
                 f"cannot be loaded as tensors only: {first_line[:200]}",
                 "Save plain tensors with torch.save, or dump again if the run was interrupted",
             ) from error
+    tensors = list(_tensors(content, "", torch.Tensor))
+    _check_sizes(path, [tensor for _, tensor in tensors if tensor.layout == torch.strided])
     try:
-        return {
-            name: LoadedTensor(*from_torch(tensor))
-            for name, tensor in _tensors(content, "", torch.Tensor)
-        }
+        return {name: LoadedTensor(*from_torch(tensor)) for name, tensor in tensors}
     except ValueError as error:
         raise FormatError(path, str(error)) from None
+
+
+def _check_sizes(path: Path, tensors: Sequence[torch.Tensor]) -> None:
+    storages = {
+        each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() // each.itemsize
+        for each in tensors
+    }
+    check_repeats(path, sum(each.numel() for each in tensors), sum(storages.values()))
 
 
 class _Bounded(io.BufferedReader):
