@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from ait_llm.apicheck.outcome import (
     worst,
 )
 from ait_llm.apicheck.sides import Run, Side, in_one_line, run_call
+from ait_llm.apicheck.sizes import check_size
 from ait_llm.apicheck.standards import CONTRACT
 from ait_llm.dumps.api_values import ApiValue
 from ait_llm.errors import AitError, FormatError
@@ -146,9 +148,12 @@ class Checker:
             except Exception as error:  # kernels raise what they like; it goes to the table
                 raise UncheckableError(f"{where} fails: {in_one_line(error)}") from error
 
-        function, golden = _first_that_runs(
-            prepared.functions, lambda each: run("the golden run", self._golden, each)
-        )
+        def golden_run(function: Callable[..., Any]) -> Run:
+            check_size(function, api, args, kwargs, stored)
+            return run("the golden run", self._golden, function)
+
+        stored = _stored_bytes(prepared.forward)
+        function, golden = _first_that_runs(prepared.functions, golden_run)
         mine = run(f"the run on {device.device}", device, function)
         peer = Run(None)
         if self._benchmark is not None and not dropped:
@@ -194,6 +199,16 @@ class Checker:
             }
             save_error_data(self._error_data, call.name, tensors)
         return result
+
+
+def _stored_bytes(values: Sequence[ApiValue]) -> int:
+    """Of the results of a call that the dump holds, which are as large as they are."""
+    total = 0
+    for value in values:
+        if value.section == "output" and value.file is not None:
+            with contextlib.suppress(OSError):
+                total += os.stat(value.file).st_size  # noqa: PTH116  Path costs more
+    return total
 
 
 def _first_that_runs(

@@ -30,6 +30,7 @@ class TensorSource:
         import torch
 
         self._root = root
+        self._left = MAX_ELEMENTS
         self._generator = torch.Generator().manual_seed(SEED)
 
     def __call__(self, value: ApiValue) -> Tensor:
@@ -49,7 +50,8 @@ class TensorSource:
 
     def _shape(self, value: ApiValue) -> tuple[int, ...]:
         shape = tensor_of(value, 0, self._root).shape
-        if math.prod(shape) > MAX_ELEMENTS:
+        self._left -= math.prod(shape)
+        if self._left < 0:
             raise UncheckableError(f"{value.label} of {list(shape)} is too large to be made up")
         return shape
 

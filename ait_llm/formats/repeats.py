@@ -9,7 +9,7 @@ from ait_llm.errors import FormatError
 FREE = 1 << 28
 """Elements that any file may describe, as masks expanded to all heads do."""
 PER_STORED = 64
-"""And so many for each one that it stores: rows of a mask for each head, weights under many names."""
+"""And so many for each one that it stores: masks for each head, weights under many names."""
 
 
 def check_repeats(path: Path | str, described: int, stored: int) -> None:
