@@ -19,7 +19,7 @@ from ait_llm.cli.localised import localised, take_language
 from ait_llm.cli.manual import examples, write_examples, write_prose
 from ait_llm.cli.usage import usage_sentence
 from ait_llm.cli.version import version_options
-from ait_llm.errors import AitError, IncompleteError, MissingDependencyError
+from ait_llm.errors import AitError, FormatError, IncompleteError, MissingDependencyError
 from ait_llm.language import LANGUAGES, chosen, speaking, translate
 from ait_llm.naming import told
 
@@ -178,7 +178,7 @@ def _passed() -> Iterator[None]:
 def _exit_code(run: Callable[[], Any]) -> int:
     """What a command ends with; its error is told."""
     try:
-        result = run()
+        result = _whole(run())
         sys.stdout.flush()  # a reader that has gone is heard of here, and not when Python ends
     except click.ClickException as error:
         _show(error)
@@ -200,6 +200,22 @@ def _exit_code(run: Callable[[], Any]) -> int:
     except Exception as error:  # noqa: BLE001  whatever it is, nobody foresaw it
         return end_with_fault(error)
     return result if isinstance(result, int) else 0
+
+
+def _whole(result: Any) -> Any:
+    """The result of a command, if it rests on what its files have.
+
+    Raises:
+        FormatError: one became shorter while it was read, and the result rests on zeros.
+    """
+    mapped = sys.modules.get("ait_llm.formats.mapped")  # loaded where a file was mapped
+    for path in mapped.shortened() if mapped is not None else ():
+        raise FormatError(
+            path,
+            "became shorter while it was read, so what was said does not hold",
+            "Run the command again when nothing writes there",
+        )
+    return result
 
 
 def _close_streams() -> None:

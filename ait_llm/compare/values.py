@@ -25,6 +25,7 @@ from ait_llm.formats.elements import Array, decode
 from ait_llm.formats.ge_values import payload_to_logical
 from ait_llm.formats.layout import stored_shape, to_nd
 from ait_llm.formats.locate import locate
+from ait_llm.formats.mapped import Guard, address_of
 from ait_llm.formats.names import PLAIN_FORMATS
 from ait_llm.formats.opening import open_descriptor
 from ait_llm.formats.payload import Payload
@@ -64,6 +65,9 @@ class Values:
         self._offset = offset  # of the mapping within the file
         self._path = path
         self._unpacked = False
+        self._guard: Guard | None = None
+        if mapping is not None and path is not None:
+            self._guard = Guard(mapping, self._base_address(), len(mapping), path)
 
     @property
     def is_mapped(self) -> bool:
@@ -71,15 +75,18 @@ class Values:
         return self._mapping is not None
 
     def check(self) -> None:
-        """Make sure that the file still has the bytes that are mapped.
+        """Make sure that the file has the bytes that are mapped, and had those that were read.
 
-        Reading a mapping beyond the end of its file kills the process.
+        Reading a mapping beyond the end of its file gives zeros, or, without our native library,
+        kills the process.
 
         Raises:
             FormatError: it became shorter.
         """
         if self._mapping is None or self._path is None:
             return
+        if self._guard is not None:
+            self._guard.check()
         if self._mapping.size() < self._offset + len(self._mapping):
             raise FormatError(self._path, "became shorter while it was read")
 
@@ -104,12 +111,12 @@ class Values:
 
     def _base_address(self) -> int:
         assert self._mapping is not None
-        return int(np.frombuffer(self._mapping, np.uint8).__array_interface__["data"][0])
+        return address_of(self._mapping)
 
     def close(self) -> None:
         """Let go of the values; views that are still used keep the mapping alive."""
         self.array = np.empty(0, np.uint8)
-        self._mapping = None
+        self._mapping = self._guard = None
         if self._unpacked:
             self._unpacked = False
             _UNPACKED.release()
@@ -123,7 +130,11 @@ class Values:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            if kind is None and self._guard is not None:
+                self._guard.check()  # nothing may be said of zeros that stand for what is gone
+        finally:
+            self.close()
 
 
 def open_values(tensor: Tensor) -> Values:

@@ -136,6 +136,28 @@ class NativeKernels:
             ctypes.POINTER(Piece),
         )
 
+        # Not in libraries of earlier versions.
+        self._guards = getattr(keeping, "ait_guard_begin", None), keeping
+        if self._guards[0] is not None:
+            self._guards[0].argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+
+    def guard(self, address: int, size: int) -> int:
+        """Let reads of mapped memory survive that its file becomes shorter; they find zeros.
+
+        Returns:
+            The number of the range, -1 if it cannot be guarded.
+        """
+        begin = self._guards[0]
+        return -1 if begin is None else int(begin(address, size))
+
+    def is_hit(self, number: int) -> bool:
+        """True if zeros were read in a guarded range in place of what the file had."""
+        return bool(self._guards[1].ait_guard_hit(number))
+
+    def end_guard(self, number: int) -> bool:
+        """The same, and the range is guarded no longer."""
+        return bool(self._guards[1].ait_guard_end(number))
+
     def statistics(self, element: int, address: int, count: int) -> Numbers:
         """Statistics of contiguous elements, with sums in float64.
 

@@ -16,6 +16,7 @@ from ait_llm.errors import FormatError
 from ait_llm.formats.atb_header import MAGIC, MAX_HEADER_BYTES, AtbHeader, parse_header
 from ait_llm.formats.elements import Array, decode, encode, stored_byte_counts
 from ait_llm.formats.layout import stored_shape
+from ait_llm.formats.mapped import mapped as from_file
 from ait_llm.formats.names import PLAIN_FORMATS
 from ait_llm.formats.opening import (
     contained,
@@ -229,7 +230,7 @@ def _bytes_of(path: Path, file: FileIO, header: AtbHeader, mapped: bool) -> Arra
     if header.length == 0:
         return np.empty(0, dtype=np.uint8)
     if mapped:
-        return np.asarray(np.memmap(file, np.uint8, "r", header.offset, (header.length,)))
+        return np.asarray(from_file(file, header.offset, header.length, path))
     raw = np.empty(header.length, dtype=np.uint8)
     file.seek(header.offset)
     view, filled = memoryview(raw.data), 0

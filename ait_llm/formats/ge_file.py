@@ -22,6 +22,7 @@ from ait_llm.formats.elements import is_decoded
 from ait_llm.formats.ge_header import Described, Description, parse_description
 from ait_llm.formats.ge_layout import known_dims
 from ait_llm.formats.ge_types import ge_type, ge_type_name
+from ait_llm.formats.mapped import address_of, guarded
 from ait_llm.formats.opening import not_here, open_descriptor
 
 _PREFIX = 8  # bytes of the header's length
@@ -175,7 +176,10 @@ def _read(
                 raise FormatError(path, "became shorter while it was read")
             description = parse_description(first + rest, _PREFIX, end)
         else:
-            with mmap(descriptor, end, access=ACCESS_READ) as mapped:
+            with (
+                mmap(descriptor, end, access=ACCESS_READ) as mapped,
+                guarded({address_of(mapped): end}, path),
+            ):
                 description = parse_description(mapped, _PREFIX, end)
     except (ValueError, RecursionError) as error:
         raise FormatError(path, f"header is damaged: {error}") from None

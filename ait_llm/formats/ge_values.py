@@ -19,6 +19,7 @@ from ait_llm.formats.elements import Array, decode
 from ait_llm.formats.ge_file import GeFile, GeTensor, read_ge
 from ait_llm.formats.ge_layout import to_logical
 from ait_llm.formats.ge_types import GE_PLAIN_FORMATS
+from ait_llm.formats.mapped import mapped
 from ait_llm.formats.opening import open_descriptor
 from ait_llm.formats.payload import Payload
 
@@ -135,4 +136,4 @@ def _mapped(path: Path | str, offset: int, length: int) -> NDArray[np.uint8]:
             if len(data) < length:
                 raise FormatError(path, "became shorter while it was read")
             return np.frombuffer(data, np.uint8)
-        return np.memmap(file, np.uint8, "r", offset, (length,))
+        return mapped(file, offset, length, path)

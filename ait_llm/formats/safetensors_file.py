@@ -18,6 +18,7 @@ from ait_llm.core import DType, TensorDesc
 from ait_llm.errors import FormatError
 from ait_llm.formats.elements import Array, decode
 from ait_llm.formats.loaded import LoadedTensor
+from ait_llm.formats.mapped import mapped
 from ait_llm.formats.opening import not_here, open_regular
 from ait_llm.formats.payload import Payload
 
@@ -111,7 +112,7 @@ def read_entry(path: Path | str, entry: SafetensorsEntry, *, mmap: bool = False)
     with open_regular(path) as file:
         raw: Array
         if mmap and entry.length and os.fstat(file.fileno()).st_size >= entry.begin + entry.length:
-            raw = np.memmap(file, np.uint8, "r", entry.begin, (entry.length,))
+            raw = mapped(file, entry.begin, entry.length, path)
         else:
             file.seek(entry.begin)
             raw = np.frombuffer(bytearray(file.read(entry.length)), dtype=np.uint8)

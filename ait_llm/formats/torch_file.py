@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import FormatError
 from ait_llm.formats.loaded import LoadedTensor
+from ait_llm.formats.mapped import guarded, keep_guarded
 from ait_llm.formats.opening import open_unbuffered
 from ait_llm.formats.pth_values import plain_tensors
 from ait_llm.formats.repeats import check_repeats
@@ -58,11 +59,22 @@ def read_torch(path: Path | str, *, mmap: bool = False) -> dict[str, LoadedTenso
                 "Save plain tensors with torch.save, or dump again if the run was interrupted",
             ) from error
     tensors = list(_tensors(content, "", torch.Tensor))
-    _check_sizes(path, [tensor for _, tensor in tensors if tensor.layout == torch.strided])
+    dense = [tensor for _, tensor in tensors if tensor.layout == torch.strided]
+    _check_sizes(path, dense)
     try:
-        return {name: LoadedTensor(*from_torch(tensor)) for name, tensor in tensors}
+        with guarded(_stretches(dense) if mmap else {}, path):
+            found = {name: LoadedTensor(*from_torch(tensor)) for name, tensor in tensors}
     except ValueError as error:
         raise FormatError(path, str(error)) from None
+    for each in found.values() if mmap else ():
+        keep_guarded(each.array, path)
+    return found
+
+
+def _stretches(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
+    """Addresses and sizes of the memory of tensors."""
+    storages = [each.untyped_storage() for each in tensors]
+    return {each.data_ptr(): each.nbytes() for each in storages if each.nbytes()}
 
 
 def _check_sizes(path: Path, tensors: Sequence[torch.Tensor]) -> None:

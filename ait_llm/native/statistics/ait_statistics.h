@@ -62,6 +62,15 @@ struct AitPiece {
 AIT_EXPORT int ait_write_file(const char *temporary, const char *path, const struct AitPiece *head,
                               const void *data, uint64_t size, const struct AitPiece *tail);
 
+// Memory under which a file is mapped. Where the file became shorter meanwhile, reading there gives
+// zeros instead of SIGBUS, and the range counts as hit. The first call installs a handler; what lies in
+// no range goes to the one before it. Returns the range's number, -1 if it cannot be guarded.
+AIT_EXPORT int ait_guard_begin(const void *start, uint64_t size);
+// 1 if zeros were read in place of what the file had.
+AIT_EXPORT int ait_guard_hit(int number);
+// The same, and the range is given up.
+AIT_EXPORT int ait_guard_end(int number);
+
 #ifdef __cplusplus
 }
 #endif
