@@ -33,7 +33,8 @@ from ait_llm.probe import ProbeConfig, SaveTime, TensorPart, split_command
 
 _NO_COMMAND = "bash run.sh"
 """What stands for the program in the commands that are proposed for a ``config.json``."""
-_NOT_PLANNED = ("start", "control", "most_bytes")  # what is about a capture that runs
+# What is about a capture that runs.
+_NOT_PLANNED = ("start", "control", "most_bytes", "record_arguments")
 _STEPS = 32  # of a model, with -er all
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 _OF_MODELS = ("prompt", "batch", "tokens", "dtype")

@@ -40,6 +40,7 @@ TORCH_OPTIONS = (
     "start",
     "control",
     "most_bytes",
+    "record_arguments",
     "verify_observer",
 )
 """Parameters that only torch types have."""
@@ -48,10 +49,14 @@ _ATB_OPTIONS = (
     "operation_ids", "with_children", "save_time", "tiling", "probe_lib", "dedupe", "min_free"
 )  # fmt: skip
 # Compiled graphs have no modules, and what is saved of them is data.
-_NOT_FX = (*TORCH_OPTIONS, "only_save_desc", "device", "queue_size")
+_NOT_FX = (
+    *(each for each in TORCH_OPTIONS if each != "record_arguments"),
+    *("only_save_desc", "device", "queue_size"),
+)
+_OF_APIS = ("requests", "passes", "start", "control", "record_arguments")
 # Its files are those of msprobe, which hold whole steps.
 _NOT_API = (
-    *(each for each in TORCH_OPTIONS if each not in ("requests", "passes", "start", "control")),
+    *(each for each in TORCH_OPTIONS if each not in _OF_APIS),
     *("operation_names", "device", "queue_size"),
 )
 _INSTEAD = {"operation_ids": "; select modules with --module-name or --layers"}
@@ -182,6 +187,12 @@ def torch_options(function: F) -> F:
                 "capture ends, and the program goes on.  [default: no limit]",
             ),
             click.option(
+                "--record-arguments",
+                is_flag=True,
+                help="Torch types: write the program's command line into its ledger, with keys and "
+                "passwords that are in it.",
+            ),
+            click.option(
                 "--verify-observer",
                 is_flag=True,
                 help="Torch types: run the program again without the capture and compare what its "
@@ -263,6 +274,7 @@ def dump_torch(
     start: bool,
     control: Path | None,
     most_bytes: int | None,
+    record_arguments: bool,
     verify_observer: bool,
 ) -> TorchSummary:
     """Say what will be captured, and run the program with the capture in its environment."""
@@ -288,6 +300,7 @@ def dump_torch(
         start=start,
         control=control,
         budget=most_bytes,
+        record_arguments=record_arguments,
     )
     plan = plan_torch_dump(words, settings, os.environ)
     say(describe_torch_plan(plan))

@@ -32,7 +32,7 @@ def _replaces(later: Process, earlier: Process) -> bool:
     runs = _run(later), _run(earlier)
     if None not in runs:
         return runs[0] != runs[1] and begun > before
-    same_program = later.header.get("arguments") == earlier.header.get("arguments")
+    same_program = _program(later) == _program(earlier)
     ended = _ended(earlier)
     return same_program and ended is not None and begun > ended
 
@@ -42,6 +42,13 @@ def _place(process: Process) -> tuple[object, ...]:
     environment = header.get("environment")
     rank = environment.get("RANK") if isinstance(environment, Mapping) else None
     return header.get("host"), header.get("producer"), header.get("device"), rank
+
+
+def _program(process: Process) -> tuple[object, ...]:
+    """What it was started as; earlier captures recorded all words of it."""
+    header = process.header
+    mark = header.get("arguments_mark")
+    return ("", header.get("arguments")) if mark is None else (header.get("program"), mark)
 
 
 def _run(process: Process) -> str | None:

@@ -6,11 +6,8 @@ host library's symbols before anything is started.
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
 import re
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +17,7 @@ from pathlib import Path
 import ait_llm
 from ait_llm.errors import FormatError, ProbeError
 from ait_llm.probe.elf import SharedLibrary, read_shared_library
+from ait_llm.probe.trust import check_trusted
 
 _PROBE = "_ZN3atb5Probe"
 _STRING = {0: "Ss", 1: "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"}
@@ -206,18 +204,15 @@ def check_probe(path: Path, abi: int) -> None:
     """Refuse a probe that must not or cannot be preloaded into a host of that ABI.
 
     Raises:
-        ProbeError: writable by others, another architecture, another ABI, or no probe at all.
+        ProbeError: in the hands of others, another architecture, another ABI, or no probe at all.
     """
     try:
         library = read_shared_library(path)
     except FormatError as error:
         raise ProbeError(f"the probe cannot be used: {error}") from error
     for file in (path, path.with_name(WRITER_NAME)):  # the probe starts the writer beside it
-        if file.exists() and _writable_by_others(status := file.stat()):
-            raise ProbeError(
-                f"{file} can be changed by other users (mode {stat.S_IMODE(status.st_mode):o}); "
-                f"it would run with your program's rights, so first: chmod go-w {file}"
-            )
+        if file.exists():
+            check_trusted(file.resolve())
     if not library.runs_here:
         raise ProbeError(f"the probe {path} is built for {library.machine_name}, not this machine")
     missing = [name for name in (_GATE[abi], _WRITER[abi]) if name not in library.exported]
@@ -229,22 +224,6 @@ def check_probe(path: Path, abi: int) -> None:
             f"{abi}: it would load and never be called; use the abi{abi} library"
         )
     raise ProbeError(f"{path} is not an ATB probe: it does not export {missing[0]}")
-
-
-def _writable_by_others(status: os.stat_result) -> bool:
-    if status.st_mode & stat.S_IWOTH:
-        return True
-    return bool(status.st_mode & stat.S_IWGRP) and not _is_private_group(status)
-
-
-def _is_private_group(status: os.stat_result) -> bool:
-    # With umask 002 files are group-writable, and the group has the owner as its only member.
-    try:
-        owner = pwd.getpwuid(status.st_uid)
-        group = grp.getgrgid(status.st_gid)
-    except KeyError:
-        return False
-    return group.gr_name == owner.pw_name and not set(group.gr_mem) - {owner.pw_name}
 
 
 @contextmanager

@@ -282,6 +282,7 @@ def test_the_options_are_a_promise() -> None:
         ("--start",),
         ("--control",),
         ("--budget",),
+        ("--record-arguments",),
         ("--min-free",),
         ("--module-name",),
         ("--layers",),

@@ -187,5 +187,6 @@ def test_every_option_of_the_dump_is_taken() -> None:
         "start",
         "control",
         "most_bytes",
+        "record_arguments",
     }  # of a capture that runs
     assert {param.name for param in dump.params if isinstance(param, click.Option)} <= own | others

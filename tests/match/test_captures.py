@@ -27,7 +27,8 @@ def process(pid: int, begun: str, ended: str | None, **facts: Any) -> Process:
         "producer": "torch",
         "device": facts.get("device", "cpu"),
         "time": f"2026-11-22T10:{begun}:00Z",
-        "arguments": facts.get("arguments", ["run.py"]),
+        "program": "run.py",
+        "arguments_mark": facts.get("mark", "a3f0"),
         "options": {"run": facts["run"]} if "run" in facts else {},
         "environment": {"RANK": facts["rank"]} if "rank" in facts else {},
     }
@@ -69,7 +70,7 @@ def test_without_a_launcher_the_same_program_again_is_a_later_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun", "facts"), [("04", {}), ("06", {"arguments": ["other.py"]}), ("06", {"rank": "1"})]
+    ("begun", "facts"), [("04", {}), ("06", {"mark": "0c1e"}), ("06", {"rank": "1"})]
 )
 def test_without_a_launcher_processes_may_belong_together(
     begun: str, facts: dict[str, Any]

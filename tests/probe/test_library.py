@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -141,6 +142,40 @@ def test_a_writer_that_others_can_change_is_refused(tmp_path: Path) -> None:
     writer.chmod(0o757)
     with pytest.raises(ProbeError, match=r"ait_probe_writer can be changed by other users"):
         check_probe(path, 1)
+
+
+def test_a_probe_in_a_folder_that_anyone_can_write_to_is_refused(tmp_path: Path) -> None:
+    path = library(tmp_path / "shared" / "lib" / "x.so", GATE[1], WRITER[1])
+    (tmp_path / "shared").chmod(0o777)
+    with pytest.raises(ProbeError, match=r"shared can be written to by all users.*chmod o-w"):
+        check_probe(path, 1)
+
+
+def test_a_folder_in_which_only_owners_rename_is_fine(tmp_path: Path) -> None:
+    path = library(tmp_path / "shared" / "lib" / "x.so", GATE[1], WRITER[1])
+    (tmp_path / "shared").chmod(0o1777)
+    check_probe(path, 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("part", ["lib/x.so", "lib/ait_probe_writer", "lib", "."])
+def test_a_probe_of_another_user_is_refused(part: str, tmp_path: Path) -> None:
+    path = library(tmp_path / "other" / "lib" / "x.so", GATE[1], WRITER[1])
+    path.with_name("ait_probe_writer").write_bytes(b"")
+    os.chown(tmp_path / "other" / part, 12345, -1)
+    with pytest.raises(ProbeError, match=r"belongs to user 12345, who could put another library"):
+        check_probe(path, 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_the_owner_of_this_package_may_own_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = library(tmp_path / "lib" / "x.so", GATE[1], WRITER[1])
+    for part in (path, path.parent):
+        os.chown(part, 12345, -1)
+    monkeypatch.setattr("ait_llm.__path__", [str(path.parent)])
+    check_probe(path, 1)
 
 
 def test_a_text_file_is_refused_as_a_probe(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from ait_llm.core import StepRange
+from ait_llm.dump.pytorch.ledger import ARGUMENTS_VARIABLE
 from ait_llm.errors import UsageError
 
 FX_TYPE, INDUCTOR_TYPE, ONNX_TYPE, GGUF_TYPE = "fx", "inductor", "onnx", "gguf"
@@ -72,6 +73,7 @@ class TorchSettings:
         survey: only note what would be saved; see :mod:`ait_llm.plan`.
         follow: dump of the golden run whose tokens ``generate`` takes; None for its own.
         tokens: file that the launcher wrote these tokens to.
+        record_arguments: ledgers also hold the command line of their program.
 
     Raises:
         UsageError: a type or a pattern that cannot be used.
@@ -102,6 +104,7 @@ class TorchSettings:
     survey: bool = False
     follow: Path | None = None
     tokens: Path | None = None
+    record_arguments: bool = False
 
     def __post_init__(self) -> None:
         for name in self.types:
@@ -257,5 +260,6 @@ def injection_environment(
         VARIABLE: settings.to_json(),
         CHANNEL_VARIABLE: str(channel),
         **({WATCH_VARIABLE: settings.watched} if settings.watched else {}),
+        **({ARGUMENTS_VARIABLE: "1"} if settings.record_arguments else {}),
         "PYTHONPATH": f"{SITE_FOLDER}:{path}" if path else str(SITE_FOLDER),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 import json
 import os
 import platform
@@ -20,6 +21,9 @@ from typing import Any
 
 from ait_llm import __version__
 from ait_llm.dump.folders import make_folder
+
+ARGUMENTS_VARIABLE = "AIT_RECORD_ARGUMENTS"
+"""``1``: ledgers also hold the command line of their program."""
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _MAKE_ENCODER = getattr(json.encoder, "c_make_encoder", None)
@@ -183,7 +187,7 @@ def _header(device: str, options: Mapping[str, Any], producer: str) -> dict[str,
         "host": platform.node(),
         "time": _now(),
         "executable": sys.executable,
-        "arguments": [argument[:1000] for argument in sys.argv[:100]],
+        **_program(),
         "options": dict(options),
         "environment": {
             "python": platform.python_version(),
@@ -191,6 +195,22 @@ def _header(device: str, options: Mapping[str, Any], producer: str) -> dict[str,
             **_place(),
         },
     }
+
+
+def _program() -> dict[str, Any]:
+    """The program's own name, and a mark of its arguments, which may hold keys and passwords.
+
+    16 bits tell two command lines apart, and are too few to find out a password by trying.
+    """
+    words = list(getattr(sys, "argv", [])) or [""]
+    text = "\0".join(words).encode(errors="surrogatepass")
+    found: dict[str, Any] = {
+        "program": words[0][:1000],
+        "arguments_mark": hashlib.sha256(text).hexdigest()[:4],
+    }
+    if os.environ.get(ARGUMENTS_VARIABLE) == "1":
+        found["arguments"] = [word[:1000] for word in words[:100]]
+    return found
 
 
 def _versions() -> dict[str, str]:
