@@ -16,6 +16,9 @@ from ait_llm.core.dtype import DType
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.faults import EXIT_CODE
 
+ONLY_STATISTICS = "only statistics were captured"
+"""How the reason of a pair begins whose parts or sums answer each other, and have no numbers."""
+
 
 class Verdict(Enum):
     """What became of one pair; SKIPPED and ERROR always come with a reason."""
@@ -318,16 +321,28 @@ class Report:
 
     @property
     def not_comparable(self) -> int:
-        """How many tensors only one of the programs makes, or follow from another choice."""
+        """How many tensors only one of the programs makes, follow from another choice, or are in
+        parts of which a capture of statistics says nothing."""
         return self.counts[Verdict.SKIPPED] - self.missing
 
     @property
     def left_out(self) -> int:
         """How many of these have a partner: choices differed before, each rightly."""
         skipped = self.with_verdict(Verdict.SKIPPED)
+        return (
+            sum(
+                not item.comparable and item.golden is not None and item.mine is not None
+                for item in skipped
+            )
+            - self.without_parts
+        )
+
+    @property
+    def without_parts(self) -> int:
+        """How many of these have a partner, and statistics that say nothing of what it answers."""
         return sum(
-            not item.comparable and item.golden is not None and item.mine is not None
-            for item in skipped
+            not item.comparable and item.reason.startswith(ONLY_STATISTICS)
+            for item in self.with_verdict(Verdict.SKIPPED)
         )
 
     @property

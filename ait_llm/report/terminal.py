@@ -256,17 +256,21 @@ def _worst(report: Report) -> Iterator[Row]:
 
 
 def _not_comparable(report: Report) -> Iterator[Row]:
-    """How many tensors decide nothing: those of one program alone, and those of other choices."""
+    """How many tensors decide nothing, by the reason for it."""
     skipped = [each for each in report.with_verdict(Verdict.SKIPPED) if not each.comparable]
-    chosen = report.left_out
+    chosen, parts = report.left_out, report.without_parts
     name = "incomparable"
-    if len(skipped) > chosen:
-        what = counted(len(skipped) - chosen, "tensor")
+    if len(skipped) > chosen + parts:
+        what = counted(len(skipped) - chosen - parts, "tensor")
         yield name, f"{what} that only one of the two programs makes (in the reports)"
         name = ""
     if chosen:
         what = counted(chosen, "tensor")
         yield name, f"{what} that follow from another choice of tokens or experts (in the reports)"
+        name = ""
+    if parts:
+        what = counted(parts, "tensor")
+        yield name, f"{what} in parts, of which there are no statistics (in the reports)"
 
 
 def _not_compared(report: Report) -> Iterator[Row]:

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from compare_dumps import AtbPair, of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ait_llm import compare, open_dump
+from ait_llm import DumpConfig, compare, open_dump, register_hook
 from ait_llm.compare.pair import Settings, compare_match
 from ait_llm.compare.statistics import SCALED_ERROR, compare_statistics
 from ait_llm.core.comparison import Verdict
 from ait_llm.formats import Statistics, measure
 from ait_llm.match.model import Match, Source
 from ait_llm.metrics import METRIC_NAMES
+from ait_llm.report.terminal import terminal_lines
 
 ARRAY = np.random.default_rng(11).normal(size=(8, 16)).astype(np.float16)
 TITLE = "LinearOperation_0 outtensor0"
@@ -67,6 +69,62 @@ def test_statistics_are_compared_where_a_side_has_no_values(
     assert of(report, "LinearOperation_1 outtensor0").verdict is Verdict.PASS
     assert "max_stat_relative_error" in report.metrics
     assert report.exit_code() == 1
+
+
+class _Apart(torch.nn.Module):
+    """A gated layer, its two projections apart or joined."""
+
+    def __init__(self, *, joined: bool, factor: float = 1.0) -> None:
+        super().__init__()
+        self.joined = joined
+        if joined:
+            self.gate_up_proj = torch.nn.Linear(16, 48, bias=False)
+        else:
+            self.gate_proj = torch.nn.Linear(16, 24, bias=False)
+            self.up_proj = torch.nn.Linear(16, 24, bias=False)
+        self.down_proj = torch.nn.Linear(24, 16, bias=False)
+        drawn = torch.Generator().manual_seed(3)
+        gate, up, down = (
+            torch.randn(shape, generator=drawn) for shape in ((24, 16), (24, 16), (16, 24))
+        )
+        weights = [torch.cat([gate, up]), down] if joined else [gate, up, down]
+        with torch.no_grad():
+            for parameter, weight in zip(self.parameters(), weights, strict=True):
+                parameter.copy_(weight)
+            self.down_proj.weight *= factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.joined:
+            gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        else:
+            gate, up = self.gate_proj(x), self.up_proj(x)
+        return self.down_proj(torch.nn.functional.silu(gate) * up)
+
+
+def _measured(folder: Path, model: torch.nn.Module, *, values: bool) -> Path:
+    config = DumpConfig(folder, mode="tensor" if values else "stats")
+    drawn = torch.Generator().manual_seed(5)
+    with torch.no_grad(), register_hook(model.eval(), config):
+        model(torch.randn(2, 7, 16, generator=drawn))
+    return folder
+
+
+def test_parts_of_which_there_are_no_statistics_do_not_decide(tmp_path: Path) -> None:
+    golden = _measured(tmp_path / "golden", _Apart(joined=False), values=True)
+    mine = _measured(tmp_path / "mine", _Apart(joined=True), values=False)
+    report = compare(golden, mine)
+    assert (report.verdict, report.exit_code()) == (Verdict.PASS, 0)
+    assert report.without_parts > 0
+    assert (report.missing, report.left_out) == (0, 0)
+    assert report.exit_code(strict=True) == 3
+    said = " ".join("\n".join(terminal_lines(report)).split())
+    assert "in parts, of which there are no statistics (in the reports)" in said
+
+
+def test_a_fault_behind_parts_without_statistics_fails(tmp_path: Path) -> None:
+    golden = _measured(tmp_path / "golden", _Apart(joined=False), values=True)
+    mine = _measured(tmp_path / "mine", _Apart(joined=True, factor=1.5), values=False)
+    assert compare(golden, mine).verdict is Verdict.FAIL
 
 
 def test_descriptions_are_compared_and_skipped_with_a_reason(tmp_path: Path) -> None:
