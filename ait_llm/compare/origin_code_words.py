@@ -60,11 +60,15 @@ def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
 def by_left_out(values: RunValues, found: LeftOut, failed: int) -> str:
     """Golden's code does something more with a value before it hands it on."""
     module, member = found.module, values.owner(found.op)
-    what = f"`{_call(values.run.operations[found.op])}`"
+    operation = values.run.operations[found.op]
+    what = f"`{_call(operation)}`"
     if member != module:
         what += f" of `{name_of(values, member)}`"
+    code = name_of(values, module)
+    if module == found.op:  # operators alone, named by their modules
+        code = code.removesuffix(f".{operation.type}")
     return (
-        f"the code of `{name_of(values, module)}` hands on what {what} makes, and golden's makes "
+        f"the code of `{code}` hands on what {what} makes, and golden's makes "
         f"`{_call(found.lacks)}` of it first; {first_that_fails(values, failed)}"
     )
 

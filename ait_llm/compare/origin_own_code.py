@@ -108,6 +108,10 @@ class OwnCode:
         found = self._wiring.differs(op)
         if found is None:
             return None
+        lacking = self._wiring.lacking_before(found)
+        if lacking is not None:
+            text = by_left_out(self.values, lacking, failed)
+            return self._tell.stated(lacking.module, text, OWN_CODE, index)
         text = by_other_wiring(self.values, found, failed)
         return self._tell.stated(self.values.owner(found.op), text, OWN_CODE, index)
 

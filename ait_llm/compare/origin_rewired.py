@@ -136,6 +136,45 @@ class Wiring:
         module = self._answering(self._golden.owner(place)) if follows else None
         return None if module is None else LeftOut(module, op, other)
 
+    def lacking_before(self, found: Rewired) -> LeftOut | None:
+        """What the code lacks that makes what the code of another module reads.
+
+        A router that does not divide its weights hands them on as they are. The experts read what
+        they are handed, and are right.
+        """
+        operations = self._values.run.operations
+        reader, maker = (_path_of(operations[op]) for op in (found.op, found.reads))
+        if reader == maker or not self._is_of_one_place(found):
+            return None
+        key = operation_key(found.should_read)
+        if any(operation_key(other) == key for other in self._counterparts.values()):
+            return None  # mine makes it, too, and another value is read
+        answer = self._counterparts.get(found.reads)
+        place = None if answer is None else self._golden.places.get(operation_key(answer))
+        if place is None or not self._comes_of(self._golden.places[key], place):
+            return None
+        return LeftOut(self._values.owner(found.reads), found.reads, found.should_read)
+
+    def _is_of_one_place(self, found: Rewired) -> bool:
+        """True if golden's module that makes what is read answers mine, as its operators say."""
+        answer = self._counterparts.get(found.reads)
+        return answer is not None and _path_of(answer) == _path_of(found.should_read)
+
+    def _comes_of(self, op: int, before: int) -> bool:
+        """True if a golden operator reads what an earlier one makes, in the code of one module."""
+        operations = self._golden.run.operations
+        pending, seen = deque([op]), {op}
+        while pending:
+            for each in _made(self._golden, pending.popleft()):
+                if each is None or each.op in seen:
+                    continue
+                if each.op == before:
+                    return True
+                if _path_of(operations[each.op]) == _path_of(operations[op]):
+                    seen.add(each.op)
+                    pending.append(each.op)
+        return False
+
     def _answering(self, golden: int) -> int | None:
         """My module that a golden one answers."""
         key = operation_key(self._golden.run.operations[golden])
@@ -195,6 +234,11 @@ class Wiring:
                 if place is not None:
                     found.add(place)
         return found
+
+
+def _path_of(operation: Operation) -> str:
+    """The path of the module whose code calls an operator."""
+    return operation.name.removesuffix(operation.type).removesuffix(".")
 
 
 def _turns(moves: tuple[str, ...]) -> int:

@@ -109,6 +109,7 @@ class Search:
             or self._statements.from_outside(near)
             or self.operations.wrong(near, failed)
             or self._statements.other_definition(near, failed)
+            or self._statements.counted_otherwise(failed)
             or self.operations.by_own_error(near.operations, failed)
             or self.operations.handed_on(near, failed)
             or self.operations.in_caches(near, failed)

@@ -102,6 +102,17 @@ class StatedDifferences:
             golden, mine = self._definitions.golden, self._values.run
             yield from other_operators(golden, mine, self.counterparts)
 
+    def counted(self, ops: Iterable[int]) -> OtherDefinition | None:
+        """The first operator that chooses another number of values, in execution order."""
+        known = {} if self._definitions is None else self._definitions.counted
+        found = next((op for op in ops if op in known), None)
+        return None if found is None else OtherDefinition(found, known[found], found)
+
+    @property
+    def counts_otherwise(self) -> bool:
+        """True if an operator of mine chooses another number of values than golden's."""
+        return self._definitions is not None and bool(self._definitions.counted)
+
     def weight(self, ops: Iterable[int]) -> OtherWeight | None:
         """The first weight that is not that of golden, of operations in execution order."""
         if not self._weights:

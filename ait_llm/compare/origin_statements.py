@@ -113,6 +113,19 @@ class Statements:
             return self._tell.stated(found.op, text, OTHER_DEFINITION, None, others)
         return None
 
+    def counted_otherwise(self, failed: int) -> Finding | None:
+        """An operator further up chooses another number of values, such as experts of a token.
+
+        Nothing of what it makes can be compared, up to where it comes together again.
+        """
+        if not self.stated.counts_otherwise:
+            return None
+        found = self.stated.counted(self.values.upstream(failed, through=True).operations)
+        if found is None:
+            return None
+        text = by_other_definition(self.values, found.differences, failed)
+        return self._tell.stated(found.op, text, OTHER_DEFINITION, None)
+
     def _has_effect(self, op: int) -> bool:
         """True if what an operation makes is further from golden than what it is given."""
         operation = self.values.run.operations[op]

@@ -14,6 +14,7 @@ from ait_llm.dumps.model import Operation
 from ait_llm.judge.definition_meanings import Plain, Stated
 from ait_llm.program.describe import is_float, params_of, shape_of
 from ait_llm.program.operators import kind_of
+from ait_llm.program.roles import is_operator
 
 _FACTOR, _ATTENTION = "number", "attention"
 # By operator: which arguments decide, by position and by keyword, and what they are called.
@@ -38,6 +39,7 @@ _DECIDING: Mapping[str, Mapping[str, str]] = {
     "_scaled_dot_product_efficient_attention": {"6": "is_causal"},
 }
 _COUNTS = frozenset({"group", "k"})  # are said as whole numbers
+_CHOOSING = frozenset({"topk"})
 _OF_ATTENTION = {"is_causal": "is_causal", "scale": "scale"}
 _DEFAULTS: Mapping[str, Plain] = {
     "alpha": 1.0,
@@ -50,6 +52,11 @@ _DEFAULTS: Mapping[str, Plain] = {
 def is_attention(operation: Operation) -> bool:
     """True for the attention operators of torch."""
     return "scaled_dot_product" in kind_of(operation)
+
+
+def counts(operation: Operation) -> bool:
+    """True for an operator that states how many values it chooses: `topk`."""
+    return kind_of(operation) in _CHOOSING and is_operator(operation)
 
 
 def arguments(operation: Operation) -> dict[str, Stated]:

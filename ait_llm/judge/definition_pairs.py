@@ -7,6 +7,7 @@ from functools import cached_property
 
 from ait_llm.core.definition import DefinitionDifference
 from ait_llm.dumps.model import Operation
+from ait_llm.judge.definition_arguments import counts
 from ait_llm.judge.definition_meanings import sort_of
 from ait_llm.judge.definitions import (
     differences,
@@ -81,6 +82,23 @@ class DefinitionsOfPass:
             if other is not None and _alike(other, operation):
                 more[op] = other
         return more
+
+    @cached_property
+    def counted(self) -> Mapping[int, tuple[DefinitionDifference, ...]]:
+        """Operators of mine that choose another number of values than golden's same call.
+
+        Their results have other shapes, so that no match shows that they answer each other.
+        """
+        theirs = {(each.name, each.call): each for each in self.golden.operations if counts(each)}
+        found: dict[int, tuple[DefinitionDifference, ...]] = {}
+        for op, mine in enumerate(self._mine.operations if theirs else ()):
+            golden = theirs.get((mine.name, mine.call))
+            if op in self.counterparts or golden is None or golden.type != mine.type:
+                continue
+            differ = self._differences(golden, mine)
+            if any(each.decides for each in differ):
+                found[op] = tuple(differ)
+        return found
 
     def of(self, op: int) -> tuple[DefinitionDifference, ...]:
         """What defines my operation otherwise than its counterpart; read when looked at."""

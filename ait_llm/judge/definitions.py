@@ -17,7 +17,7 @@ import numpy as np
 
 from ait_llm.core.definition import DefinitionDifference
 from ait_llm.dumps.model import Operation
-from ait_llm.judge.definition_arguments import arguments, is_attention
+from ait_llm.judge.definition_arguments import arguments, counts, is_attention
 from ait_llm.judge.definition_meanings import is_deciding, is_factor, sort_of, stated
 from ait_llm.program.describe import is_float, params_of, shape_of
 from ait_llm.program.operators import kind_of
@@ -115,8 +115,12 @@ def _of_operators(golden: Operation, mine: Operation) -> _Found:
 
 
 def _reads(operation: Operation) -> tuple[int, int]:
-    """How many tensors it reads, and how many elements the first result has."""
-    shape = shape_of(operation.outputs[0]) if operation.outputs else None
+    """How many tensors it reads, and how many elements the first result has.
+
+    Of what states how many values it chooses, it is the elements that it chooses from.
+    """
+    tensors = operation.inputs if counts(operation) else operation.outputs
+    shape = shape_of(tensors[0]) if tensors else None
     return sum(map(is_float, operation.inputs)), math.prod(shape or ())
 
 

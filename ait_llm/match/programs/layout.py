@@ -21,12 +21,13 @@ from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.programs.align import Pair
 from ait_llm.match.programs.fuse import columns_of, columns_of_all
+from ait_llm.match.programs.routers import is_router
 from ait_llm.match.programs.shapes import Columns, make_views
 from ait_llm.match.programs.stretches import Stretch, stretches
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.programs.weight_rows import partners
 from ait_llm.match.views import apply
-from ait_llm.program.describe import is_float, shape_of
+from ait_llm.program.describe import shape_of
 from ait_llm.program.program import Column, Program, Unit
 from ait_llm.program.roles import Role
 
@@ -116,7 +117,7 @@ class Layouts:
         """Which columns are which by the rows of the weights; None if they do not tell."""
         if pair.left[0].role is not Role.LINEAR or pair.right[0].role is not Role.LINEAR:
             return None
-        if _is_router(self._left, pair.left[0]) or _is_router(self._right, pair.right[0]):
+        if is_router(self._left, pair.left[0]) or is_router(self._right, pair.right[0]):
             return None  # its columns are numbers of experts, in no other order
         ours = [self._left.parameter(unit, "weight") for unit in pair.left]
         theirs = [self._right.parameter(unit, "weight") for unit in pair.right]
@@ -372,14 +373,3 @@ def _cosine(a: Array, b: Array) -> float:
     left, right = left[finite], right[finite]
     norms = float(np.linalg.norm(left) * np.linalg.norm(right))
     return float(left @ right) / norms if norms else -1.0
-
-
-def _is_router(side: Program, unit: Unit) -> bool:
-    """True for a projection among whose columns some are chosen."""
-    if unit.result is None:
-        return False
-    returned = side.operations[unit.op].outputs[1:]
-    readers = side.readers(unit.result, {Role.SOFTMAX})
-    return any(not is_float(each) for each in returned) or any(
-        side.roles[use.op] is Role.TOPK for use in readers
-    )
