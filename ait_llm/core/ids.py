@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ait_llm.errors import UsageError
 
 _MAX_DIGITS = 18  # of a 64-bit number; Python refuses to convert thousands of them
+_EVERY = ((0, 2**64 - 1),)
 _OP_ID = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}(?:_[0-9]{{1,{_MAX_DIGITS}}})*")
 
 
@@ -64,7 +65,7 @@ class StepRange:
             UsageError: not numbers, an odd count, or an interval whose end is before its start.
         """
         if text.strip().lower() == "all":
-            return cls(((0, 2**64 - 1),))
+            return cls(_EVERY)
         fields = [field.strip() for field in text.split(",")]
         if not all(re.fullmatch(r"\d{1,19}", field) for field in fields):
             raise UsageError(f"range {text!r} is not whole numbers joined by ',', such as 0,0")
@@ -83,5 +84,12 @@ class StepRange:
     def __contains__(self, step: int) -> bool:
         return any(first <= step <= last for first, last in self.intervals)
 
+    @property
+    def is_every(self) -> bool:
+        """True if no step is left out."""
+        return self.intervals == _EVERY
+
     def __str__(self) -> str:
+        if self.is_every:
+            return "all"
         return ",".join(f"{first},{last}" for first, last in self.intervals)

@@ -105,7 +105,9 @@ def _no_contexts(exit_code: int, events: set[str]) -> str:
 
 
 def _nothing_selected(settings: TorchSettings) -> str:
-    reasons = [f"no graph ran as often as -er {settings.steps} asks for"]
+    reasons = ["no graph ran"]
+    if not settings.steps.is_every:
+        reasons = [f"no graph ran as often as -er {settings.steps} asks for"]
     if settings.type_prefixes:
         reasons.append(f"no target starts with {' or '.join(settings.type_prefixes)}")
     made = "torch.compile made graphs"

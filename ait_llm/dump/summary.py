@@ -250,14 +250,17 @@ def missing_types(
 
 
 def _where(config: ProbeConfig) -> str:
-    limits = [] if str(config.steps) == "0,0" else [f"in steps {config.steps}"]
+    is_plain = config.steps.is_every or str(config.steps) == "0,0"
+    limits = [] if is_plain else [f"in steps {config.steps}"]
     if config.device is not None:
         limits.append(f"on device {config.device}")
     return " " + " ".join(limits) if limits else ""
 
 
 def _nothing_selected(config: ProbeConfig, host: HostLibrary) -> str:
-    reasons = [f"execution never reached the step range -er {config.steps}"]
+    reasons = []
+    if not config.steps.is_every:
+        reasons.append(f"execution never reached the step range -er {config.steps}")
     if config.operation_ids or config.operation_names:
         wanted = [f"id {op}" for op in config.operation_ids[:_NAMED]]
         wanted += [f"a type starting with {name!r}" for name in config.operation_names[:_NAMED]]

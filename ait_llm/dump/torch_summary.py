@@ -231,7 +231,9 @@ def _nothing_selected(settings: TorchSettings, reports: Sequence[Report]) -> str
         default=-1,
     )
     reached = f"the model's steps went up to {last}" if last >= 0 else "no step was counted"
-    reasons = [f"execution never reached the step range -er {settings.steps} ({reached})"]
+    reasons = [reached]
+    if not settings.steps.is_every:
+        reasons = [f"execution never reached the step range -er {settings.steps} ({reached})"]
     if settings.type_prefixes:
         reasons.append(f"no module class starts with {' or '.join(settings.type_prefixes)}")
     if settings.module_names:

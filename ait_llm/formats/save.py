@@ -91,7 +91,8 @@ def _fitting(tensor: LoadedTensor, format_name: str) -> LoadedTensor:
         dtype = dtype_of(array)  # types without a NumPy type come widened
     if not _knows(format_name, array, dtype):
         array, dtype = _widened(array, dtype)
-    return LoadedTensor(np.ascontiguousarray(array), dtype)
+    # by itself, NumPy gives one value an axis
+    return LoadedTensor(np.ascontiguousarray(array).reshape(array.shape), dtype)
 
 
 def _knows(format_name: str, array: Array, dtype: DType) -> bool:

@@ -10,8 +10,6 @@ from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.probe import ProbeConfig, SaveTime, TensorPart
 from ait_llm.probe.config import DEFAULT_MIN_FREE_BYTES, DEFAULT_QUEUE_BYTES, FIRST_STEP
 
-_EVERY = 2**64 - 1
-
 
 def dump_command(command: str, options: ProbeConfig | TorchSettings, more: str = "") -> str:
     """``ait llm dump`` with options; those at their default are left out.
@@ -25,11 +23,6 @@ def dump_command(command: str, options: ProbeConfig | TorchSettings, more: str =
     return shlex.join(words) + (f" {more}" if more else "")
 
 
-def steps_text(steps: StepRange) -> str:
-    """A range as ``-er`` takes it."""
-    return "all" if steps.intervals == ((0, _EVERY),) else str(steps)
-
-
 def _words(options: ProbeConfig | TorchSettings) -> Iterator[str]:
     yield from ("--type", *options.types)
     if isinstance(options, ProbeConfig):
@@ -37,7 +30,7 @@ def _words(options: ProbeConfig | TorchSettings) -> Iterator[str]:
     else:
         yield from _torch(options)
     if options.steps != FIRST_STEP:
-        yield from ("-er", steps_text(options.steps))
+        yield from ("-er", str(options.steps))
     if options.description_only:
         yield "-sd"
     if options.queue_bytes != DEFAULT_QUEUE_BYTES:

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from ait_llm.cli.main import ait
 from ait_llm.core import FORMAT_ND, DType, TensorDesc
 from ait_llm.formats import load, write_tensor
+from ait_llm.formats.ge_file import read_ge
 from ait_llm.formats.save import SAVE_FORMATS, save
 
 DATA = Path(__file__).parents[1] / "data"
@@ -162,3 +163,23 @@ def test_wrong_use_is_one_sentence_and_2(tmp_path: Path, words: tuple[str, ...])
     result = convert(tmp_path / words[0], "-o", tmp_path / "out", *words[1:])
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("kind", SAVE_FORMATS)
+def test_one_value_without_axes_gets_none(kind: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.float32(2.5))
+    assert convert(tmp_path / "x.npy", "-o", tmp_path / "out", "--to", kind).exit_code == 0
+    (file,) = (tmp_path / "out").iterdir()
+    array = load(file).array
+    assert (array.shape, float(array)) == ((), 2.5)
+
+
+def test_inputs_of_an_operator_stay_inputs_in_files_of_the_graph_engine(tmp_path: Path) -> None:
+    source = next((GE / "samples").glob("Add.Add_2*"))
+    convert(source, "-o", tmp_path, "--to", "ge")
+    (file,) = tmp_path.glob("*.ge")
+    names = ["intensor0", "intensor1", "outtensor0"]
+    assert [each.name for each in read_ge(file).tensors] == names
+    for name in names:
+        first, second = load(source, name), load(file, name)
+        np.testing.assert_array_equal(first.array, second.array, strict=True)
