@@ -100,11 +100,12 @@ def by_comparison(
 ) -> str:
     """Inputs pass and outputs fail, and the operation cannot be recomputed."""
     errors = [error for value in near.agreeing if (error := values.error(value)) is not None]
-    inputs = (
-        f"its {len(near.agreeing)} compared inputs agree" if near.agreeing else "it is the first"
-    )
+    count, failing = len(near.agreeing), title_of(values, failed)
+    if not count:
+        return f"it is the first, and {failing} does not agree with golden{off_by(values, failed)}"
+    inputs = "its compared input agrees" if count == 1 else f"its {count} compared inputs agree"
     worst = f" (at most {_number(max(errors))} relative error)" if errors else ""
-    return f"{inputs}{worst} and {title_of(values, failed)} does not{off_by(values, failed)}"
+    return f"{inputs}{worst} and {failing} does not{off_by(values, failed)}"
 
 
 def by_elimination(
@@ -138,9 +139,14 @@ def by_definition(
         told = "what it was called for, and golden something else"
     return (
         f"{what} rightly {told}: {whose} inputs agree ({_number(before)} relative error at most), "
-        f"would be amplified {factor:.2g} times, and {title_of(values, failed)} is "
+        f"would {_amplified(factor)}, and {title_of(values, failed)} is "
         f"off{off_by(values, failed)}"
     )
+
+
+def _amplified(factor: float) -> str:
+    text = f"{factor:.2g}"
+    return "not be amplified" if text == "1" else f"be amplified {text} times"
 
 
 def _own(values: RunValues, op: int) -> str:

@@ -12,7 +12,7 @@ from torch import nn
 
 from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.compare.origin_values import RunValues
-from ait_llm.compare.origin_words import _element, by_definition
+from ait_llm.compare.origin_words import _element, by_comparison, by_definition
 from ait_llm.core import OpId
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.definitions import differences
@@ -65,3 +65,26 @@ def test_a_number_of_things_that_differs_is_said_as_a_whole_number(tmp_path: Pat
         operations += [one for one in dump.operations() if "group_norm" in one.type]
     (told,) = differences(*operations)
     assert told.text == "`group` of `root.aten.native_group_norm.default` is 3 instead of 2"
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"), [(1.0, "would not be amplified,"), (1.3, "would be amplified 1.3 times,")]
+)
+def test_what_is_not_amplified_is_not_said_to_be(factor: float, said: str) -> None:
+    operation = Operation("op", OpId((0,)), "aten.cat.default", params={"dim": 1})
+    assert said in by_definition(values(operation, 0), 0, 0, 0.001, factor, 1)
+
+
+@pytest.mark.parametrize(
+    ("agreeing", "said"),
+    [
+        ((), "it is the first, and outtensor0 of op does not agree with golden"),
+        ((1,), "its compared input agrees and outtensor0 of op does not"),
+        ((1, 2), "its 2 compared inputs agree and outtensor0 of op does not"),
+    ],
+)
+def test_inputs_are_counted_as_people_do(agreeing: tuple[int, ...], said: str) -> None:
+    known = values(Operation("op", OpId((0,)), "aten.cat.default", params={}), 0)
+    known.error = lambda number: None  # type: ignore[method-assign]
+    near = cast(Any, SimpleNamespace(agreeing=agreeing))
+    assert by_comparison(known, 0, 0, near, []).startswith(said)
