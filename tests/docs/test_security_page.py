@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -37,6 +38,42 @@ def keyword(call: ast.Call, name: str) -> object:
         if each.arg == name and isinstance(each.value, ast.Constant):
             return each.value.value
     return None
+
+
+def promises(page: str) -> list[tuple[str, list[str]]]:
+    """What a page promises, and the tests that it names for it."""
+    lines = (ROOT / "docs" / page).read_text("utf-8").splitlines()
+    rows = [line.strip("| ").rsplit(" | ", 1) for line in lines if "`tests/" in line]
+    return [(said, re.findall(r"`(tests/[^`]+)`", named)) for said, named in rows]
+
+
+@pytest.mark.parametrize("page", ["security.md", "security.zh.md"])
+def test_every_promise_names_tests_that_are_there(page: str) -> None:
+    missing = [
+        name for _, names in promises(page) for name in names if not is_there(*name.split("::"))
+    ]
+    assert missing == []
+
+
+def is_there(file: str, test: str) -> bool:
+    path = ROOT / file
+    return path.is_file() and any(
+        isinstance(node, ast.FunctionDef) and node.name == test
+        for node in ast.parse(path.read_text("utf-8")).body
+    )
+
+
+def test_each_row_of_a_table_of_promises_has_a_test() -> None:
+    text = (ROOT / "docs" / "security.md").read_text("utf-8")
+    tables = text.split("| promise | test that holds it |\n| --- | --- |\n")[1:]
+    rows = [row for table in tables for row in table.split("\n\n")[0].splitlines()]
+    assert len(rows) == len(promises("security.md")) > 20
+    assert all(names for _, names in promises("security.md"))
+
+
+def test_both_languages_promise_the_same() -> None:
+    own, chinese = promises("security.md"), promises("security.zh.md")
+    assert [names for _, names in own] == [names for _, names in chinese]
 
 
 def test_the_source_is_found() -> None:

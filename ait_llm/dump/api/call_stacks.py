@@ -11,11 +11,13 @@ import json
 import linecache
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 _HERE = str(Path(__file__).parent) + os.sep
+_ASKS, _ASKS_IN = "handle_torch_function", "torch/overrides.py"
 _FAILED = ("The call stack retrieval failed.",)
 _SECONDS = 0.5
 # The file may lag by this share of its length, so that writing it costs no more than it grows.
@@ -86,8 +88,7 @@ class CallStacks:
             return
         groups: dict[tuple[str, ...], list[str]] = {}
         for stack, names in self._names.values():
-            frames = zip(stack.codes, stack.key[1::2], strict=True)
-            lines = tuple(filter(None, (self._line(*frame) for frame in frames))) or _FAILED
+            lines = tuple(filter(None, (self._line(*frame) for frame in _frames(stack)))) or _FAILED
             groups.setdefault(lines, []).extend(names)
         document = {
             str(number): [names, lines] for number, (lines, names) in enumerate(groups.items())
@@ -114,6 +115,20 @@ class CallStacks:
                     text = f"File {code.co_filename}, line {number}, in {code.co_name}, \n {source}"
             self._lines[id(code), place] = text
         return text
+
+
+def _frames(stack: Stack) -> Iterator[tuple[CodeType, int]]:
+    """Code and place of each frame, without those that are there because somebody listens.
+
+    A function that torch writes in Python asks first whether anybody overrides it, and is called a
+    second time from there.
+    """
+    frames = zip(stack.codes, stack.key[1::2], strict=True)
+    for code, place in frames:
+        if code.co_name == _ASKS and code.co_filename.endswith(_ASKS_IN):
+            next(frames, None)  # the call that asked
+        else:
+            yield code, place
 
 
 def _line_number(code: CodeType, place: int) -> int:

@@ -413,6 +413,19 @@ def test_stacks_name_the_line_of_the_call_and_are_shared(debug: Debug, captured:
         assert group[1][0].endswith(f"_and_are_shared, \n {line}")
 
 
+def test_stacks_have_no_frames_that_only_listening_makes(debug: Debug, captured: Read) -> None:
+    x = torch.ones(2)
+    debugger = debug()
+    debugger.start()
+    _ = 1 / x
+    debugger.stop()
+
+    (group,) = captured().json("stack.json").values()
+    assert [frame.split(", ")[2] for frame in group[1][:2]] == ["in __rdiv__", "in wrapped"]
+    assert group[1][2].startswith(f"File {__file__}")
+    assert not [frame for frame in group[1] if "overrides.py" in frame]
+
+
 def test_compiled_code_is_recorded(debug: Debug, captured: Read) -> None:
     @torch.compile(backend="eager")
     def function(x: torch.Tensor) -> torch.Tensor:
