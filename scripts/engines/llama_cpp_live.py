@@ -187,7 +187,8 @@ def main() -> None:
         counts = found["counts"]
         compared = counts["PASS"] + counts["FAIL"]
         same = "same" if found["same"] else "OTHER"
-        cells = (name, found["verdict"], found["exit_code"], compared, same, first, judged)
+        named = first and f"`{first}`"
+        cells = (name, found["verdict"], found["exit_code"], compared, same, named, judged)
         say(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
