@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from ait_llm.core.comparison import Report, Verdict
 from ait_llm.naming import shown
 from ait_llm.report.jsonl_records import origin
+from ait_llm.report.next_command import next_command
 from ait_llm.report.wording import printable
 
 _ONE_LIFE = {"resume", "as_json"}  # options that a further command chooses anew
@@ -61,7 +62,7 @@ def what_next(report: Report, words: Sequence[str], journal: Path, formats: Sequ
             place = list(words).index("--format") + 1
             return shlex.join([*words[:place], "html", *words[place:]])
         return shlex.join([*words, "--format", "csv", "html"])
-    return ""
+    return next_command(report)
 
 
 def as_dict(report: Report, files: Sequence[Path], next_command: str, code: int) -> dict[str, Any]:

@@ -17,14 +17,15 @@ from typing import Any
 
 from ait_llm.core.comparison import Report, Verdict
 from ait_llm.report.files import replacing
+from ait_llm.report.next_command import next_command
 from ait_llm.report.operations import has_operations
 from ait_llm.report.page_data import page_data
-from ait_llm.report.wording import counted, printable
+from ait_llm.report.wording import counted, kind_text, printable
 from ait_llm.report.writing import writers
 
 SCRIPTS = (
     "data.js", "elements.js", "charts.js", "curve.js", "heat_map.js", "tree.js", "details.js",
-    "table.js", "programs.js", "ledger.js", "main.js",
+    "table.js", "programs.js", "ledger.js", "link.js", "main.js",
 )  # fmt: skip
 
 
@@ -42,6 +43,8 @@ def page(report: Report) -> str:
     script = "\n".join(map(_resource, SCRIPTS))
     head, _, rest = _resource("page.html").partition("<!-- style -->")
     body, _, end = rest.partition("<!-- data and script -->")
+    kind = kind_text(report.origins[0]) if report.origins else ""
+    following = next_command(report)
     values = {
         "policy": _policy(style, script),
         "title": f"{report.verdict.value} - ait llm compare",
@@ -49,6 +52,9 @@ def page(report: Report) -> str:
         "verdict_class": report.verdict.value.lower(),
         "sentence": _sentence(report),
         "evidence": report.origins[0].evidence if report.origins else "",
+        "kind": f"Kind of bug: {kind}" if kind else "",
+        "next_title": "next" if following else "",
+        "next": following,
         "golden": report.golden.path,
         "mine": report.mine.path,
         "about": _about(report),

@@ -187,7 +187,9 @@ def _origins(report: Report) -> Iterator[Row]:
     if first.index is not None and first.index < len(report.comparisons):
         item = report.comparisons[first.index]
         record = item.record  # of a graph around the operation where only that was compared
-        yield "", f"{record.name if record.op == first.op else record.title}: {why_not(item)}"
+        name, reason = record.name if record.op == first.op else record.title, why_not(item)
+        said = first.evidence and first.evidence in reason
+        yield "", f"shown by {name}" if said else f"{name}: {reason}"
         if (text := _worst_element(item)) != "":
             yield "", text
     parts = (

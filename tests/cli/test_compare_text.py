@@ -172,7 +172,9 @@ def test_the_next_command_resumes_looks_closer_or_is_none() -> None:
     assert what_next(decoder_report(), WORDS[:7], journal, ("csv",)) == (
         "ait llm compare -gp 'a b' -mp m --format csv html"
     )
-    assert what_next(decoder_report(), WORDS, journal, ("csv", "html")) == ""
+    assert what_next(decoder_report(), WORDS, journal, ("csv", "html")) == (
+        "ait llm repro --dump /mine/out/ait_dump --op 3_0_2 --step 0 -o case.zip"
+    )
     assert what_next(report(comparison(), comparison()), WORDS, journal, ("csv",)) == ""
     assert what_next(report(comparison(1)), WORDS, journal, ("csv",)) == ""
 

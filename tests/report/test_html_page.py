@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 import stat
@@ -267,6 +268,106 @@ def test_tables_charts_and_trees_answer_to_mouse_and_keyboard(
         "theme": "dark",
         "lines": 1,
     }
+
+
+def ran(
+    value: Report,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    *options: str,
+    fragment: str = "",
+) -> Any:
+    """What a script made of a page after the page's own ran, with nothing on the console."""
+    resource = html_page._resource
+    more = f"document.documentElement.dataset.result = JSON.stringify({script});"
+    monkeypatch.setattr(
+        html_page, "_resource", lambda name: resource(name) + (more if name == "main.js" else "")
+    )
+    page = folder / "report.html"
+    html_page.write_html(value, page)
+    document, console = opened(page, folder / "profile", *options, fragment=fragment)
+    assert console == []
+    found = re.search(r'data-result="([^"]*)"', document)
+    assert found is not None
+    return json.loads(html.unescape(found[1]))
+
+
+CHOSEN = """[titleOf(state.operation), by("search").value, by("metric").selectedOptions[0].text,
+  by("page").textContent, by("token").value]"""
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("fragment", "chosen"),
+    [
+        ("", ["SelfAttentionOperation_3_0_2", "", "relative_euclidean_distance", "1 to 50 of 216"]),
+        (
+            "op=LinearOperation_2_2_2&step=1&metric=max_absolute_error&search=Linear&token=1"
+            "&verdicts=PASS+FAIL",
+            ["LinearOperation_2_2_2", "Linear", "max_absolute_error", "1 to 24 of 24"],
+        ),
+        ("op=nothing&metric=no&token=99&layer=0&verdicts=LOST&role=%3Cscript%3E",
+         ["SelfAttentionOperation_3_0_2", "", "relative_euclidean_distance", "1 to 50 of 216"]),
+    ],
+    ids=["nothing", "a view", "what is not there"],
+)  # fmt: skip
+def test_the_address_says_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fragment: str, chosen: list[str]
+) -> None:
+    value = decoder_report(layers=4, steps=3)
+    token = "1" if "token=1" in fragment else ""
+    assert ran(value, tmp_path, monkeypatch, CHOSEN, fragment=fragment) == [*chosen, token]
+
+
+@needs_browser
+def test_the_link_to_a_view_leads_back_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = decoder_report(layers=4, steps=3)
+    script = """(() => {
+      select(rows.find((row) => row.operation.op === "LinearOperation_4_2_2" && row.role === "in"));
+      change({ search: "Linear", layer: LAYERS[2], verdicts: new Set([PASS]) });
+      const address = addressOf(), same = location.hash === `#${address}`;
+      return [same, address, asked(address).row === state.row, asked(address).layer === LAYERS[2]];
+    })()"""
+    same, address, row, layer = ran(value, tmp_path, monkeypatch, script)
+    assert (same, row, layer) == (True, True, True)
+    assert "op=LinearOperation_4_2_2" in address
+
+
+@needs_browser
+@pytest.mark.parametrize("size", ["1280,720", "1440,900", "500,900"])
+def test_verdict_origin_kind_and_next_command_are_in_the_first_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    value = decoder_report(layers=4)
+    origin = replace(value.origins[0], kind="constant scale", introduced=0.31)
+    value = replace(value, origins=(origin,), mine=replace(value.mine, kind="atb"))
+    script = """[scrollY, innerWidth, document.documentElement.scrollWidth,
+      ["verdict", "sentence", "evidence", "kind", "next"].map((id) => {
+        const box = by(id).getBoundingClientRect();
+        return [by(id).textContent !== "", box.top >= 0, box.bottom <= innerHeight];
+      })]"""
+    scrolled, width, whole, seen = ran(
+        value, tmp_path, monkeypatch, script, f"--window-size={size}"
+    )
+    assert scrolled == 0
+    assert whole <= width
+    assert seen == [[True, True, True]] * 5
+
+
+@needs_browser
+def test_the_head_is_copied_as_text_and_as_markdown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = decoder_report()
+    value = replace(value, golden=replace(value.golden, path="/runs/a `golden` one"))
+    plain, marked = ran(value, tmp_path, monkeypatch, "[summary(false), summary(true)]")
+    assert plain.startswith("FAIL: The error starts at SelfAttentionOperation_3_0_2 (token 0)")
+    assert "\ngolden: /runs/a `golden` one\n" in plain
+    assert marked.startswith("**FAIL** The error starts at SelfAttentionOperation_3_0_2 (token 0)")
+    assert "\n- golden: ``/runs/a `golden` one``\n- mine: ``" in marked
 
 
 @needs_browser

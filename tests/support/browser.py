@@ -16,7 +16,9 @@ _FLAGS = (
 )  # fmt: skip
 
 
-def opened(page: Path, profile: Path, *options: str, query: str = "") -> tuple[str, list[str]]:
+def opened(
+    page: Path, profile: Path, *options: str, query: str = "", fragment: str = ""
+) -> tuple[str, list[str]]:
     """Open a page, and return its document after its script ran and what the console said.
 
     Args:
@@ -24,9 +26,11 @@ def opened(page: Path, profile: Path, *options: str, query: str = "") -> tuple[s
         profile: an empty folder of its own.
         options: further ones for the browser.
         query: what follows the ``?`` of the address.
+        fragment: what follows its ``#``.
     """
     assert BROWSER is not None
     address = f"{page.as_uri()}?{query}" if query else page.as_uri()
+    address += f"#{fragment}" if fragment else ""
     home = {**os.environ, "HOME": str(profile), "XDG_CONFIG_HOME": str(profile)}
     done = subprocess.run(
         [BROWSER, *_FLAGS, f"--user-data-dir={profile}", *options, "--dump-dom", address],

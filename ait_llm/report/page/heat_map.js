@@ -53,14 +53,16 @@ function drawHeat() {
   const room = Math.max(240, by("heat").clientWidth - 28);
   const size = Math.max(12, Math.min(46, (room - label - 8) / columns.length));
   const tall = names.length > 40 ? 13 : 18;
-  const top = 52, width = Math.max(room, label + columns.length * size + 8), height = top + names.length * tall + 6;
+  const labels = columns.map((name) => (kind === "operator-layer" ? ellipsis(String(name), 15) : String(name)));
+  const longest = labels.reduce((length, text) => Math.max(length, text.length), 0);
+  const turned = longest * 6.3 > size; // names side by side would cover each other
+  const top = turned ? 24 + Math.min(80, 4.6 * longest + 8) : 52, width = Math.max(room, label + columns.length * size + 8), height = top + names.length * tall + 6;
   const parts = [];
   const every = Math.max(1, Math.ceil(18 / size));
   columns.forEach((name, place) => {
     if (place % every) return;
-    const text = kind === "operator-layer" ? ellipsis(String(name), 9) : String(name);
-    parts.push(s("text", { transform: `translate(${label + place * size + size / 2 + 3},${top - 6}) rotate(${text.length > 2 && size < 40 ? -50 : 0})`, "text-anchor": text.length > 2 && size < 40 ? "start" : "middle" },
-      text, s("title", {}, String(name))));
+    parts.push(s("text", { transform: `translate(${label + place * size + size / 2 + 3},${top - 6}) rotate(${turned ? -50 : 0})`, "text-anchor": turned ? "start" : "middle" },
+      labels[place], s("title", {}, String(name))));
   });
   parts.push(s("text", { x: 0, y: 12 }, kind === "operator-layer" ? "operator \u2193  layer \u2192" : `${kind === "layer-token" ? "layer" : "operator"} \u2193  token \u2192`));
   names.forEach((name, place) => parts.push(s("text", { x: label - 8, y: top + place * tall + tall - 5, "text-anchor": "end" },

@@ -47,10 +47,8 @@ function connect() {
   by("search").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => change({ search: by("search").value }), 120); });
   by("role").addEventListener("change", (event) => change({ role: event.target.value }));
   by("reset").addEventListener("click", () => {
-    for (const id of ["search", "role", "token", "layer"]) by(id).value = "";
-    Object.assign(state, { search: "", role: "", step: null, layer: null });
-    onlyVerdicts(WORST_FIRST);
-    change({ redraw: true });
+    change({ search: "", role: "", step: null, layer: null, verdicts: new Set(WORST_FIRST), redraw: true });
+    showChoices();
   });
   by("previous").addEventListener("click", () => turn(-1));
   by("next").addEventListener("click", () => turn(1));
@@ -66,11 +64,16 @@ function paint(theme) {
 }
 
 connect();
+connectLinks();
 drawHead();
 drawMissing();
 document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 const origin = source.origins.find((item) => item.operation)?.operation;
 const start = origin || operations.find((operation) => operation.verdict === FAIL) || operations.find((operation) => operation.mine) || operations[0];
 if (!origin && tree.children.size === 1) expanded.add(tree.children.values().next().value);
-change({ redraw: true, ...(start ? { operation: start, row: start.rows.find((row) => row.role !== "in") || start.rows[0] } : { operation: null }) });
+change({
+  redraw: true, ...(start ? { operation: start, row: start.rows.find((row) => row.role !== "in") || start.rows[0] } : { operation: null }),
+  ...asked(location.hash.slice(1)),
+});
+showChoices();
 document.documentElement.dataset.ready = "yes";

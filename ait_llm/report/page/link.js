@@ -1,0 +1,82 @@
+// What is shown is in the address, so that it can be sent on; and what the page says can be copied.
+
+const CHOICES = { token: "step", layer: "layer", search: "search", role: "role" };
+
+function addressOf() {
+  const parts = new URLSearchParams();
+  const { operation, row } = state;
+  if (operation) {
+    for (const [name, value] of Object.entries({ op: operation.op, id: operation.id, step: operation.step, call: operation.call || "" })) {
+      if (value !== "") parts.set(name, value);
+    }
+    if (row && row.operation === operation) parts.set("tensor", `${row.role} ${row.name}`);
+  }
+  if (source.metrics[state.metric] !== source.headline) parts.set("metric", source.metrics[state.metric]);
+  for (const [name, of] of Object.entries(CHOICES)) {
+    if (state[of] !== null && state[of] !== "") parts.set(name, state[of]);
+  }
+  if (state.verdicts.size < VERDICTS.length) parts.set("verdicts", [...state.verdicts].map((verdict) => VERDICTS[verdict]).join(" "));
+  return parts.toString();
+}
+
+// What an address asks for; nothing where it names nothing that this report has.
+function asked(address) {
+  const parts = new URLSearchParams(address), changes = {};
+  const is = (name, value) => !parts.has(name) || parts.get(name) === String(value);
+  const metric = source.metrics.indexOf(parts.get("metric"));
+  if (metric >= 0) changes.metric = metric;
+  if (STEPS.includes(Number(parts.get("token") || NaN))) changes.step = Number(parts.get("token"));
+  if (LAYERS.includes(parts.get("layer"))) changes.layer = parts.get("layer");
+  if (parts.get("search")) changes.search = parts.get("search");
+  if (["out", "in", "weight"].includes(parts.get("role"))) changes.role = parts.get("role");
+  const verdicts = (parts.get("verdicts") || "").split(" ").map((name) => VERDICTS.indexOf(name)).filter((verdict) => verdict >= 0);
+  if (verdicts.length) changes.verdicts = new Set(verdicts);
+  const found = parts.has("op") && operations.find((o) => o.op === parts.get("op") && is("id", o.id) && is("step", o.step) && is("call", o.call || ""));
+  if (found) Object.assign(changes, { operation: found, row: found.rows.find((row) => is("tensor", `${row.role} ${row.name}`)) || found.rows[0] });
+  return changes;
+}
+
+function showChoices() {
+  by("metric").value = state.metric;
+  by("token").value = state.step === null ? "" : state.step;
+  by("layer").value = state.layer === null ? "" : LAYERS.indexOf(state.layer);
+  by("search").value = state.search;
+  by("role").value = state.role;
+  for (const box of by("verdicts").querySelectorAll("input")) box.checked = state.verdicts.has(Number(box.value));
+}
+
+// The head of the page, for a message or a ticket.
+function summary(marked) {
+  const said = ["sentence", "evidence", "kind", "next"].map((id) => by(id).textContent.trim()).map((text) => text.replace(/\s+/g, " "));
+  const [sentence, evidence, kind, next] = said;
+  const sides = [...document.querySelectorAll(".sides div")].map((side) => [side.children[0].textContent, side.children[1].textContent]);
+  const fence = "`".repeat(1 + Math.max(0, ...(sides.flat().join(" ").match(/`+/g) || []).map((ticks) => ticks.length)));
+  const code = (text) => (marked ? `${fence}${text}${fence}` : text);
+  const lines = [marked ? `**${by("verdict").textContent}** ${sentence}` : `${by("verdict").textContent}: ${sentence}`, evidence, kind,
+    ...sides.map(([name, path]) => `${marked ? "- " : ""}${name}: ${code(path)}`), next && `${marked ? "- " : ""}next: ${code(next)}`];
+  return lines.filter(Boolean).join(marked ? "\n\n" : "\n").replace(/\n\n- /g, "\n- ").replace(/([^-\n][^\n]*)\n- golden/, "$1\n\n- golden");
+}
+
+async function copy(button, text) {
+  const before = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "copied";
+  } catch { // a browser that keeps the clipboard from files
+    by("copied").value = text;
+    by("copied").hidden = false;
+    by("copied").select();
+    button.textContent = "select and copy";
+  }
+  setTimeout(() => { button.textContent = before; }, 1500);
+}
+
+function connectLinks() {
+  by("copy-text").addEventListener("click", (event) => copy(event.target, summary(false)));
+  by("copy-markdown").addEventListener("click", (event) => copy(event.target, summary(true)));
+  by("copy-link").addEventListener("click", (event) => copy(event.target, `${location.href.split("#")[0]}#${addressOf()}`));
+  by("copy-next").addEventListener("click", (event) => copy(event.target, by("next").textContent));
+  by("copy-next").hidden = !by("next").textContent;
+  window.addEventListener("hashchange", () => { change({ ...asked(location.hash.slice(1)), redraw: true }); showChoices(); });
+}
+views.push(() => { if (document.documentElement.dataset.ready) history.replaceState(null, "", `#${addressOf()}`); });
