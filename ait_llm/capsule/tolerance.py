@@ -47,7 +47,8 @@ def tolerance_of(output: Output) -> Tolerance:
     from ait_llm.judge.standards.rounding import permitted_of
 
     golden = output.golden
-    moves = output.computation.golden.kernel(output.computation.params).moves
+    kernel = output.computation.golden.kernel(output.computation.params)
+    moves = kernel.moves
     stored = {} if output.defined is None else {"defined": output.defined}
     floats = golden.dtype.is_floating_point and not moves and golden.numel() > 0
     permitted = permitted_of(output) if floats else None
@@ -73,4 +74,6 @@ def tolerance_of(output: Output) -> Tolerance:
         share = values["permitted_share"]
         limits = Limits(STEPS, {"share": share}, defined=output.defined)
         return Tolerance(limits, stored, f"whole numbers, of which {share:.2g} may be off by 1")
-    return Tolerance(Limits(BITS, {}, defined=output.defined, moves=moves), stored, "every bit")
+    return Tolerance(
+        Limits(BITS, {}, defined=output.defined, moves=kernel.keeps_nan), stored, "every bit"
+    )

@@ -145,6 +145,7 @@ class KernelArithmetic:
 
     Attributes:
         moves: it copies, selects or orders bits and computes nothing.
+        any_nan: though its numbers are exact, they go through units that make a NaN of their own.
         quantises: its int8 outputs are rounded numbers, which may fall either way at a tie.
         roundings: how often values on the way to the output are stored in the input's 16 bits.
         shared: what is rounded on the way enters all elements of a row.
@@ -168,6 +169,7 @@ class KernelArithmetic:
     """
 
     moves: bool = False
+    any_nan: bool = False
     quantises: bool = False
     roundings: int = 0
     shared: bool = False
@@ -181,6 +183,11 @@ class KernelArithmetic:
     by_rows: bool = False
     half_sums: bool = False
     short_sums: int = 0
+
+    @property
+    def keeps_nan(self) -> bool:
+        """True if the bits of a NaN are data like any other, but for its sign."""
+        return self.moves and not self.any_nan
 
 
 FLOAT32_KERNEL = KernelArithmetic()

@@ -239,7 +239,10 @@ _EXACT = (ElewiseType.CAST, ElewiseType.NEG, ElewiseType.LOGICAL_NOT, *_PREDICAT
 def _kernel(params: Params) -> KernelArithmetic:
     kind = _type(params)
     by_rows = kind is ElewiseType.DYNAMIC_QUANT and _asymmetric(params)
-    return KernelArithmetic(moves=kind in _EXACT, quantises=kind in _QUANTISING, by_rows=by_rows)
+    exact = kind in _EXACT
+    return KernelArithmetic(
+        moves=exact, any_nan=exact, quantises=kind in _QUANTISING, by_rows=by_rows
+    )
 
 
 @golden_op(NAME, infer_shape=infer_shape, kernel=_kernel)

@@ -287,3 +287,21 @@ def test_equal_values_may_be_ordered_either_way() -> None:
     assert golden.accepts([given], [values, others], params)
     assert not golden.accepts([given], [values, torch.tensor([[2, 3]])], params)
     assert not golden.accepts([given], [values, torch.tensor([[2, 9]])], params)
+
+
+class OfNan(nn.Module):
+    """Exact operators on a part of a row, of which not all units make the same NaN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = (x * float("nan"))[..., 20:44]
+        return torch.stack([-made, made.abs(), made.clamp(max=2.0), torch.maximum(made, -made)])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_any_nan_of_an_exact_operator_that_computes_is_right(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    model = OfNan()
+    with torch.no_grad(), register_hook(model, DumpConfig(dump_path=tmp_path, operators=True)):
+        model(torch.randn(4, 64).to(dtype))
+    assert failed(opcheck(tmp_path / "ait_dump", jobs=1)) == []

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ait_llm.opcheck.golden.aten.kinds import base_name, is_attention, is_exact
+from ait_llm.opcheck.golden.aten.kinds import base_name, is_any_nan, is_attention, is_exact
 from ait_llm.opcheck.golden.base import (
     ALL_SHORT,
     ATTENTION,
@@ -207,7 +207,7 @@ def kernel_of(type_name: str, plain: Mapping[str, Any]) -> KernelArithmetic:
     """
     name = base_name(type_name)
     if is_exact(type_name):
-        return MOVES
+        return replace(MOVES, any_nan=is_any_nan(type_name))
     if is_attention(type_name):
         return ATTENTION
     factors = [plain[word] for word in _FACTORS if word in plain]

@@ -197,6 +197,35 @@ _EXACT = frozenset(
         "zeros_like",
     }
 )
+# Those of them that change type, sign or compare, so that numbers go through arithmetic units: a
+# bfloat16 goes through float32 and comes back with another NaN.
+_ARITHMETIC = frozenset(
+    {
+        "_to_copy",
+        "abs",
+        "amax",
+        "amin",
+        "clamp",
+        "clamp_max",
+        "clamp_min",
+        "convert_element_type",
+        "copy",
+        "copy_",
+        "kthvalue",
+        "max",
+        "max_pool2d_with_indices",
+        "maximum",
+        "median",
+        "min",
+        "minimum",
+        "neg",
+        "nextafter",
+        "relu",
+        "relu_",
+        "sort",
+        "topk",
+    }
+)
 # What they take from memory depends on strides.
 BY_STRIDES = frozenset({"as_strided", "as_strided_copy", "_reshape_alias"})
 # Beside their result they return what the backward pass wants, in a type of the kernel's choice.
@@ -257,6 +286,11 @@ def why_unchecked(type_name: str) -> str:
 def is_exact(type_name: str) -> bool:
     """True for operators whose result is the same, bit by bit, wherever they run."""
     return base_name(type_name) in _EXACT
+
+
+def is_any_nan(type_name: str) -> bool:
+    """True for exact operators that may make another NaN of a NaN."""
+    return base_name(type_name) in _ARITHMETIC
 
 
 def is_attention(type_name: str) -> bool:
