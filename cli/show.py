@@ -13,8 +13,9 @@ from ait_llm.cli.console import say
 from ait_llm.cli.numbers import ranges
 from ait_llm.cli.params import OutputCommand, allow_skip_option, message_options
 from ait_llm.cli.show_program import program_lines
-from ait_llm.dumps import Dump, Process, Row, describe, open_dump
+from ait_llm.dumps import Dump, Process, Row, describe, describe_file, open_dump
 from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.formats.load import is_tensor_file
 from ait_llm.language import translate
 from ait_llm.naming import shown, told
 from ait_llm.report.wording import printable
@@ -76,14 +77,18 @@ def show(
     ait llm show out --tensors
     ait llm show out --program --step 0
 
-    PATH is the output directory of a run, its ait_dump, or a folder in it; with --onnx it can be a
-    graph file too. No values are read, except with --program. Exits with 3 if the dump is not
-    complete.
+    PATH is the output directory of a run, its ait_dump, or a folder in it, or one file of tensors;
+    with --onnx it can be a graph file too. No values are read, except with --program. Exits with 3
+    if the dump is not complete.
     """
     if onnx_folder is not None:
         ctx.exit(_write_onnx(path, onnx_folder))
     if not program and (number is not None or every):
         raise UsageError("--step and --all are for --program; --token selects what is listed")
+    if path.is_file() and is_tensor_file(path):
+        for row in describe_file(path):
+            click.echo(shown(json.dumps(asdict(row))) if as_json else printable(_tensor(row)))
+        return
     dump = open_dump(path)
     if program:
         for line in program_lines(dump, step=number, every=every, as_json=as_json):

@@ -10,10 +10,10 @@ from pathlib import Path
 from ait_llm.core import FORMAT_ND
 from ait_llm.errors import AitError, FormatError, UsageError
 from ait_llm.formats import LoadedTensor, load
-from ait_llm.formats.atb_bin import looks_like_atb, resolve_data
+from ait_llm.formats.atb_bin import resolve_data
 from ait_llm.formats.ge_file import looks_like_ge, read_ge
 from ait_llm.formats.layout import to_nd
-from ait_llm.formats.load import SUFFIXES
+from ait_llm.formats.load import SUFFIXES, is_tensor_file
 from ait_llm.formats.safetensors_file import list_safetensors
 from ait_llm.formats.save import SAVE_FORMATS, SAVES_SEVERAL, save
 from ait_llm.formats.torch_file import read_torch
@@ -73,7 +73,7 @@ def convert_file(conversion: Conversion, base: Path, path: Path) -> Converted:
     result = Converted()
     format_name, wanted = conversion.format_name, conversion.name
     try:
-        if not _is_tensor_file(path):
+        if not is_tensor_file(path):
             result.others += 1
             return result
         names = _names(path)
@@ -97,12 +97,6 @@ def convert_file(conversion: Conversion, base: Path, path: Path) -> Converted:
     except AitError as error:
         result.problems.append(str(error))
     return result
-
-
-def _is_tensor_file(path: Path) -> bool:
-    if path.suffix.lower() in SUFFIXES:
-        return True
-    return looks_like_atb(path) or looks_like_ge(path)
 
 
 def _names(path: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from ait_llm.dumps.api import ApiDump  # each kind registers itself
 from ait_llm.dumps.atb import AtbDump
-from ait_llm.dumps.describe import Row, describe
+from ait_llm.dumps.describe import Row, describe, describe_file
 from ait_llm.dumps.fx import FxDump
 from ait_llm.dumps.ge import GeDump
 from ait_llm.dumps.io_table import IoRow, IoTable, IoTensor, read_io_table
@@ -53,6 +53,7 @@ __all__ = [
     "TorchDump",
     "Traits",
     "describe",
+    "describe_file",
     "kinds",
     "open_dump",
     "read_io_table",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from ait_llm.dumps.model import Dump, Operation, Tensor
+from ait_llm.dumps.tensor_files import TensorFile
 from ait_llm.errors import FormatError
 
 
@@ -57,6 +59,21 @@ def describe(dump: Dump, *, tensors: bool = False, step: int | None = None) -> I
                 yield _tensor_row(operation, name, tensor)
             for value in operation.not_captured:
                 yield _row(operation, name, tensor=str(value["name"]), note=str(value["reason"]))
+
+
+def describe_file(path: Path) -> Iterator[Row]:
+    """A row for each tensor of one file, which belongs to no process.
+
+    Raises:
+        FormatError: the file cannot be read.
+    """
+    file = TensorFile(path)
+    for index, key in enumerate(file.keys):
+        tensor = file.tensor(key, index)
+        dtype, format = tensor.type_names
+        shape = ",".join(map(str, tensor.shape))
+        note = "" if file.has_data(tensor) else "no data"
+        yield Row("", 0, "", "", key, dtype, format, shape, note)
 
 
 def _row(operation: Operation, name: str, **fields: str) -> Row:

@@ -13,6 +13,17 @@ from ait_llm.formats.loaded import LoadedTensor
 SUFFIXES = (atb_bin.SUFFIX, npy.SUFFIX, safetensors_file.SUFFIX, *torch_file.SUFFIXES)
 
 
+def is_tensor_file(path: Path) -> bool:
+    """True for a file that holds tensors, by its suffix or its first bytes.
+
+    Raises:
+        FormatError: the file cannot be opened.
+    """
+    if path.suffix.lower() in SUFFIXES:
+        return True
+    return atb_bin.looks_like_atb(path) or looks_like_ge(path)
+
+
 def load(path: Path | str, name: str | None = None) -> LoadedTensor:
     """Load one tensor from a file; the format follows from the suffix and the first bytes.
 

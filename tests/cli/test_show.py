@@ -7,6 +7,7 @@ import lzma
 import shutil
 from pathlib import Path
 
+import numpy as np
 import onnx.checker
 import pytest
 from click.testing import CliRunner, Result
@@ -70,6 +71,22 @@ def test_what_is_no_dump_is_one_sentence(tmp_path: Path) -> None:
     result = show(str(tmp_path))
     assert (result.exit_code, result.stdout) == (2, "")
     assert "is not a dump" in result.stderr
+
+
+def test_one_file_of_the_graph_engine_lists_its_tensors() -> None:
+    source = next((OFFICIAL.parents[1] / "ge_dump" / "samples").glob("Add.Add_2*"))
+    result = show(str(source))
+    assert result.exit_code == 0, result.stderr
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [
+        *("intensor0", "intensor1", "outtensor0")
+    ]
+    (first, *_) = show(str(source), "--json").stdout.splitlines()
+    assert json.loads(first)["tensor"] == "intensor0"
+
+
+def test_one_file_without_names_lists_its_tensor(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
+    assert show(str(tmp_path / "x.npy")).stdout.split()[-1] == "[2,3]"
 
 
 def test_graphs_of_a_dump_are_written_as_onnx(tmp_path: Path) -> None:
