@@ -108,15 +108,17 @@ class Describer:
             return plain
         if isinstance(value, np.ndarray):
             return self._array(value, name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+            if isinstance(value, Mapping):  # a ModelOutput, which leaves out fields that are None
+                fields.update(value)
+            return self._fields(fields, name, depth)
         if isinstance(value, Mapping):
             return self._fields(value, name, depth)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self._fields(dict(zip(value._fields, value, strict=True)), name, depth)
         if isinstance(value, (list, tuple)):
             return self._items(value, name, depth)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-            return self._fields(fields, name, depth)
         if type(value).__name__ == "P2POp":
             return {
                 "class_type": "torch.distributed.P2POp",

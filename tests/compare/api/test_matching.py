@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from api_dumps import call, tensor
 
 from ait_llm.compare.api.item import Item, items_of
-from ait_llm.compare.api.matching import match_by_name
+from ait_llm.compare.api.matching import match_by_name, match_by_table
 from ait_llm.compare.api.reading import Record
 
 OUTPUTS = {"Torch.split.0.forward": 3}
@@ -78,3 +78,13 @@ def test_rows_that_golden_has_more_come_after_all_of_mine() -> None:
     assert [len(rows) for rows in found] == [1, 1, 2]
     assert left_of(found) == [f"{names[0]}.output.{number}" for number in (1, 2)]
     assert golden.asked == names[:1]
+
+
+def test_a_row_of_golden_answers_as_often_as_a_table_names_it() -> None:
+    mine = File([f"Torch.exp.{number}.forward" for number in range(3)])
+    golden = File(["Torch.log.0.forward"])
+    answer = "Torch.log.0.forward.output.0"
+    table = {f"Torch.exp.{number}.forward.output.0": answer for number in range(3)}
+    found = [row for rows in match_by_table(mine, golden, table) for row in rows]
+    assert [each.name for _, each in found if each is not None] == [answer] * 3
+    assert None not in [each for each, _ in found]
