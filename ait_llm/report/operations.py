@@ -127,17 +127,16 @@ def not_compared(report: Report) -> list[tuple[str, int, Comparison]]:
 
 def _general(reason: str, item: Comparison) -> str:
     """A reason without the names of its tensors, so that equal reasons count together."""
-    for record in (item.mine, item.golden):
-        if record is None:
-            continue
-        for text, placeholder in (
-            (record.path, "the file"),
-            (record.title, "the tensor"),
-            (f"no operator {record.op}", "no such operator"),
-            (record.op, "the operation"),
-        ):
-            if len(text) > 3:
-                reason = reason.replace(text, placeholder)
+    records = [record for record in (item.mine, item.golden) if record is not None]
+    names = (  # paths of both sides first: a name may be a part of the other side's path
+        *((record.path, "the file") for record in records),
+        *((record.title, "the tensor") for record in records),
+        *((f"no operator {record.op}", "no such operator") for record in records),
+        *((record.op, "the operation") for record in records),
+    )
+    for text, placeholder in names:
+        if len(text) > 3:
+            reason = reason.replace(text, placeholder)
     return reason
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -97,3 +98,13 @@ def test_equal_reasons_are_counted_together_with_an_example() -> None:
     (found,) = not_compared(value)
     assert found[:2] == ("no module of the golden side answers this operation", 12)
     assert found[2].record.title == "RopeOperation_2_0_1_0 intensor0"
+
+
+def test_a_name_within_the_path_of_the_other_side_is_no_reason_of_its_own() -> None:
+    sides = [
+        dataclasses.replace(record("x.pt", op_id="", op_type="", role="file"), path=f"/{side}/x.pt")
+        for side in ("golden", "mine")
+    ]
+    item = Comparison(*sides, verdict=Verdict.ERROR, reason="/golden/x.pt: is cut off")
+    ((reason, _, _),) = not_compared(report(item))
+    assert reason == "the file: is cut off"
