@@ -101,10 +101,10 @@ def test_equal_reasons_are_counted_together_with_an_example() -> None:
 
 
 def test_a_name_within_the_path_of_the_other_side_is_no_reason_of_its_own() -> None:
-    sides = [
+    golden, mine = (
         dataclasses.replace(record("x.pt", op_id="", op_type="", role="file"), path=f"/{side}/x.pt")
         for side in ("golden", "mine")
-    ]
-    item = Comparison(*sides, verdict=Verdict.ERROR, reason="/golden/x.pt: is cut off")
+    )
+    item = Comparison(golden, mine, verdict=Verdict.ERROR, reason="/golden/x.pt: is cut off")
     ((reason, _, _),) = not_compared(report(item))
     assert reason == "the file: is cut off"
