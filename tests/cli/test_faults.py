@@ -21,6 +21,7 @@ from operator_dumps import LINEAR, OperatorDump
 from ait_llm.cli.llm import own_commands
 from ait_llm.cli.main import ait
 from ait_llm.compare.api import reader
+from ait_llm.dump.golden import run as golden_run
 from ait_llm.errors import MissingDependencyError
 from ait_llm.faults import FaultElsewhereError
 
@@ -40,7 +41,7 @@ INJECTED = {
     "errcheck": (["--dump", "t.npy", "-o", "out"], f"{CLI}.errcheck.check_dump"),
     "api-check": (["-api_info", "a", "-o", "out", "-d", "cpu"], f"{CLI}.api_check.check_apis"),
     "replay": (["--dump", "t.npy", "-o", "out"], f"{CLI}.replay.replay_dump"),
-    "show": (["t.npy"], f"{CLI}.show.open_dump"),
+    "show": (["."], f"{CLI}.show.open_dump"),
     "convert": (["t.npy", "--to", "pt", "-o", "out"], f"{CLI}.convert.convert_files"),
     "repro": (["--dump", "a", "--op", "1", "-o", "out.zip"], f"{CLI}.repro.make_capsule"),
     "attach": (["1", "status"], f"{CLI}.attach.find_run"),
@@ -48,7 +49,10 @@ INJECTED = {
         ["--model", "m", "--exec", "true"],
         "ait_llm.dump.golden.checkpoint.open_checkpoint",
     ),
-    "golden": (["--model", "m", "--like", "t", "-o", "g"], "ait_llm.dump.golden.run.plan_golden"),
+    "golden": (
+        ["--model", "m", "--like", "t", "-o", "g"],
+        f"{golden_run.__name__}.plan_golden",  # loaded before what it takes from others is replaced
+    ),
     "doctor": (["-o", "out"], f"{CLI}.doctor.check_machine"),
 }
 
@@ -115,13 +119,13 @@ def test_errors_that_a_library_takes_for_its_own_are_4_too(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{CLI}.show.open_dump", failing(error))
-    assert run("show", "t.npy").exit_code == 4
+    assert run("show", ".").exit_code == 4
     assert type(error).__name__ in fault_file()
 
 
 def test_a_closed_pipe_ends_a_command_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{CLI}.show.open_dump", failing(BrokenPipeError(32, "Broken pipe")))
-    said = run("show", "t.npy")
+    said = run("show", ".")
     assert (said.exit_code, said.output) == (141, "")
 
 
@@ -140,23 +144,23 @@ def test_a_reader_that_leaves_hears_no_complaint() -> None:
 
 def test_too_little_memory_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{CLI}.show.open_dump", failing(MemoryError()))
-    said = run("show", "t.npy")
+    said = run("show", ".")
     assert (said.exit_code, said.stderr) == (3, "ait: error: there is not enough free memory\n")
 
 
 def test_the_environment_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{CLI}.show.open_dump", failing(KeyError("x")))
     monkeypatch.setenv("AIT_DEBUG", "1")
-    assert "Traceback (most recent call last)" in run("show", "t.npy").stderr
+    assert "Traceback (most recent call last)" in run("show", ".").stderr
 
 
 def test_an_expected_error_shows_its_traceback_where_the_environment_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(f"{CLI}.show.open_dump", failing(MissingDependencyError("a package")))
-    assert "Traceback" not in run("show", "t.npy").stderr
+    assert "Traceback" not in run("show", ".").stderr
     monkeypatch.setenv("AIT_DEBUG", "1")
-    assert "Traceback" in run("show", "t.npy").stderr
+    assert "Traceback" in run("show", ".").stderr
 
 
 def test_where_no_file_can_be_written_the_traceback_is_shown(
@@ -164,7 +168,7 @@ def test_where_no_file_can_be_written_the_traceback_is_shown(
 ) -> None:
     monkeypatch.setattr(f"{CLI}.show.open_dump", failing(KeyError("x")))
     monkeypatch.setattr(f"{CLI}.fault.os.open", failing(PermissionError(13, "denied")))
-    said = run("show", "t.npy")
+    said = run("show", ".")
     assert said.exit_code == 4
     assert "Traceback (most recent call last)" in said.stderr
 
@@ -172,7 +176,7 @@ def test_where_no_file_can_be_written_the_traceback_is_shown(
 def test_the_file_does_not_tell_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{CLI}.show.open_dump", failing(KeyError("x")))
     monkeypatch.setattr(sys, "argv", ["ait", "llm", "show", "ftp://me:secret@host/out"])
-    run("show", "t.npy")
+    run("show", ".")
     assert "ftp://me:***@host/out" in fault_file()
 
 
