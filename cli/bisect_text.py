@@ -55,7 +55,7 @@ def result_lines(result: BisectResult, *, cleaned: bool) -> Iterator[str]:
     if result.unrepeated is not None:
         yield from _wrapped("where", result.unrepeated.sentence())
     runs = counted(len(result.runs), "run")
-    share = "" if result.share is None else f", {100 * result.share:.2g} % of "
+    share = "" if result.share is None else f", {_percent(result.share)} % of "
     full = "" if result.full is None else f"{human_bytes(result.full)} that full dumps would take"
     yield f"  wrote     {human_bytes(result.written)} in {runs}{share}{full}"
     if result.limit is not None:
@@ -87,6 +87,11 @@ def _verdict(result: BisectResult) -> str:
 def _wrapped(label: str, text: str) -> list[str]:
     """A labelled text, continued below its start."""
     return textwrap.wrap(text, _WIDTH, initial_indent=f"  {label:10}", subsequent_indent=" " * 12)
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    return f"{percent:.2g}" if percent < 100 else f"{percent:.0f}"
 
 
 def _about(count: int) -> str:

@@ -7,6 +7,7 @@ operators of its own in one place, the same may be written in another way.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -49,7 +50,7 @@ def other_code(
         inner: what the comparison takes for the origin; None where nothing failed.
         is_wrong: the code is known to make something else of equal values.
     """
-    if inner is not None and (inner.certain or inner.kind):
+    if inner is not None and inner.kind:
         return None
     places = _places([*_computing(golden)], [*_computing(mine)])
     if len(places) != 1:
@@ -57,13 +58,16 @@ def other_code(
     (place,) = places
     if place.mine and place.golden:
         return None
+    seen = next((each for each in place.mine if inner and str(each.op_id) == inner.op_id), None)
+    if inner is not None and inner.certain and seen is None:
+        return None
     shown = "" if inner is None else f"; {inner.evidence}"
     known = is_wrong or inner is not None
     certain = known and len(place.mine) + len(place.golden) <= _MOST
     if place.mine:
         first, *more = place.mine
         what = "calls no such operator" if not more else f"does not call {_listed(place.mine)}"
-        return _origin(first, f"golden's code {what}{shown}", certain=certain)
+        return _origin(seen or first, f"golden's code {what}{shown}", certain=certain)
     named = place.after or (mine[-1] if mine else None)
     if named is None:
         return None
@@ -102,6 +106,7 @@ def _origin(operation: Operation, evidence: str, *, certain: bool, golden: str =
 
 
 def _listed(operations: Sequence[Operation]) -> str:
-    told = ", ".join(each.type for each in operations[:_TOLD])
-    more = len(operations) - _TOLD
-    return f"{told} and {more} more" if more > 0 else told
+    types = Counter(each.type for each in operations)
+    told = [name if count == 1 else f"{name} ({count} times)" for name, count in types.items()]
+    more = len(told) - _TOLD
+    return ", ".join(told[:_TOLD]) + (f" and {more} more" if more > 0 else "")

@@ -49,7 +49,9 @@ class DefinitionDifference:
 
 
 def _shown(value: Any) -> str:
-    """A number as float32 has it; one that is whole with its point."""
+    """A number as float32 has it; one that is whole with its point; an empty text as quotes."""
+    if value == "":
+        return "''"
     if not isinstance(value, float) or value.is_integer():
         return str(value)
     return f"{value:.7g}"

@@ -33,12 +33,15 @@ _DECIDING: Mapping[str, Mapping[str, str]] = {
     "addmm": {"beta": "beta", "alpha": "alpha"},
     "baddbmm": {"beta": "beta", "alpha": "alpha"},
     "topk": {"1": "k", "k": "k"},
+    "tril": {"1": "diagonal", "diagonal": "diagonal"},
+    "triu": {"1": "diagonal", "diagonal": "diagonal"},
     "scaled_dot_product_attention": {"5": "is_causal"},
     "_scaled_dot_product_flash_attention_for_cpu": {"4": "is_causal"},
     "_scaled_dot_product_flash_attention": {"4": "is_causal"},
     "_scaled_dot_product_efficient_attention": {"6": "is_causal"},
 }
-_COUNTS = frozenset({"group", "k"})  # are said as whole numbers
+_OF_MASKS = frozenset({"tril", "triu"})  # which may be of any type
+_COUNTS = frozenset({"diagonal", "group", "k"})  # are said as whole numbers
 _CHOOSING = frozenset({"topk"})
 _OF_ATTENTION = {"is_causal": "is_causal", "scale": "scale"}
 _DEFAULTS: Mapping[str, Plain] = {
@@ -46,6 +49,7 @@ _DEFAULTS: Mapping[str, Plain] = {
     "beta": 1.0,
     "is_causal": False,
     "approximate": "none",
+    "diagonal": 0,
 }
 
 
@@ -65,10 +69,11 @@ def arguments(operation: Operation) -> dict[str, Stated]:
     Those that were not given have their defaults.
     """
     given = {_place(name): value for name, value in params_of(operation).items()}
-    table = dict(_DECIDING.get(kind_of(operation), {}))
+    kind = kind_of(operation)
+    table = dict(_DECIDING.get(kind, {}))
     if is_attention(operation):
         table |= _OF_ATTENTION
-    if not table or not any(map(is_float, operation.outputs)):
+    if not table or not (kind in _OF_MASKS or any(map(is_float, operation.outputs))):
         return {}
     found: dict[str, Stated] = {}
     for place, name in table.items():

@@ -159,6 +159,50 @@ def test_another_formula_is_found_in_the_code_that_has_it(
     assert result.origin.op.startswith(f"{IN_ATTENTION}.aten.")
 
 
+class Turning(nn.Module):
+    """Heads that are turned by their positions, in code without a product or a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj, self.o_proj = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.change = ""
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.q_proj(x).view(1, -1, 4, WIDTH // 4).transpose(1, 2)
+        angles = torch.arange(heads.shape[2], device=x.device)[:, None] * torch.ones(WIDTH // 4)
+        if self.change == "order":
+            heads = heads[:, [1, 0, 2, 3]]
+        sines = angles.sin()
+        if self.change == "sign":
+            sines = -sines
+        first, second = heads.chunk(2, -1)
+        turned = heads * angles.cos() + torch.cat((-second, first), dim=-1) * sines
+        return self.o_proj(turned.transpose(1, 2).reshape(x.shape))
+
+
+def turning(change: str = "") -> nn.Module:
+    model = Model()
+    torch.manual_seed(4)
+    model.layers = nn.ModuleList(Turning() for _ in range(3))
+    layer = model.layers[1]
+    assert isinstance(layer, Turning)
+    layer.change = change
+    return model
+
+
+@pytest.mark.parametrize(
+    ("change", "operator"), [("order", "aten.index.Tensor"), ("sign", "aten.neg.default")]
+)
+def test_an_operator_that_golden_does_not_call_is_told_where_nothing_else_is_known(
+    tmp_path: Path, change: str, operator: str
+) -> None:
+    result = search(tmp_path, InProcess(mine=lambda: turning(change), golden=turning))
+    assert (result.status, result.module) == ("found", IN_ATTENTION)
+    assert result.origin is not None
+    assert result.origin.certain
+    assert operator in f"{result.origin.op} {result.origin.evidence}"
+
+
 def test_operators_beyond_the_budget_are_not_captured(tmp_path: Path) -> None:
     needed = search(tmp_path / "a", InProcess(mine=lambda: changed(scaling), golden=Model))
     so_far = sum(run.written or 0 for run in needed.runs[:5])

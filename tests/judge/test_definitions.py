@@ -77,6 +77,16 @@ def test_what_means_the_same_is_no_difference(golden: Operation, mine: Operation
             _module("RotaryEmbedding", base=500000.0, head_size=64),
             "`base` of `root.rotaryembedding` is 500000.0 instead of 10000.0",
         ),
+        (
+            _module("MyAttention", mode=""),
+            _module("MyAttention", mode="causal"),
+            "`mode` of `root.myattention` is causal instead of ''",
+        ),
+        (
+            Operation("mask", OpId((0,)), "aten.tril.default"),
+            Operation("mask", OpId((0,)), "aten.tril.default", params={"input_1": 1}),
+            "`diagonal` of `mask` is 1 instead of 0",
+        ),
     ],
 )
 def test_a_difference_is_told_with_both_values(

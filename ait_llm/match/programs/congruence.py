@@ -27,6 +27,8 @@ from ait_llm.program.unwritten import Unwritten
 _FORWARD = "computes the same from the same values"
 _SEQUENCE = "the same place in the same sequence of operators"
 _PLACE = "made in the same module with the same arguments"
+_MOST_PUT_IN = 8  # operators that the code of one side calls in addition
+_Members = list[tuple[int, str]]
 
 
 class Congruence(Backward):
@@ -74,7 +76,10 @@ class Congruence(Backward):
         ours = self._members(self._left, place)
         theirs = self._members(self._right, other)
         if [kind for _, kind in ours] != [kind for _, kind in theirs]:
-            return
+            if place is None and not self._pairs:  # nothing else says what answers what
+                ours, theirs = _around_a_gap(ours, theirs)
+            else:
+                return
         pairs = [
             (op, partner)
             for (op, _), (partner, _) in zip(ours, theirs, strict=True)
@@ -101,11 +106,15 @@ class Congruence(Backward):
         ]
 
     def _link_inputs(self, op: int, other: int) -> None:
-        """Link what two operators read, place by place, where nothing says otherwise."""
+        """Link what two operators read, place by place, where nothing says otherwise.
+
+        What one side computes and the other one is given is left alone.
+        """
         ours, theirs = self._sources(self._left, op), self._sources(self._right, other)
         if len(ours) == len(theirs):
             for mine, partner in zip(ours, theirs, strict=True):
-                self._link_if_open(mine, partner, _SEQUENCE)
+                if bool(mine.writes) == bool(partner.writes):
+                    self._link_if_open(mine, partner, _SEQUENCE)
 
     def _pair_made(self) -> None:
         """Tensors that are made from nothing: the only one of a module, or equal calls in order."""
@@ -242,6 +251,20 @@ class Congruence(Backward):
             )
             for order in orders
         )
+
+
+def _around_a_gap(ours: _Members, theirs: _Members) -> tuple[_Members, _Members]:
+    """What two sequences share, if one is the other with something put in behind a beginning."""
+    shorter, longer = sorted(([kind for _, kind in side] for side in (ours, theirs)), key=len)
+    count, more = len(shorter), len(longer) - len(shorter)
+    start = next((n for n in range(count) if shorter[n] != longer[n]), count)
+    if not start or not 0 < more <= _MOST_PUT_IN or shorter[start:] != longer[start + more :]:
+        return [], []
+    shared = [
+        side if len(side) == count else [*side[:start], *side[start + more :]]
+        for side in (ours, theirs)
+    ]
+    return shared[0], shared[1]
 
 
 # An operator whose sources are found late in the program needs another round; each round walks
