@@ -17,7 +17,7 @@ from ait_llm.match.views import View
 
 # Copied blocks leave the pages they were copied from in memory; after so many elements these are
 # given back.
-_KEPT_ELEMENTS = 8 * BLOCK_ELEMENTS
+_KEPT_ELEMENTS = 32 * BLOCK_ELEMENTS
 
 
 class ShapeMismatchError(ValueError):

@@ -20,7 +20,7 @@ from ait_llm.match.views import Part, Plus, Reorder, Repeat, Reshape, Rows, View
 
 # Elements compared at a time. Large enough that a call costs nothing beside its work, small enough
 # that copies of a block, where they are needed, stay in the caches.
-BLOCK_ELEMENTS = 1 << 20
+BLOCK_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ait_llm.formats import dtype_of
 from ait_llm.judge import judge_pair
 from ait_llm.metrics import measure_pair
 
-SHAPE = (3, BLOCK_ELEMENTS // 256, 257)
+SHAPE = (3, max(4096, BLOCK_ELEMENTS // 256), 257)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ these elements instead. Rows that are alike within a side prove nothing, nor do 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from ait_llm.core import FORMAT_ND, DType
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.match.programs.some_elements import some_elements
 from ait_llm.program.describe import is_float, shape_of
 from ait_llm.program.program import Parameter
 
@@ -28,6 +30,7 @@ MOST_ROWS = 1 << 17
 """Rows of one group of projections that are looked at."""
 _STRETCHES, _LENGTH = 8, 16  # elements of a row that are read: neighbours, for few pages
 _SOME = 64  # rows that tell whether two weights are equal
+_HASHED = 512  # rows at a time, so that copies of them stay in the caches
 _NEAR_ROWS = 1 << 13  # rows of a side that are compared one by one with those of the other
 _ALIKE, _APART = 0.9, 0.6  # cosines of equal rows, and of the next best
 _FINENESS = {
@@ -66,7 +69,8 @@ def partners(
         widths = {rows.shape[1] for rows in found if rows is not None}
         if len(widths) != 1:
             return None
-        sides.append(np.concatenate([rows for rows in found if rows is not None]))
+        known = [rows for rows in found if rows is not None]
+        sides.append(known[0] if len(known) == 1 else np.concatenate(known))
     if sides[0].shape[1] != sides[1].shape[1]:
         return None
     first = _rounded(sides[0], coarsest)
@@ -142,6 +146,8 @@ def digest_of(parameter: Parameter) -> bytes | None:
 
 
 def _rounded(rows: Array, kind: DType) -> Array:
+    if kind is DType.FLOAT32:
+        return rows
     rounded: Array = rows.astype(kind.numpy_type).astype(np.float32)
     return rounded
 
@@ -174,21 +180,35 @@ def _sample(parameter: Parameter, most: int = 0, chosen: Indices | None = None) 
     try:
         if not tensor.has_data:
             return None
+        shape = shape_of(tensor)
+        if shape is not None and len(shape) == 2 and not parameter.transposed:
+            count = shape[0] if chosen is None else len(chosen)
+            rows = _some(chosen, count, most)
+            if not 0 < min(most or count, count) <= MOST_ROWS:
+                return None
+            found = some_elements(tensor, rows, _places(shape[1]))
+            if found is not None:
+                return found
         array = tensor.numpy(mmap=True) if tensor.format == FORMAT_ND else tensor.nd()
     except AitError:
         return None
     if parameter.transposed:
         array = array.T
     array = array.reshape(1, -1) if array.ndim == 1 else array
-    count = len(array) if chosen is None else len(chosen)
-    if most and count > most:
-        some = np.linspace(0, count - 1, most).astype(np.int64)
-        chosen = some if chosen is None else chosen[some]
+    chosen = _some(chosen, len(array) if chosen is None else len(chosen), most)
     if chosen is not None:
         array = array[chosen]
     if array.ndim != 2 or not array.size or len(array) > MOST_ROWS:
         return None
     return array[:, _places(array.shape[1])].astype(np.float32)
+
+
+def _some(chosen: Indices | None, count: int, most: int) -> Indices | None:
+    """A few of the rows that are meant; None for all."""
+    if not most or count <= most:
+        return chosen
+    some = np.linspace(0, count - 1, most).astype(np.int64)
+    return some if chosen is None else chosen[some]
 
 
 def _places(width: int) -> Indices:
@@ -215,11 +235,26 @@ def _equal(left: Array, right: Array) -> Indices:
 
 def _hashes(rows: Array) -> NDArray[np.uint64]:
     """A number for each row; 0 for a row that proves nothing."""
-    bits = (rows + np.float32(0)).view(np.uint32).astype(np.uint64)  # minus zero is zero
-    factors = np.random.default_rng(20).integers(1, 1 << 63, bits.shape[1], dtype=np.uint64)
-    hashes: NDArray[np.uint64] = (bits * (2 * factors + 1)).sum(axis=1, dtype=np.uint64)
-    hashes[~np.isfinite(rows).all(axis=1) | (rows == rows[:, :1]).all(axis=1)] = 0
+    factors = _factors(rows.shape[1])
+    hashes: NDArray[np.uint64] = np.empty(len(rows), np.uint64)
+    for start in range(0, len(rows), _HASHED):
+        part = rows[start : start + _HASHED]
+        bits = (part + np.float32(0)).view(np.uint32).astype(np.uint64)  # minus zero is zero
+        bits *= factors
+        own = bits.sum(axis=1, dtype=np.uint64)
+        own[~np.isfinite(part).all(axis=1) | (part == part[:, :1]).all(axis=1)] = 0
+        hashes[start : start + _HASHED] = own
     return hashes
+
+
+@lru_cache(maxsize=64)
+def _factors(width: int) -> NDArray[np.uint64]:
+    """Odd numbers without a pattern (splitmix64): to load NumPy's generators takes memory."""
+    mixed = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    odd: NDArray[np.uint64] = (mixed ^ (mixed >> np.uint64(31))) | np.uint64(1)
+    return odd
 
 
 def _once(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Indices]:
