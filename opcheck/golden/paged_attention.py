@@ -52,12 +52,13 @@ class _Sequence:
     keys: int
 
 
-def _sequences(config: Config, named: dict[str, Tensor], tokens: int) -> list[_Sequence]:
+def _sequences(named: dict[str, Tensor], tokens: int) -> list[_Sequence]:
     """Which query rows belong to which sequence.
 
     Sequences without keys have no rows: the kernels take the rows of the others one after the
     other. What is switched off produces nothing, and its rows may be absent from the query; the
-    number of tokens tells. With compression each head of a token has keys of its own and its place.
+    number of tokens tells. With compression each key/value head of a token is a sequence, and those
+    behind one without keys move up, too.
     """
     contexts = named["lengths"].reshape(-1).tolist()
     counts = [1] * len(contexts)
@@ -66,8 +67,7 @@ def _sequences(config: Config, named: dict[str, Tensor], tokens: int) -> list[_S
     active = [True] * len(contexts)
     if "status" in named:
         active = [bool(flag) for flag in named["status"].reshape(-1).tolist()]
-    if config.compress is CompressType.NONE:
-        counts = [rows if keys > 0 else 0 for keys, rows in zip(contexts, counts, strict=True)]
+    counts = [rows if keys > 0 else 0 for keys, rows in zip(contexts, counts, strict=True)]
     absent = tokens < sum(counts)
     found, first = [], 0
     for number, (keys, rows) in enumerate(zip(contexts, counts, strict=True)):
@@ -96,16 +96,30 @@ def _mask(config: Config, named: dict[str, Tensor], sequence: _Sequence) -> Mask
     elif config.spec and mask.shape[-2] > 1:
         first_row = sequence.keys - sequence.rows
     per_head = config.mask is MaskType.ALIBI and mask.shape[0] == config.heads
+    number = sequence.number
+    if config.compress is not CompressType.NONE and config.heads in mask.shape[:-2]:
+        mask, per_head = _of_own_heads(config, mask, number), True
     bias = tensor_mask(
         NAME,
         mask,
-        batch=sequence.number,
+        batch=number,
         per_head=per_head,
         first_row=first_row,
         rows=sequence.rows,
         keys=sequence.keys,
     )
     return Mask(bias)
+
+
+def _of_own_heads(config: Config, mask: Tensor, number: int) -> Tensor:
+    """The heads ``[G, rows, keys]`` of a mask that share the keys of a compressed sequence.
+
+    Each key/value head of a request is a sequence of its own there.
+    """
+    request, head = divmod(number, config.kv_heads)
+    group = config.heads // config.kv_heads
+    heads = slice(head * group, (head + 1) * group)
+    return mask[heads] if mask.dim() == 3 else mask[request if len(mask) > 1 else 0, heads]
 
 
 def _channel_vector(vector: Tensor, heads: int, head: int | None) -> Tensor:
@@ -225,7 +239,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     if config.compress is not CompressType.NONE:
         query = query.reshape(tokens * config.kv_heads, heads // config.kv_heads, head_size)
     outputs = {}
-    for sequence in _sequences(config, named, query.shape[0]):
+    for sequence in _sequences(named, query.shape[0]):
         rows = slice(sequence.first, sequence.first + sequence.rows)
         keys, values = _keys_and_values(config, named, sequence, head_size)
         mask = _mask(config, named, sequence)

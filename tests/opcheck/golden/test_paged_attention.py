@@ -236,6 +236,35 @@ def test_compressed_heads_have_their_own_tables(
             assert_close(y[batch : batch + 1, heads], expected, floor=0.05)
 
 
+@pytest.mark.parametrize("dims", [3, 4])
+def test_alibi_of_compressed_heads_is_that_of_their_own(
+    run: Run, assert_close: AssertClose, attention: Attention, dims: int
+) -> None:
+    """As in the vendor's suite: heads behind one without keys move up, their masks do not."""
+    query = torch.randn(2, 4, 16).half()
+    caches = [torch.randn(9, BLOCK, 1, 16).half() for _ in range(2)]
+    tables = torch.tensor([[8, 1], [3, 2], [5, 0], [7, 6]], dtype=torch.int32)
+    contexts = [5, 0, 3, 8]
+    mask = -torch.rand(2, 4, 1, 8).half()
+    given = mask if dims == 4 else mask[:1, :, 0].reshape(4, 1, 8)
+    inputs = [query, *caches, tables, _int32(*contexts), given]
+    found = run(OP, inputs, _params(compressType=1, maskType=2))
+    rows = query.reshape(4, 2, 16)
+    for place, row in enumerate((0, 2, 3)):
+        picked = [(tables[row, j // BLOCK], j % BLOCK) for j in range(contexts[row])]
+        keys, values = (torch.stack([c[b, o] for b, o in picked]) for c in caches)
+        request, head = divmod(row, 2)
+        own = mask[request if dims == 4 else 0, 2 * head : 2 * head + 2, 0]
+
+        def bias(of: int, _: int, key: int, own: Tensor = own) -> float:
+            return float(own[of, key])
+
+        expected = attention(rows[place : place + 1], keys, values, scale=SCALE, bias=bias)
+        made = found.outputs[0].reshape(4, 2, 16)[place : place + 1]
+        assert_close(made, expected, floor=0.05)
+    assert found.undefined[0].reshape(4, 2).tolist() == [[False] * 2] * 3 + [[True] * 2]
+
+
 def test_one_input_more_is_log_n(run: Run, assert_close: AssertClose, attention: Attention) -> None:
     query, caches = torch.randn(3, 4, 16).half(), _caches()
     factors = torch.tensor([0.5, 1.0, 1.5])
