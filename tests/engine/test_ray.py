@@ -467,7 +467,9 @@ def test_the_command_works_on_a_running_cluster_and_is_quiet(
     )
     assert done.returncode == 1
     assert len(done.stdout.splitlines()) == 1
-    first, verdict = done.stderr.splitlines()[:2]
+    said = done.stderr.splitlines()
+    # a busy machine takes long enough for progress to be told
+    first, verdict = [each for each in said if not each.startswith("compared ")][:2]
     assert first.startswith("comparing ")
     assert verdict == "ait llm compare: FAIL"
     assert "raylet" not in done.stderr
