@@ -31,16 +31,16 @@ def check_size(
 
     Args:
         function: what is called.
-        api: its name without prefix.
+        api: its name without prefix, for what is sized by values and for the message.
         args, kwargs: with tensors; they are not changed.
-        stored: elements of its results that the dump holds.
+        stored: bytes of its results that the dump holds, no fewer than their elements.
 
     Raises:
         UncheckableError: it makes too much.
     """
     tensors = list(_tensors((args, kwargs)))
-    given = sum(each.numel() for each in tensors) + stored
-    most = FREE + PER_STORED * given
+    given = sum(each.numel() for each in tensors)
+    most = FREE + PER_STORED * (given + stored)
     by_values = _by_values(api, args, tensors)
     if by_values > most:
         raise _too_large(api, by_values, given)

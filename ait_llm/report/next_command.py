@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from ait_llm.core.comparison import Origin, Report
+from ait_llm.storage import is_url
 
 _OWN_CODE = "code between modules"
 _OPERATOR = ".aten."
@@ -24,7 +25,8 @@ def next_command(report: Report) -> str:
     if not report.origins:
         return ""
     first = report.origins[0]
-    if first.introduced is not None and report.mine.kind in _PACKED:
+    is_here = report.mine.kind in _PACKED and not is_url(report.mine.path)
+    if first.introduced is not None and is_here:
         words = ["ait", "llm", "repro", "--dump", report.mine.path, "--op", _name(report, first)]
         return shlex.join([*words, "--step", str(first.step), "-o", "case.zip"])
     if first.kind == _OWN_CODE and report.mine.kind == "torch" and not _has_operators(report):

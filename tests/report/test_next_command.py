@@ -15,10 +15,16 @@ from ait_llm.report.next_command import next_command
 MODULE = "root.model.layers.1.self_attn"
 
 
-def _next(kind: str = "torch", op: str = MODULE, deep: bool = False, **changes: Any) -> str:
+def _next(
+    kind: str = "torch",
+    op: str = MODULE,
+    deep: bool = False,
+    path: str = "/runs/my run",
+    **changes: Any,
+) -> str:
     origin = Origin(op, "3_0_2", "Module", 2, **changes)
     value = report(comparison(1, mine=record(op)), origins=(origin,))
-    mine = Side("/runs/my run", kind)
+    mine = Side(path, kind)
     return next_command(
         replace(value, golden=Side("/golden", kind), mine=mine, options={"deep": deep})
     )
@@ -29,6 +35,10 @@ def test_an_operator_that_was_recomputed_is_packed() -> None:
         f"ait llm repro --dump '/runs/my run' --op {MODULE} --step 2 -o case.zip"
     )
     assert " --op 3_0_2 " in _next("atb", introduced=0.1)
+
+
+def test_a_dump_in_an_object_store_is_not_packed() -> None:
+    assert _next(path="s3://captures/mine", introduced=0.1) == ""
 
 
 def test_code_of_a_module_is_looked_into_by_a_capture_of_operators() -> None:

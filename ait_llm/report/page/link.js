@@ -52,9 +52,10 @@ function summary(marked) {
   const sides = [...document.querySelectorAll(".sides div")].map((side) => [side.children[0].textContent, side.children[1].textContent]);
   const fence = "`".repeat(1 + Math.max(0, ...(sides.flat().join(" ").match(/`+/g) || []).map((ticks) => ticks.length)));
   const code = (text) => (marked ? `${fence}${text}${fence}` : text);
-  const lines = [marked ? `**${by("verdict").textContent}** ${sentence}` : `${by("verdict").textContent}: ${sentence}`, evidence, kind,
-    ...sides.map(([name, path]) => `${marked ? "- " : ""}${name}: ${code(path)}`), next && `${marked ? "- " : ""}next: ${code(next)}`];
-  return lines.filter(Boolean).join(marked ? "\n\n" : "\n").replace(/\n\n- /g, "\n- ").replace(/([^-\n][^\n]*)\n- golden/, "$1\n\n- golden");
+  const verdict = by("verdict").textContent;
+  const head = [marked ? `**${verdict}** ${sentence}` : `${verdict}: ${sentence}`, evidence, kind].filter(Boolean);
+  const list = [...sides, ...(next ? [["next", next]] : [])].map(([name, text]) => `${name}: ${code(text)}`);
+  return marked ? [...head, list.map((line) => `- ${line}`).join("\n")].join("\n\n") : [...head, ...list].join("\n");
 }
 
 async function copy(button, text) {
