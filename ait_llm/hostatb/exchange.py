@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -28,7 +29,10 @@ from ait_llm.opcheck.golden.base import Arithmetic, GoldenOp, Result, Unverifiab
 
 _SEND, _RECV = "SendOperation", "RecvOperation"
 _GLOO = "gloo"
-_groups: list[Any] = []  # the group of all ranks for CPU tensors, once it is there
+# The group of all ranks for CPU tensors of a job that exchanges tensors of another device. Neither
+# group is kept alive: its threads end with its last reference, and one that still drops tensors
+# while the interpreter ends aborts the process.
+_groups: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 Inputs = Sequence[Tensor | None]
 Params = Mapping[str, Any]
@@ -125,10 +129,12 @@ def _group(op: str, params: Params, error: UnverifiableError | None) -> Any:  # 
             f"{op}: its group has {size} ranks, the job has {dist.get_world_size()} processes; "
             "hostatb exchanges tensors among all processes of a job only"
         )
-    if not _groups:
-        own = dist.get_backend() == _GLOO
-        _groups.append(dist.group.WORLD if own else dist.new_group(backend=_GLOO))
-    return _groups[0]
+    world = dist.group.WORLD
+    if dist.get_backend() == _GLOO:
+        return world
+    if world not in _groups:
+        _groups[world] = dist.new_group(backend=_GLOO)
+    return _groups[world]
 
 
 def _join(rank: int, size: int) -> bool:
@@ -140,5 +146,10 @@ def _join(rank: int, size: int) -> bool:
         if store is None:
             return False
         dist.init_process_group(_GLOO, store=store, rank=rank, world_size=size)
-    atexit.register(dist.destroy_process_group)
+    atexit.register(_leave)
     return True
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

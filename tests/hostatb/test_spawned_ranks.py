@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 from pathlib import Path
 
@@ -25,6 +26,17 @@ def _sum(rank: int, folder: str, factor: float) -> None:
     torch.save(found, Path(folder) / f"{factor}-{rank}.pt")
 
 
+def _threads() -> list[str]:
+    return [task.joinpath("comm").read_text("utf-8") for task in Path("/proc/self/task").iterdir()]
+
+
+def _sum_and_leave(rank: int, folder: str) -> None:
+    _sum(rank, folder, 1.0)
+    assert any("gloo" in name for name in _threads())
+    atexit._run_exitfuncs()
+    assert not any("gloo" in name for name in _threads())
+
+
 def _alone(folder: str) -> None:
     meeting.SECONDS = 1.0
     try:
@@ -41,6 +53,11 @@ def test_ranks_of_one_program_meet_each_time_that_it_starts_some(tmp_path: Path)
         mp.spawn(_sum, args=(str(tmp_path), factor), nprocs=SIZE)
         for rank in range(SIZE):
             assert torch.load(tmp_path / f"{factor}-{rank}.pt").tolist() == [3 * factor] * 3
+
+
+@pytest.mark.usefixtures("native_library")
+def test_no_thread_of_the_group_lives_on_while_the_interpreter_ends(tmp_path: Path) -> None:
+    mp.spawn(_sum_and_leave, args=(str(tmp_path),), nprocs=SIZE)
 
 
 @pytest.mark.usefixtures("native_library")
