@@ -128,8 +128,7 @@ class StatedDifferences:
 
     def are_weights_alike(self, golden: Operation, mine: Operation) -> bool:
         """True if an operation of mine reads the weights that golden's reads, as far as told."""
-        for stem, record in mine.weights.items():
-            name, other = _name_of(record), _name_of(golden.weights.get(stem))
+        for name, other in _read_by(golden, mine):
             if name in self._right_weights:
                 continue
             ours, theirs = mine.parameters.get(name), golden.parameters.get(other)
@@ -267,6 +266,16 @@ def _are_equal(one: Tensor, other: Tensor) -> bool:
         return np.array_equal(one.numpy(), other.numpy())
     except AitError:
         return False  # who compares them tells what is wrong
+
+
+def _read_by(golden: Operation, mine: Operation) -> Iterator[tuple[str, str]]:
+    """Names of the weights that two operations read, as far as known: a module reads its own."""
+    if mine.weights:
+        for stem, record in mine.weights.items():
+            yield _name_of(record), _name_of(golden.weights.get(stem))
+        return
+    for name in mine.parameters:
+        yield name, golden.name + name.removeprefix(mine.name)
 
 
 def _name_of(weight: object) -> str:

@@ -14,6 +14,7 @@ from ait_llm.judge.evidence import Introduced, Unknown
 Results = Mapping[int, Introduced | Unknown]
 _MOST_WHOLE = 1 << 53  # whole numbers that a float64 tells apart
 _TOLD = 3  # differences of one operation
+_POSITIONS = "position"
 
 
 def _number(value: float) -> str:
@@ -220,7 +221,8 @@ def by_differing_input(
     use = next(use for use in values.flow.values[value].reads if use.op == op)
     index = min(values.evidence[value].failed)
     comparison = comparisons[index]
-    label = f" ({use.tensor.ir_name})" if use.tensor.ir_name else ""
+    name = use.tensor.ir_name or ""
+    label = f" ({name})" if name and not name.isdigit() else ""
     what = "weights" if values.is_weight(value) else "inputs"
     text = f"{what} differ already: {use.tensor.name}{label} is not that of golden"
     if comparison.worst is not None and comparison.worst_values is not None:
@@ -230,7 +232,8 @@ def by_differing_input(
     elif comparison.reason:
         text += f" ({comparison.reason})"
     if what == "inputs" and values.is_index(value):
-        text += "; both runs must get the same tokens"
+        same = "positions" if _POSITIONS in name.lower() else "tokens"
+        text += f"; both runs must get the same {same}"
     return text
 
 

@@ -283,7 +283,8 @@ class Program:
         """The ``weight`` or ``bias`` of a unit; None if it has none or it was not captured."""
         operation = self.operations[unit.op]
         if not self._is_atb:
-            tensor = self.run.weights.get(f"{operation.name}.{kind}")
+            name = f"{operation.name}.{kind}"
+            tensor = self.run.weights.get(name, operation.parameters.get(name))
             is_conv = operation.type == "Conv1D"  # keeps its weight as [in, out]
             return None if tensor is None else Parameter(unit.op, kind, tensor, None, is_conv)
         index = _atb_places(unit.role, operation).get(kind)

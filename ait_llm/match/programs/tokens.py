@@ -115,6 +115,9 @@ def _both_padded(left: Program, first: Rows, right: Program, second: Rows) -> To
         return _of_pairs(first, second, [(row, row) for row in rows], "by the attention mask")
     if ids[0] is None or ids[1] is None:
         return None
+    if same and np.array_equal(ids[0], ids[1]):  # only the masks differ
+        rows = [row for row in range(first.count) if row not in hidden[0] | hidden[1]]
+        return _of_pairs(first, second, [(row, row) for row in rows], "by token ids")
     ours = _sequences(ids[0], first, hidden[0])
     return _by_sequences(first, second, ours, _sequences(ids[1], second, hidden[1]))
 
@@ -146,11 +149,16 @@ def _sequences(table: Array, rows: Rows, padding: Set[int]) -> list[_Sequence]:
 def _by_sequences(
     first: Rows, second: Rows, left: Sequence[_Sequence], right: Sequence[_Sequence]
 ) -> Tokens | None:
-    """Pair whole sequences, else one that holds the other at its end or at its beginning."""
+    """Pair whole sequences, else one that holds the other at its end or at its beginning.
+
+    In batches of one size, what is left over answers each other in its order: a request with
+    another token is found out only where it is compared.
+    """
     pairs: list[tuple[int, int]] = []
     free = list(range(len(right)))
+    rest: list[int] = []
     certain = True
-    for places, ids in left:
+    for place, (places, ids) in enumerate(left):
         choice = next(
             (
                 (number, found)
@@ -160,6 +168,7 @@ def _by_sequences(
             None,
         )
         if choice is None:
+            rest.append(place)
             continue
         number, (start, other, length) = choice
         free.remove(number)
@@ -168,7 +177,23 @@ def _by_sequences(
         pairs += [(places[start + k], theirs[other + k]) for k in range(length)]
     if not pairs:
         return None
+    if len(left) == len(right):
+        for place, number in zip(rest, free, strict=True):
+            pairs += _aligned(left[place], right[number])
+            certain = False
     return Tokens(first, second, tuple(sorted(pairs)), "by token ids", certain)
+
+
+def _aligned(left: _Sequence, right: _Sequence) -> list[tuple[int, int]]:
+    """Rows of two sequences that are not the same, from that end at which more tokens agree."""
+    length = min(len(left[0]), len(right[0]))
+    if not length:
+        return []
+    at_start = np.count_nonzero(left[1][:length] == right[1][:length])
+    at_end = np.count_nonzero(left[1][-length:] == right[1][-length:])
+    if at_start >= at_end:
+        return [*zip(left[0][:length], right[0][:length], strict=True)]
+    return [*zip(left[0][-length:], right[0][-length:], strict=True)]
 
 
 def _overlap(left: Array, right: Array) -> tuple[int, int, int] | None:

@@ -168,6 +168,8 @@ class WeightLinks:
     def _keep(self, link: WeightLink) -> None:
         if _is_base(self._left, link.left) != _is_base(self._right, link.right):
             return
+        if _is_tied(self._left, link.left) and _is_tied(self._right, link.right):
+            return  # compared under the name that it was saved by
         key = (link.left.op, link.left.name, link.right.op, link.right.name, link.left_views)
         if key in self._known:
             return
@@ -192,6 +194,12 @@ def is_weight(side: Program, value: Value) -> bool:
         if role is Role.ADD and len(shape_of(use.tensor) or ()) == 1:
             return True
     return False
+
+
+def _is_tied(side: Program, weight: Parameter) -> bool:
+    """True for a parameter that was saved as that of another module."""
+    name = f"{side.operations[weight.op].name}.{weight.name}"
+    return weight.value is None and name not in side.run.weights
 
 
 def _is_base(side: Program, weight: Parameter) -> bool:
