@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ait_llm.compare.siblings import Siblings, sides_of
@@ -74,14 +74,43 @@ def uncompared_parts(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
                     item.golden is not None and item.mine is not None and not item.comparable
                 )
                 found[record.pid, record.step].append((record, compared))
-        missing = {part: None for each in found.values() for part in _uncompared(each)}
-        if missing:
-            names = list(missing)
+        for names, steps in _by_steps(found):
             more = f" and of {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             yield Problem(
                 "golden" if side == "golden" else "mine",
-                f"nothing was compared of {', '.join(names[:_SHOWN])}{more}",
+                f"nothing was compared of {', '.join(names[:_SHOWN])}{more}{steps}",
             )
+
+
+def _by_steps(
+    found: Mapping[tuple[int, int], Sequence[tuple[TensorRecord, bool]]],
+) -> Iterator[tuple[list[str], str]]:
+    """Parts of which nothing was compared, those of the same steps together, and these in words.
+
+    Args:
+        found: outputs by process and step, and whether they were compared.
+    """
+    missing: dict[str, list[int]] = defaultdict(list)
+    every: dict[str, set[int]] = defaultdict(set)
+    for (_, step), outputs in found.items():
+        for record, _compared in outputs:
+            every[_part(record)].add(step)
+        for part in _uncompared(outputs):
+            missing[part].append(step)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for part, steps in missing.items():
+        own = sorted(set(steps))
+        groups["" if set(own) == every[part] else _in_steps(own)].append(part)
+    for words, names in groups.items():
+        yield names, words
+
+
+def _in_steps(steps: Sequence[int]) -> str:
+    if len(steps) == 1:
+        return f" in step {steps[0]}"
+    if steps[-1] - steps[0] + 1 == len(steps):
+        return f" in steps {steps[0]} to {steps[-1]}"
+    return f" in {len(steps)} steps, first in step {steps[0]}"
 
 
 def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:

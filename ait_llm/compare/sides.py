@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from ait_llm.core.comparison import Comparison, Problem
 from ait_llm.core.dtype import DType
@@ -13,10 +14,17 @@ from ait_llm.match.scenario import Scenario
 def same_side(scenario: Scenario) -> list[Problem]:
     """The problem that one dump was given twice; empty otherwise."""
     golden, mine = scenario.golden, scenario.mine
-    if golden.dump is None or mine.dump is None or golden.path.resolve() != mine.path.resolve():
+    if golden.dump is None or mine.dump is None or _place(golden.path) != _place(mine.path):
         return []
     text = f"golden and mine are both {mine.path}: compared with itself, a dump always passes"
     return [Problem("both", text)]
+
+
+def _place(path: Path) -> Path:
+    """What a path stands for, whether it names the dump or the folder that holds it."""
+    found = path.resolve()
+    inside = found / "ait_dump"
+    return inside.resolve() if inside.is_dir() else found
 
 
 def exchanged_sides(comparisons: Sequence[Comparison]) -> list[Problem]:

@@ -107,7 +107,13 @@ class Process:
         if self.losses:
             tensors = sum(loss.tensors for loss in self.losses)
             lost = _counted(tensors, "tensor") if tensors else "tensors"  # 0: it is unknown
-            problems.append(f"lost {lost} of {_counted(len(self.losses), 'operation')}")
+            first = self.losses[0]
+            place = f"{first.op} at step {first.step}"
+            if first.op[:1].isdecimal():
+                place = f"{first.type} {place}"  # an id alone says little
+            such = "such as " if len(self.losses) > 1 else ""
+            count = _counted(len(self.losses), "operation")
+            problems.append(f"lost {lost} of {count} ({such}{place})")
         incidents = self.ledger.incidents if self.ledger is not None else ()
         problems += incidents[:1]
         if len(incidents) > 1:

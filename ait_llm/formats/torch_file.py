@@ -53,6 +53,7 @@ def read_torch(path: Path | str, *, mmap: bool = False) -> dict[str, LoadedTenso
             )
         except Exception as error:  # a damaged archive raises almost any type
             first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            first_line = first_line.partition(". ")[0]  # what follows is about checkpoints
             raise FormatError(
                 path,
                 f"cannot be loaded as tensors only: {first_line[:200]}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,11 +133,12 @@ def _general(reason: str, item: Comparison) -> str:
         *((record.path, "the file") for record in records),
         *((record.title, "the tensor") for record in records),
         *((f"no operator {record.op}", "no such operator") for record in records),
+        *((f"my {record.op}", "my operation") for record in records),
         *((record.op, "the operation") for record in records),
     )
     for text, placeholder in names:
-        if len(text) > 3:
-            reason = reason.replace(text, placeholder)
+        if len(text) > 3:  # whole: the name of a model begins those of its modules
+            reason = re.sub(rf"(?<![\w./]){re.escape(text)}(?![\w@]|\.\w)", placeholder, reason)
     return reason
 
 

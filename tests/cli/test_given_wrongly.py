@@ -75,6 +75,12 @@ def test_one_folder_for_both_sides_is_no_result(golden: Path, tmp_path: Path) ->
     assert f"golden and mine are both {golden}" in told["problems"][0]
 
 
+def test_one_folder_is_known_however_it_is_written(golden: Path, tmp_path: Path) -> None:
+    code, told = compared(golden, golden.parent, tmp_path)
+    assert code == 3
+    assert "golden and mine are both" in told["problems"][0]
+
+
 def test_another_weight_is_named(golden: Path, tmp_path: Path) -> None:
     def spoil(made: nn.Module) -> None:
         with torch.no_grad():

@@ -158,7 +158,7 @@ def test_the_last_module_is_not_what_a_program_returns_where_that_was_compared()
 def test_steps_are_looked_at_one_by_one() -> None:
     late = Comparison(record("m.layers.0", step=1), None, Verdict.SKIPPED, "no counterpart")
     found = list(uncompared_parts([pair("m.layers.0"), late]))
-    assert [each.text for each in found] == ["nothing was compared of m.layers.0"]
+    assert [each.text for each in found] == ["nothing was compared of m.layers.0 in step 1"]
 
 
 class Net(nn.Module):

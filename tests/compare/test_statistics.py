@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -246,3 +247,13 @@ def test_what_is_not_finite_agrees_with_itself_only(
     result = compare_statistics(*sides, elements=4, limit=1e-3)
     assert result.verdict is verdict
     assert ("nan" in result.reason) is (verdict is Verdict.FAIL and any(map(math.isnan, mine)))
+
+
+def test_sums_over_whole_numbers_are_held_to_the_rounding_of_sums(tmp_path: Path) -> None:
+    ids = measure(np.array([24, 76, 91, 55, 90, 30]))
+    assert ids.l2norm is not None
+    other = dataclasses.replace(ids, l2norm=ids.l2norm * (1 + 2.0**-52))
+    assert compare_statistics(ids, other, 6, 0.0).verdict is Verdict.PASS
+    assert ids.max is not None
+    larger = dataclasses.replace(ids, max=ids.max + 1)
+    assert compare_statistics(ids, larger, 6, 0.0).verdict is Verdict.FAIL

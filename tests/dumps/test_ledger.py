@@ -200,7 +200,10 @@ def test_losses_that_the_capture_noticed(builder: DumpBuilder) -> None:
     assert (first.state, first.op, first.tensors) == ("failed", "0_0", 2)
     assert first.reason == "No space left"
     assert (second.state, second.type, second.reason) == ("dropped", "Layer", "gave up")
-    assert process(builder).problem == ("process 4242 on device 0: lost 2 tensors of 2 operations")
+    assert process(builder).problem == (
+        "process 4242 on device 0: lost 2 tensors of 2 operations (such as LinearOperation 0_0 at "
+        "step 0)"
+    )
 
 
 def test_files_that_vanished_after_the_capture(builder: DumpBuilder) -> None:

@@ -45,6 +45,15 @@ def test_cut_off_file(tmp_path: Path, keep: int) -> None:
         read_torch(tmp_path / "a.pt")
 
 
+def test_of_a_cut_off_file_only_the_first_sentence_of_torch_is_told(tmp_path: Path) -> None:
+    torch.save(torch.ones(4), tmp_path / "a.pt")
+    (tmp_path / "a.pt").write_bytes((tmp_path / "a.pt").read_bytes()[:100])
+    with pytest.raises(FormatError) as caught:
+        read_torch(tmp_path / "a.pt")
+    assert "miniz" not in str(caught.value)
+    assert "failed finding central directory. Save plain tensors" in str(caught.value)
+
+
 def test_tensor_without_a_counterpart(tmp_path: Path) -> None:
     torch.save(torch.eye(2).to_sparse(), tmp_path / "a.pt")
     with pytest.raises(FormatError, match="has no NumPy counterpart"):

@@ -108,3 +108,13 @@ def test_a_name_within_the_path_of_the_other_side_is_no_reason_of_its_own() -> N
     item = Comparison(golden, mine, verdict=Verdict.ERROR, reason="/golden/x.pt: is cut off")
     ((reason, _, _),) = not_compared(report(item))
     assert reason == "the file: is cut off"
+
+
+def test_the_name_of_an_operation_is_not_taken_out_of_a_longer_one() -> None:
+    one = record("root", op_id="0", op_type="Model", role="out")
+    reason = "my root has no output 0; its counterpart is at root.model, or at root"
+    item = Comparison(None, one, verdict=Verdict.SKIPPED, reason=reason)
+    ((reason, _, _),) = not_compared(report(item))
+    assert reason == (
+        "my operation has no output 0; its counterpart is at root.model, or at the operation"
+    )
