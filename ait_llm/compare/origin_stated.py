@@ -15,6 +15,7 @@ import numpy as np
 from ait_llm.compare.origin_operators import OtherOperators, other_operators
 from ait_llm.compare.origin_run import RunStructure
 from ait_llm.compare.origin_values import RunValues
+from ait_llm.compare.weight_likeness import likeness
 from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison, Verdict
 from ait_llm.core.definition import DefinitionDifference
@@ -24,6 +25,7 @@ from ait_llm.judge.definition_meanings import sort_of
 from ait_llm.judge.definition_pairs import DefinitionsOfPass
 from ait_llm.program.roles import is_operator
 
+_MANY, _AS_MANY = 0.5, 4  # share and number of weights that are not golden's
 _FREQUENCIES, _UNITS = "inv_freq", "max_ulp_error"
 # What an entry of a configuration is about, by words in its name.
 _ABOUT = (
@@ -139,6 +141,23 @@ class StatedDifferences:
     def any_weight(self) -> OtherWeight | None:
         """The first weight that is not that of golden, of all operations of the pass."""
         return self.weight(range(len(self._values.run.operations))) if self._weights else None
+
+    def remarks_on(self, item: Comparison) -> tuple[str, ...]:
+        """What a weight is that is not golden's, as clauses."""
+        others, right = len(self._weights), len(self._right_weights)
+        if others > _MANY * (others + right) and others >= _AS_MANY:
+            return (
+                f"so are {others - 1} of {others + right - 1} other weights, as of another "
+                "checkpoint",
+            )
+        if item.mine is None or item.golden is None or self.golden is None:
+            return ()
+        names = [f"{record.op}.{record.name}" for record in (item.mine, item.golden)]
+        mine = self._values.run.weights.get(names[0])
+        if mine is None:
+            return ()
+        text = likeness(names[0], mine, self.golden.run.weights, names[1])
+        return (text,) if text else ()
 
     def modules(self) -> Iterator[int]:
         """Modules that are defined otherwise in what is known to decide values, in order."""

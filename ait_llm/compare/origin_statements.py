@@ -78,7 +78,8 @@ class Statements:
         found = self.stated.weight(ops)
         if found is None:
             return None
-        text = by_other_weight(self.values, self._comparisons[found.index], failed)
+        item = self._comparisons[found.index]
+        text = by_other_weight(self.values, item, failed, self.stated.remarks_on(item))
         return self._tell.stated(found.op, text, OTHER_WEIGHT, found.index)
 
     def weight_of_code(self, near: Upstream, failed: int) -> Finding | None:
@@ -167,7 +168,8 @@ class Statements:
         """What is stated otherwise, and moves values by less than their limits."""
         found = self.stated.any_weight()
         if found is not None:
-            text = by_other_weight(self.values, self._comparisons[found.index], None)
+            item = self._comparisons[found.index]
+            text = by_other_weight(self.values, item, None, self.stated.remarks_on(item))
             return self._tell.stated(found.op, text, OTHER_WEIGHT, found.index)
         for op in self.stated.modules():
             other = self.stated.definition([op])

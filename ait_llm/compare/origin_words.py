@@ -178,8 +178,10 @@ def by_golden(values: RunValues, op: int, golden: Operation, wrong: Introduced) 
     )
 
 
-def by_other_weight(values: RunValues, item: Comparison, failed: int | None) -> str:
-    """A weight is not that of golden."""
+def by_other_weight(
+    values: RunValues, item: Comparison, failed: int | None, remarks: Sequence[str] = ()
+) -> str:
+    """A weight is not that of golden, and what else is known of it."""
     assert item.mine is not None
     text = f"`{item.mine.name}` of `{item.mine.op}` is not that of golden"
     if item.histogram is not None and (count := sum(item.histogram)):
@@ -190,9 +192,8 @@ def by_other_weight(values: RunValues, item: Comparison, failed: int | None) -> 
         text += f", most at [{place}]: {_element(mine)} instead of {_element(golden)}"
     elif item.reason:
         text += f" ({item.reason})"
-    if failed is None:
-        return text
-    return f"{text}; {first_that_fails(values, failed)}"
+    first = () if failed is None else (first_that_fails(values, failed),)
+    return "; ".join((text, *remarks, *first))
 
 
 def by_other_definition(
