@@ -1,0 +1,130 @@
+"""Chaos: what it takes for broken, and that a few draws break nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts" / "robustness"
+sys.path.insert(0, str(SCRIPTS))
+
+from chaos_page import publish, table  # noqa: E402
+from invariants import Seen, Undisturbed, broken, stable  # noqa: E402
+
+RESULT = f"result {'0' * 64}\n"
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    folder = tmp_path / "out" / "ait_dump" / "0_4242"
+    folder.mkdir(parents=True)
+    folder.joinpath("a.bin").write_bytes(b"right")
+    folder.joinpath("rows.csv").write_bytes(b"one\ntwo\n")
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def usual(output: Path) -> Undisturbed:
+    return Undisturbed(stable(output, output), "0" * 64, 0, 1.0)
+
+
+def _broken(
+    seen: Seen, usual: Undisturbed, *, strikes: bool = False, ends: bool = False
+) -> list[str]:
+    return broken(seen, usual, strikes=strikes, removes=False, ends=ends)
+
+
+def test_a_run_like_that_without_a_fault_is_not_broken(output: Path, usual: Undisturbed) -> None:
+    assert _broken(Seen(output, RESULT, 0, 1.0, shown=0), usual) == []
+
+
+def test_other_bytes_are_broken_whatever_was_killed(output: Path, usual: Undisturbed) -> None:
+    output.joinpath("ait_dump", "0_4242", "a.bin").write_bytes(b"wrong")
+    seen = Seen(output, "", -9, 1.0)
+    assert _broken(seen, usual, strikes=True, ends=True) == ["ait_dump/0_N/a.bin has other bytes"]
+
+
+def test_rows_may_be_missing_from_a_table_and_not_be_others(
+    output: Path, usual: Undisturbed
+) -> None:
+    table_file = output.joinpath("ait_dump", "0_4242", "rows.csv")
+    table_file.write_bytes(b"two\n")
+    assert _broken(Seen(output, RESULT, 3, 1.0), usual) == []
+    table_file.write_bytes(b"tw\n")
+    assert _broken(Seen(output, RESULT, 3, 1.0), usual) == ["ait_dump/0_N/rows.csv has other bytes"]
+
+
+def test_a_missing_file_is_broken_only_where_the_exit_code_is_zero(
+    output: Path, usual: Undisturbed
+) -> None:
+    output.joinpath("ait_dump", "0_4242", "a.bin").unlink()
+    assert _broken(Seen(output, RESULT, 3, 1.0), usual) == []
+    (found,) = _broken(Seen(output, RESULT, 0, 1.0), usual)
+    assert "1 files are missing, ait_dump/0_N/a.bin for one" in found
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"text": "result " + "1" * 64}, "another result"),
+        ({"text": ""}, "has no result"),
+        ({"seconds": 1000.0}, "it took 1000 s"),
+        ({"code": 1}, "exit code 1"),
+        ({"code": 4}, "an exception that nobody foresaw"),
+        ({"alive": [7]}, "processes are left"),
+        ({"segments": ["ait-1"]}, "shared memory is left"),
+        ({"temporary": ["ait-1"]}, "temporary files are left"),
+        ({"shown": 4}, "cannot be shown"),
+        (
+            {"text": f"{RESULT}Traceback (most recent call last):\n  ait_llm/cli/main.py"},
+            "a traceback of ait",
+        ),
+    ],
+)
+def test_what_must_not_be_is_said(
+    output: Path, usual: Undisturbed, change: dict[str, object], text: str
+) -> None:
+    seen = replace(Seen(output, RESULT, 0, 1.0), **change)  # type: ignore[arg-type]
+    assert any(text in each for each in _broken(seen, usual))
+
+
+def test_lines_of_a_ledger_are_whole_but_for_the_last(output: Path, usual: Undisturbed) -> None:
+    ledger = output / "ait_dump" / "ledger.jsonl"
+    ledger.write_text('{"a": 1}\n{"b"', encoding="utf-8")
+    assert _broken(Seen(output, RESULT, 3, 1.0), usual) == []
+    ledger.write_text('{"a"\n{"b": 1}\n', encoding="utf-8")
+    assert _broken(Seen(output, RESULT, 3, 1.0), usual) == [
+        "ait_dump/ledger.jsonl has a line that is no JSON"
+    ]
+
+
+def test_the_page_has_all_draws_and_findings(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "a\n<!-- chaos: written by scripts/chaos --write -->\nold\n<!-- end of chaos -->\nb\n"
+    )
+    drawn = {("torch", "nothing"): 2, ("show", "nothing"): 1}
+    publish(page, 7, "abc", drawn, {"1 torch, nothing": ["it broke"]})
+    text = page.read_text("utf-8")
+    assert text.startswith("a\n")
+    assert text.endswith("<!-- end of chaos -->\nb\n")
+    assert "old" not in text
+    assert table(7, "abc", drawn, {}) != text
+    assert "| nothing | 1 | 2 | 3 |" in text
+    assert "- **1 torch, nothing**: it broke" in text
+
+
+@pytest.mark.native
+def test_a_few_draws_break_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "chaos.py", "--draws", "2", "--seed", "2", "--kinds", "tensor"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.endswith("2 draws, 0 with findings\n"), done.stdout + done.stderr
+    assert done.returncode == 0
