@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from ait_llm.bisect import BisectResult, RunRecord
 from ait_llm.cli.numbers import counted, human_bytes
-from ait_llm.compare.origin_finding import OTHER_DEFINITION, OTHER_WEIGHT, OWN_CODE
+from ait_llm.compare.origin_finding import OTHER_DEFINITION, OTHER_INPUT, OTHER_WEIGHT, OWN_CODE
 
 _WIDTH = 100
 _OPERATOR = "the operator where they part is found"
 _FOUND = {
     OTHER_WEIGHT: "the weight in which they differ is found",
     OTHER_DEFINITION: "the definition in which they differ is found",
+    OTHER_INPUT: "the input in which they differ is found",
     OWN_CODE: "the code where they part is found",
 }
 

@@ -60,14 +60,13 @@ class _NothingSaidError(Exception):
 def is_open(runs: Runs, origin: Origin | None, *, certain: bool) -> bool:
     """True if the operators of a module may say more than what is known of the module.
 
-    Another weight or input is a name already, and so is a definition that is known to decide.
+    Another input is a name already, and so is a definition that is known to decide. The statistics
+    of a weight do not say which of its elements differ.
     """
     if origin is None or runs.programs["mine"].kind != "torch":
         return False
     if origin.kind == OTHER_INPUT:  # the code around the module may have changed what it gets
         return "." in origin.op
-    if origin.kind == OTHER_WEIGHT:
-        return False
     return not (certain and origin.kind == OTHER_DEFINITION)
 
 
@@ -99,6 +98,8 @@ def look_inside(runs: Runs, look: Looker, origin: Origin) -> Inside:
             raise
         return Inside(notes=(*notes, error.sentence()))
     inner = found.origin
+    if origin.kind == OTHER_WEIGHT and (inner is None or inner.kind != OTHER_WEIGHT):
+        return Inside()  # its values do not say more than its statistics
     if inner is None:
         return replace(found, notes=(*notes, *found.notes))
     if inner.kind == OTHER_INPUT:  # no operator is to blame

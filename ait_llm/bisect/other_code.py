@@ -2,7 +2,8 @@
 
 Where all operators that both sides have compute rightly, one that golden's code does not call, or
 that only golden's calls, is the difference. Views and casts decide nothing, and where each side has
-operators of its own in one place, the same may be written in another way.
+operators of its own in one place, the same may be written in another way. Where both call the same,
+one may compute in a coarser type than golden's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from ait_llm.bisect.coarser_code import coarser_code
 from ait_llm.compare.origin_finding import OWN_CODE
+from ait_llm.compare.origin_words import INHERITED
 from ait_llm.core.comparison import Origin
 from ait_llm.dumps.model import Operation
 from ait_llm.program.calls import CallGraph
@@ -52,6 +55,8 @@ def other_code(
     """
     if inner is not None and inner.kind:
         return None
+    if is_wrong and (rounded := coarser_code(golden, mine)) is not None:
+        return _origin(*rounded, certain=True)
     places = _places([*_computing(golden)], [*_computing(mine)])
     if len(places) != 1:
         return None
@@ -61,7 +66,7 @@ def other_code(
     seen = next((each for each in place.mine if inner and str(each.op_id) == inner.op_id), None)
     if inner is not None and inner.certain and seen is None:
         return None
-    shown = "" if inner is None else f"; {inner.evidence}"
+    shown = "" if inner is None else _without_guess(inner.evidence)
     known = is_wrong or inner is not None
     certain = known and len(place.mine) + len(place.golden) <= _MOST
     if place.mine:
@@ -103,6 +108,12 @@ def _origin(operation: Operation, evidence: str, *, certain: bool, golden: str =
         certain=certain,
         kind=OWN_CODE,
     )
+
+
+def _without_guess(evidence: str) -> str:
+    """What a comparison saw, without where it thinks that the error came from."""
+    seen = (part for part in evidence.split("; ") if INHERITED not in part)
+    return "".join(f"; {part}" for part in seen)
 
 
 def _listed(operations: Sequence[Operation]) -> str:

@@ -158,11 +158,13 @@ class Picture:
         places: the earliest run with a failure; if nothing failed, the runs that may differ
             nevertheless, the earliest first.
         earlier: runs of the same process before a failure; they may have left it in a cache.
+        runs: all, the earliest first.
     """
 
     report: Report
     places: tuple[Place, ...]
     earlier: tuple[Place, ...] = ()
+    runs: tuple[Place, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -258,6 +260,6 @@ def look(golden: Path, mine: Path, stop: threading.Event | None = None) -> Pictu
             if (place.mine.device, place.mine.pid) == (run.device, run.pid)
             and place.mine.step < run.step
         )
-        return Picture(report, (failing[0],), tuple(earlier))
+        return Picture(report, (failing[0],), tuple(earlier), tuple(places))
     unsure = (place for place in places if not place.is_alike or place.first_unequal is not None)
-    return Picture(report, tuple(unsure))
+    return Picture(report, tuple(unsure), runs=tuple(places))

@@ -53,7 +53,7 @@ def next_capture(place: Place, left: int | None, depth: int) -> Capture | TooLar
     around = surroundings(place, candidates, depth)
     wanted = [op for op in around if not _is_captured(place, op)]
     if not is_narrow(place, candidates) or len(wanted) < len(around):
-        narrowing = _outputs_of(place, left)
+        narrowing = spread_outputs(place, left)
         if narrowing is not None:
             return narrowing
     if not wanted:
@@ -63,7 +63,7 @@ def next_capture(place: Place, left: int | None, depth: int) -> Capture | TooLar
         capture = _values_of(place, ops, "around the first difference")
         if _fits(capture, left):
             return capture
-    if (narrowing := _outputs_of(place, left)) is not None:
+    if (narrowing := spread_outputs(place, left)) is not None:
         return narrowing
     # Nearest to the difference first: what is further back is more likely to be right.
     order = [*reversed(candidates), *reversed([op for op in around if op not in candidates])]
@@ -131,10 +131,15 @@ def _values_of(place: Place, ops: Sequence[int], why: str) -> Capture:
     return capture
 
 
-def _outputs_of(place: Place, left: int | None) -> Capture | None:
+def spread_outputs(place: Place, left: int | None, *, anyway: bool = False) -> Capture | None:
     """Outputs on the way to the first failure and of their partners, evenly spread over the way.
 
     Where nothing failed, of all operations. None if values of all of them are there.
+
+    Args:
+        place: where the difference is.
+        left: bytes that may be written; None for any number.
+        anyway: also where statistics of both sides answer each other and nothing failed.
     """
     ways: list[Iterable[int]] = [place.values.leaves()]
     if place.failed is not None:
@@ -143,7 +148,7 @@ def _outputs_of(place: Place, left: int | None) -> Capture | None:
             place.values.upstream(place.failed, through=through).operations
             for through in (False, True)
         ]
-    elif place.is_alike:
+    elif place.is_alike and not anyway:
         return None  # their statistics answer each other and agree
     useful: list[int] = []
     for ops in ways:

@@ -59,7 +59,7 @@ class ProgramRunner:
             ProbeError: no usable ATB or probe.
         """
         atb = ProbeConfig(folder, _now(), types=_FINGERPRINTS, steps=steps)
-        torch = TorchSettings(folder, types=("torch-stats",), steps=steps)
+        torch = TorchSettings(folder, types=("torch-stats",), steps=steps, weights=True)
         if program.kind is None:
             return self._either(program, folder, atb, torch)
         if program.kind == "atb":

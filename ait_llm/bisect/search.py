@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from ait_llm.bisect.captures import Captured, Kind, Program, Runner, Selection
+from ait_llm.bisect.given import given_inputs, has_padding, other_given
 from ait_llm.bisect.inside import is_open, look_inside
 from ait_llm.bisect.merging import merge
 from ait_llm.bisect.picture import Looker, Picture, look
-from ait_llm.bisect.planning import TooLarge, cache_writers, next_capture
+from ait_llm.bisect.planning import TooLarge, cache_writers, next_capture, spread_outputs
 from ait_llm.bisect.repeating import Unrepeated, first_difference
 from ait_llm.bisect.result import BisectResult, RunRecord, Status
 from ait_llm.bisect.runs import Bisection, ProgramFailedError, Runs
 from ait_llm.bisect.sizes import full_bytes
 from ait_llm.bisect.step import Capture
-from ait_llm.compare.origin_finding import OTHER_INPUT
-from ait_llm.core.comparison import Origin
+from ait_llm.compare.origin_finding import OTHER_INPUT, OTHER_WEIGHT
+from ait_llm.core.comparison import Origin, Verdict
 from ait_llm.dumps import open_dump
 from ait_llm.errors import IncompleteError, UsageError
 from ait_llm.judge.evidence import Introduced
@@ -30,8 +31,8 @@ _DEPTHS = (2, 4, 8, 16, 32)
 _MOST_CAPTURES = 12
 _FINGERPRINT = {
     "atb": "--type stats layer model",
-    "torch": "--type torch-stats",
-    None: "--type stats layer model, or torch-stats",
+    "torch": "--type torch-stats --weights",
+    None: "--type stats layer model, or torch-stats --weights",
 }
 
 
@@ -78,6 +79,7 @@ class _Search:
         self._notes: list[str] = []
         self._compared = 0
         self._inherits = False
+        self._spread: Capture | None = None  # in place of statistics that count padding
 
     def run(self) -> BisectResult:
         """The whole search."""
@@ -147,7 +149,7 @@ class _Search:
             origin = self._decided(picture)
             if origin is not None:
                 return self._result("found", origin)
-            capture = self._next(picture, _DEPTHS[depth])
+            capture = self._of_the_whole(picture) or self._next(picture, _DEPTHS[depth])
             if capture is None and depth == 0:
                 capture = self._before(picture)
             while capture is None and picture.failed and depth + 1 < len(_DEPTHS):
@@ -174,6 +176,22 @@ class _Search:
                 return capture
         return None
 
+    def _of_the_whole(self, picture: Picture) -> Capture | None:
+        """What the programs are given; values anywhere, where padding spoils the statistics."""
+        left, origin = self._runs.left(), picture.origin
+        if picture.failed:
+            blamed = origin is not None and origin.kind == OTHER_INPUT
+            return given_inputs(picture.places[0], left, blamed=blamed)
+        if any(each.verdict is Verdict.FAIL for each in picture.report.comparisons):
+            captures = (given_inputs(at, left, blamed=False) for at in picture.runs)
+            if (capture := next(filter(None, captures), None)) is not None:
+                return capture
+        padded = next((at for at in picture.runs if has_padding(at)), None)
+        if padded is None or self._spread is not None:
+            return None
+        self._spread = spread_outputs(padded, left, anyway=True)
+        return self._spread
+
     def _before(self, picture: Picture) -> Capture | None:
         for place in picture.earlier:
             capture = cache_writers(place, self._runs.left())
@@ -183,7 +201,12 @@ class _Search:
 
     def _decided(self, picture: Picture) -> Origin | None:
         """The origin, if values prove it."""
+        given = next(filter(None, map(other_given, picture.runs)), None)
+        if given is not None:
+            return given
         origin = picture.origin
+        if origin is not None and origin.certain and origin.kind == OTHER_WEIGHT:
+            return origin  # stated by both captures; no value is needed
         if origin is not None and picture.inherits(origin):
             return picture.wrong_before()
         if origin is None or not origin.certain:
@@ -197,6 +220,12 @@ class _Search:
     def _exhausted(self, picture: Picture) -> BisectResult:
         """Everything near was captured, and no operation was proved wrong."""
         if not picture.failed:
+            if self._spread is None and any(map(has_padding, picture.runs)):
+                self._notes.append(
+                    "statistics count rows of padding, so that values must tell, and no value fits "
+                    "into what the budget has left; raise --budget"
+                )
+                return self._result("undecided")
             if picture.places and picture.places[0].is_alike:
                 self._notes.append(
                     "the two programs are not equal to the bit, and the operations near the first "

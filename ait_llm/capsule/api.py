@@ -123,8 +123,9 @@ def _case(dump: ApiDump, record: ApiCall, index: int) -> Case:
         "device": record.device,
         "output": f"outtensor{index}",
     }
+    rank = f", rank {record.device}" if record.device >= 0 else ""  # of a program alone, none
     return Case(
-        f"{record.name} outtensor{index}, step {record.step}, rank {record.device}",
+        f"{record.name} outtensor{index}, step {record.step}{rank}",
         place,
         golden,
         [Call(arguments.tensors, params)],

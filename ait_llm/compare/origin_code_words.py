@@ -46,14 +46,17 @@ def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
         f"the code of `{name_of(values, values.owner(found.op))}`: `{reader}` reads what `{reads}`"
     )
     right = _call(found.should_read)
-    if right == reads:
+    if right == reads and found.moves != found.should_move:
         ways = (
             " and ".join(f"`{each}`" for each in way) for way in (found.moves, found.should_move)
         )
         mine, golden = (each or "nothing" for each in ways)
         text += f" makes through {mine} instead of {golden}"
-    else:
+    elif right != reads:
         text += f" makes, and golden's reads what `{right}` makes"
+    else:
+        module = found.should_read.name.removesuffix(f".{found.should_read.type}")
+        text += f" makes, and golden's reads what that of `{module}` makes"
     return f"{text}; {first_that_fails(values, failed)}"
 
 

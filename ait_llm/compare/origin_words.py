@@ -15,6 +15,7 @@ Results = Mapping[int, Introduced | Unknown]
 _MOST_WHOLE = 1 << 53  # whole numbers that a float64 tells apart
 _TOLD = 3  # differences of one operation
 _POSITIONS = "position"
+INHERITED = "so the error was inherited and grew"
 
 
 def _number(value: float) -> str:
@@ -248,7 +249,7 @@ def after_all_cleared(values: RunValues, op: int, failed: int, results: Results)
     cache = "or a cache was wrong before this step, " if cached else ""
     return text + (
         f"{count} operation{'s' if count > 1 else ''} up to it recomputed from their own inputs "
-        f"and parameters are right, so the error was inherited and grew, {cache}or weights or "
+        f"and parameters are right, {INHERITED}, {cache}or weights or "
         "parameters are not those of golden"
     )
 

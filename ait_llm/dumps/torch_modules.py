@@ -123,15 +123,35 @@ class TorchDump(Dump):
             folder = self._place.tensors / name / WEIGHTS
             if device not in (None, device_number(name)) or pid not in (None, process_id(name)):
                 continue
-            stems = _stems(folder) if folder.is_dir() else []
+            stems = set(_stems(folder)) if folder.is_dir() else set()
             known = self._identities_of_weights(name)
-            for index, stem in enumerate(sorted(stems, key=natural)):
+            rows = self._rows_of_weights(name)
+            for index, stem in enumerate(sorted({*stems, *rows}, key=natural)):
                 identity = read_identity(known[stem]) if stem in known else None
-                yield self._tensor("in", index, stem, str(folder), self._files, identity)
+                source = self._source(rows.get(stem), exists=stem in stems)
+                yield self._tensor("in", index, stem, str(folder), source, identity)
 
     def _identities_of_weights(self, process: str) -> dict[str, object]:
         """Where parameters lay that were not in order in memory of their own."""
         return _mapping(self._line_of_weights(process).get("identity"))
+
+    def _rows_of_weights(self, process: str) -> Mapping[str, Recorded]:
+        """Statistics of parameters and buffers, where the capture wrote such."""
+        found: dict[str, Recorded] = {}
+        units = self._units_of_weights(process)
+        for step in self._steps(process) if units else ():
+            for call, rows in self._table(process, step).items():
+                found |= rows if call[0] in units else {}
+        return found
+
+    def _units_of_weights(self, process: str) -> frozenset[str]:
+        """What the ledger calls parameters and buffers, of each model."""
+        ledger = self._ledgers.get(process)
+        entries = iter(()) if ledger is None else ledger.entries()
+        return frozenset(entry.op for entry in entries if entry.type == WEIGHTS)
+
+    def _table(self, process: str, step: int) -> dict[tuple[str, int], dict[str, Recorded]]:
+        return read_statistics(self._place.tensors / process / str(step) / "statistics.csv")
 
     def _line_of_weights(self, process: str) -> Mapping[str, Any]:
         ledger = self._ledgers.get(process)
@@ -204,14 +224,15 @@ class TorchDump(Dump):
                 if entry.type != WEIGHTS:
                     lines[entry.step, entry.op, _call_number(ledger, entry)] = entry
         modules = self._modules(process)
+        weights = self._units_of_weights(process)
         # A call of which nothing was saved has a line in the ledger and no folder.
         steps = {*self._steps(process), *(at for at, _, _ in lines)}
         for step in sorted(steps):
             if wanted not in (None, step) or self._place.step not in (None, step):
                 continue
             folders = {(f.module, f.call): f for f in self._step_folders(process, step)}
-            table = read_statistics(self._place.tensors / process / str(step) / "statistics.csv")
-            calls = {*folders, *table}
+            table = self._table(process, step)
+            calls = {*folders, *(call for call in table if call[0] not in weights)}
             calls |= {(op, call) for at, op, call in lines if at == step}
             ids = Positions(modules)
             for call in sorted(calls, key=lambda call: call_order(call, step, lines, modules)):
@@ -320,7 +341,7 @@ class TorchDump(Dump):
         inputs = outputs = 0
         for stem in sorted({*stems, *recorded}, key=natural) if recorded else stems:
             row = recorded.get(stem)
-            source = self._files if row is None else TorchRow(self.root, row, exists=stem in stems)
+            source = self._source(row, exists=stem in stems)
             identity = read_identity(known[stem]) if stem in known else None
             if stem.startswith("input"):
                 tensors.append(self._tensor("in", inputs, stem, path, source, identity))
@@ -329,6 +350,10 @@ class TorchDump(Dump):
                 tensors.append(self._tensor("out", outputs, stem, path, source, identity))
                 outputs += 1
         return tuple(tensors)
+
+    def _source(self, row: Recorded | None, *, exists: bool) -> TorchFiles:
+        """Reads what was saved of a tensor: values, or a row of a table."""
+        return self._files if row is None else TorchRow(self.root, row, exists=exists)
 
     @staticmethod
     def _tensor(

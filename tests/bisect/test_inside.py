@@ -72,9 +72,9 @@ def broken(kernel: str, nth: int) -> nn.Module:
             return found
 
     class Broken(Model):
-        def __call__(self, *args: Any) -> Any:
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
             with Kernels():  # below the capture, which begins when the call is made
-                return super().__call__(*args)
+                return super().__call__(*args, **kwargs)
 
     return Broken()
 
@@ -201,6 +201,7 @@ def test_an_operator_that_golden_does_not_call_is_told_where_nothing_else_is_kno
     assert result.origin is not None
     assert result.origin.certain
     assert operator in f"{result.origin.op} {result.origin.evidence}"
+    assert "inherited" not in result.origin.evidence
 
 
 def test_operators_beyond_the_budget_are_not_captured(tmp_path: Path) -> None:
@@ -233,3 +234,70 @@ def test_equal_programs_have_nothing_to_look_into(tmp_path: Path) -> None:
     runner = InProcess(mine=Model, golden=Model)
     assert search(tmp_path, runner).status == "equal"
     assert len(runner.asked) == 2
+
+
+def _rounded(kind: str) -> Callable[[], nn.Module]:
+    """The model with an attention that rounds to bfloat16 on its way."""
+
+    class Rounded(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            scores = q @ k.transpose(-1, -2) * self.scaling
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, -30.0)
+            if kind == "softmax":
+                weights = functional.softmax(scores.bfloat16(), dim=-1).float()
+            else:
+                weights = functional.softmax(scores, dim=-1).bfloat16().float()
+            return self.o_proj(weights @ v)
+
+    def made() -> nn.Module:
+        model = Model()
+        layer = Rounded()
+        layer.load_state_dict(model.layers[1].state_dict())
+        model.layers[1] = layer
+        return model
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "operator", "evidence"),
+    [
+        ("softmax", "aten._softmax.default", "it computes in bfloat16, and golden's in float32"),
+        ("cast", "aten._to_copy.default", "it rounds to bfloat16, and golden's code to nothing"),
+    ],
+)
+def test_an_operator_that_computes_in_a_coarser_type_than_golden_s_is_named(
+    tmp_path: Path, kind: str, operator: str, evidence: str
+) -> None:
+    result = search(tmp_path, InProcess(mine=_rounded(kind), golden=Model))
+    assert (result.status, result.exit_code) == ("found", 1)
+    assert result.origin is not None
+    assert (result.origin.op, result.origin.certain) == (f"{IN_ATTENTION}.{operator}", True)
+    assert evidence in result.origin.evidence
+
+
+def test_a_program_in_a_coarser_type_is_not_told_for_its_types(tmp_path: Path) -> None:
+    def coarse() -> nn.Module:
+        return changed(scaling).bfloat16()
+
+    result = search(tmp_path, InProcess(mine=coarse, golden=Model))
+    assert result.origin is None or "bfloat16" not in result.origin.evidence
+
+
+def test_two_weights_that_show_in_no_value_are_told_apart(tmp_path: Path) -> None:
+    def dead(column: float) -> nn.Module:
+        model = Model()
+        model.embed.weight.data[:, 7] = 0
+        layer = model.layers[0]
+        assert isinstance(layer, Attention)
+        layer.q_proj.weight.data[:, 7] = column
+        return model
+
+    result = search(tmp_path, InProcess(mine=lambda: dead(1), golden=lambda: dead(0)))
+    assert (result.status, result.exit_code) == ("found", 1)
+    assert result.origin is not None
+    assert result.origin.kind == "other weight"
+    assert "`weight` of `root.layers.0.q_proj` is not that of golden" in result.origin.evidence
+    assert "1 instead of 0" in result.origin.evidence

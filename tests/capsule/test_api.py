@@ -79,6 +79,14 @@ def test_calls_are_made_again_alone_and_judged(dump: Path, tmp_path: Path) -> No
     assert small.byte_count < wrong.byte_count / 2
 
 
+def test_a_call_of_a_program_without_ranks_is_titled_without_one(
+    dump: Path, tmp_path: Path
+) -> None:
+    alone = dump.parent.rename(dump.parent.with_name("proc77"))
+    made = make_capsule(alone, "Functional.linear.0.forward", tmp_path / "a.zip")
+    assert made.title == "Functional.linear.0.forward outtensor0, step 0"
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

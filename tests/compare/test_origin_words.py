@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from ait_llm import DumpConfig, open_dump, register_hook
+from ait_llm.compare.origin_code_words import by_other_wiring
+from ait_llm.compare.origin_rewired import Rewired
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.compare.origin_words import _element, by_comparison, by_definition
 from ait_llm.core import OpId
@@ -88,3 +90,27 @@ def test_inputs_are_counted_as_people_do(agreeing: tuple[int, ...], said: str) -
     known.error = lambda number: None  # type: ignore[method-assign]
     near = cast(Any, SimpleNamespace(agreeing=agreeing))
     assert by_comparison(known, 0, 0, near, []).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("module", "moves", "said"),
+    [
+        ("root.a", ("view",), "makes through `view` instead of nothing; "),
+        ("root.b", (), "makes, and golden's reads what that of `root.b` makes; "),
+    ],
+)
+def test_two_ways_are_told_apart_by_what_is_on_them_or_by_where_they_begin(
+    module: str, moves: tuple[str, ...], said: str
+) -> None:
+    kind = "aten.mul.Tensor"
+    own = [Operation(f"root.a.{name}", OpId((0,)), name) for name in ("aten.add.Tensor", kind)]
+    use = SimpleNamespace(role="out", tensor=SimpleNamespace(name="outtensor0"), op=0)
+    known: Any = SimpleNamespace(
+        run=SimpleNamespace(operations=own),
+        flow=SimpleNamespace(values=[SimpleNamespace(uses=[use])]),
+        owner=lambda op: op,
+        trouble=lambda number: "",
+    )
+    right = Operation(f"{module}.{kind}", OpId((0,)), kind)
+    text = by_other_wiring(cast(RunValues, known), Rewired(0, 1, right, moves, ()), 0)
+    assert said in text

@@ -206,6 +206,16 @@ def test_statistics_that_differ_fail_with_a_reason(
     assert words in result.reason
 
 
+@pytest.mark.parametrize(("change", "verdict"), [(0, Verdict.PASS), (1, Verdict.FAIL)])
+def test_whole_numbers_may_differ_by_how_sums_were_made_and_by_no_element(
+    change: int, verdict: Verdict
+) -> None:
+    golden = Statistics(31999, 0, 17001.5, 5e6, 0, 0)
+    rounded = np.nextafter(np.nextafter(17001.5, 0), 0)
+    mine = Statistics(31999, 0, float(rounded) + change / 65536, 5e6, 0, 0)
+    assert compare_statistics(golden, mine, 65536, 0.0).verdict is verdict
+
+
 def test_unknown_statistics_are_not_guessed() -> None:
     some = Statistics(max=2.0)
     result = compare_statistics(some, Statistics(min=1.0), 4, 0.01)

@@ -298,3 +298,15 @@ def test_a_damaged_statistics_table_is_a_format_error(tmp_path: Path, row: str) 
     path.write_text(path.read_text() + row + "\n")
     with pytest.raises(FormatError, match=r"statistics\.csv"):
         list(opened(tmp_path).operations())
+
+
+@pytest.mark.parametrize("mode", ["stats", "both"])
+def test_statistics_of_parameters_are_no_operation(tmp_path: Path, mode: str) -> None:
+    dump = capture(Decoder(1), tmp_path, ids(), mode=mode, weights=True)
+    assert all(".weights" not in each.name for each in dump.operations())
+    weights = {tensor.stem: tensor for tensor in dump.weights()}
+    head = weights["root.head.weight"]
+    assert (head.shape, head.has_data) == ((16, 8), mode == "both")
+    assert head.statistics is not None
+    assert head.statistics.max == pytest.approx(float(Decoder(1).head.weight.detach().max()))
+    assert calls(dump, 0)["root.head"].parameters["root.head.weight"].shape == (16, 8)

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from capture_models import Decoder, capture, ids
+import torch
+from capture_models import Decoder, ids
 from torch import nn
 
+from ait_llm import DumpConfig, register_hook
 from ait_llm.bisect import Bisection, BisectResult, Budget, Program, bisect
 from ait_llm.bisect.captures import Captured, OperatorSelection, Selection, written
 from ait_llm.bisect.running import exactly
@@ -26,11 +28,12 @@ class InProcess:
     mine: Callable[[], nn.Module] = Decoder
     golden: Callable[[], nn.Module] = Decoder
     exit_code: dict[int, int] = field(default_factory=dict)
+    given: Callable[[str], dict[str, Any]] = lambda _side: {"input_ids": TOKENS}
     asked: list[tuple[str, Selection | OperatorSelection | None]] = field(default_factory=list)
 
     def statistics(self, program: Program, folder: Path, steps: StepRange) -> Captured:
         assert steps == StepRange(((0, 1),))
-        return self._capture(program, folder, None, mode="stats")
+        return self._capture(program, folder, None, mode="stats", weights=True)
 
     def values(self, program: Program, folder: Path, selection: Selection) -> Captured:
         return self._capture(
@@ -65,7 +68,8 @@ class InProcess:
         self.asked.append((program.side, selection))
         code = self.exit_code.get(len(self.asked), 0)
         model = self.mine() if program.side == "mine" else self.golden()
-        capture(model, folder, TOKENS, **config)
+        with register_hook(model, DumpConfig(str(folder), **config)), torch.no_grad():
+            model(**self.given(program.side))
         return Captured("torch", code, written(folder))
 
     @property
