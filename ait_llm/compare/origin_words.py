@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ait_llm.compare.origin_values import RunValues, Upstream
-from ait_llm.core.comparison import Comparison
+from ait_llm.core.comparison import Comparison, SideSummary
 from ait_llm.core.definition import DefinitionDifference
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.evidence import Introduced, Unknown
@@ -15,6 +15,7 @@ Results = Mapping[int, Introduced | Unknown]
 _MOST_WHOLE = 1 << 53  # whole numbers that a float64 tells apart
 _TOLD = 3  # differences of one operation
 _POSITIONS = "position"
+_SAME_MEAN = 1e-5  # of powers of one number, rounded to float32
 INHERITED = "so the error was inherited and grew"
 
 
@@ -193,8 +194,31 @@ def by_other_weight(
         text += f", most at [{place}]: {_element(mine)} instead of {_element(golden)}"
     elif item.reason:
         text += f" ({item.reason})"
+    if item.mine.name.endswith("inv_freq") and item.golden is not None:
+        bases = [
+            _base(side, record.shape)
+            for side, record in ((item.my_summary, item.mine), (item.golden_summary, item.golden))
+        ]
+        if None not in bases:
+            text += "; they are powers of a rope theta of {} instead of {}".format(*bases)
     first = () if failed is None else (first_that_fails(values, failed),)
     return "; ".join((text, *remarks, *first))
+
+
+def _base(known: SideSummary | None, shape: Sequence[int] | None) -> str | None:
+    """The number of which rotary frequencies are powers; None where they are none, scaled ones say.
+
+    Of ``n`` frequencies the last is the base to the power of ``-(n - 1) / n``; that they are all
+    powers shows in their mean.
+    """
+    count = shape[0] if shape is not None and len(shape) == 1 else 0
+    if known is None or count < 2 or known.max != 1 or not known.min or known.mean is None:
+        return None
+    if known.min <= 0:
+        return None
+    base = known.min ** (-count / (count - 1))
+    mean = sum(base ** (-place / count) for place in range(count)) / count
+    return f"{base:.6g}" if abs(mean / known.mean - 1) < _SAME_MEAN else None
 
 
 def by_other_definition(

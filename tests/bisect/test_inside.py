@@ -301,3 +301,31 @@ def test_two_weights_that_show_in_no_value_are_told_apart(tmp_path: Path) -> Non
     assert result.origin.kind == "other weight"
     assert "`weight` of `root.layers.0.q_proj` is not that of golden" in result.origin.evidence
     assert "1 instead of 0" in result.origin.evidence
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [(1.0, "powers of a rope theta of 500000 instead of 10000"), (0.5, "is not that of golden")],
+)
+def test_frequencies_that_are_powers_of_another_theta_are_told_by_both(
+    tmp_path: Path, scale: float, said: str
+) -> None:
+    def rotary(theta: float, scale: float = 1.0) -> nn.Module:
+        class Rotary(Model):
+            def forward(self, input_ids: Tensor) -> Tensor:
+                angles = torch.arange(input_ids.shape[-1])[:, None] * self.inv_freq
+                x = self.embed(input_ids) * torch.cat((angles.cos(), angles.sin()), -1)
+                return self.head(x)
+
+        model = Rotary()
+        frequencies = theta ** -(torch.arange(0, WIDTH, 2) / WIDTH)
+        model.register_buffer("inv_freq", frequencies * scale, persistent=False)
+        return model
+
+    runner = InProcess(mine=lambda: rotary(5e5, scale), golden=lambda: rotary(1e4))
+    result = search(tmp_path, runner)
+    assert (result.status, result.exit_code) == ("found", 1)
+    assert result.origin is not None
+    assert result.origin.kind == "other weight"
+    assert said in result.origin.evidence
+    assert ("theta" in result.origin.evidence) is (scale == 1)
