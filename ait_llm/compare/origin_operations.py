@@ -24,6 +24,7 @@ from ait_llm.compare.origin_words import (
     by_golden,
     by_other_ranks,
     first_seen_later,
+    only_one_is_given,
 )
 from ait_llm.judge.evidence import Introduced, Unknown
 from ait_llm.program.roles_fx import is_view
@@ -174,6 +175,9 @@ class Operations:
             return replace(found, own=False)
         count = len(near.operations)
         text = by_definition(self.values, op, failed, max(before), gain.amplification, count)
+        answer = self.stated.counterparts.get(op)
+        if count == 1 and answer is not None:
+            text += only_one_is_given(answer, self.values.run.operations[op])
         op = self._with_numbers(op, near.operations)
         others = [candidate for candidate in near.operations if candidate != op]
         wrong = self._recomputing.of_golden(op, self.stated.counterparts.get(op))

@@ -130,6 +130,25 @@ def by_elimination(
     return text + f"{len(unknown)} could not be recomputed, such as this one: {reason}"
 
 
+def only_one_is_given(golden: Operation, mine: Operation) -> str:
+    """What only one of two operations of a type is given by name, as a clause; empty if nothing."""
+    named = [
+        dict.fromkeys(each.ir_name for each in one.inputs if (each.ir_name or "")[:1].isalpha())
+        for one in (golden, mine)
+    ]
+    text = ""
+    for number, whose in enumerate(
+        (
+            "golden's is given `{}`, and this one is not",
+            "this one is given `{}`, and golden's is not",
+        )
+    ):
+        for name in named[number]:
+            if name not in named[1 - number]:
+                text += "; " + whose.format(name)
+    return text if golden.type == mine.type else ""
+
+
 def by_definition(
     values: RunValues, op: int, failed: int, before: float, factor: float, count: int
 ) -> str:

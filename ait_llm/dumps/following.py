@@ -34,7 +34,7 @@ def followed(lines: Sequence[Mapping[str, Any]]) -> Followed | None:
         return Followed(None, refused)
     text = f"followed the tokens of {golden}{_own(states)}"
     for line in states.get("ended", ())[:1]:
-        text += f"; golden has none for the choice at step {line.get('step')}, which was its own"
+        text += f"; golden has none for the choice {_step(line)}, which was its own"
     return Followed(text, refused)
 
 
@@ -46,11 +46,17 @@ def _own(states: Mapping[object, Sequence[Mapping[str, Any]]]) -> str:
         more = f", and others at {len(differs) - 1} more places" if len(differs) > 1 else ""
         return (
             f"; its own choice would have been {first.get('own')} instead of {first.get('taken')} "
-            f"at step {first.get('step')}{request}{_margin(first)}{more}"
+            f"{_step(first)}{request}{_margin(first)}{more}"
         )
     if "sampled" in states or any(line.get("sampled") for line in states["begun"]):
         return "; it samples, so what it would have chosen is not known"
     return "; its own choices would have been the same"
+
+
+def _step(line: Mapping[str, Any]) -> str:
+    """When a choice was made; a model that drafts for another one chooses before that has run."""
+    step = line.get("step")
+    return "before step 0" if isinstance(step, int) and step < 0 else f"at step {step}"
 
 
 def _margin(line: Mapping[str, Any]) -> str:

@@ -18,10 +18,13 @@ IDS = [[5, 11, 29, 41, 17, 60], [0, 0, *SHORT]]
 MASK = [[1] * 6, [0, 0, 1, 1, 1, 1]]
 
 
-def _asked(folder: Path, **given: Table) -> Path:
-    model = families.make("llama").eval()
+def _asked(
+    folder: Path, *, attention: str = "eager", operators: bool = False, **given: Table
+) -> Path:
+    model = families.make("llama", attention=attention).eval()
     arguments = {name: torch.tensor(value) for name, value in given.items()}
-    with torch.no_grad(), register_hook(model, DumpConfig(dump_path=folder)):
+    config = DumpConfig(dump_path=folder, operators=operators, modules=not operators)
+    with torch.no_grad(), register_hook(model, config):
         model(**arguments, use_cache=False)
     return folder
 
@@ -74,3 +77,13 @@ def test_positions_that_differ_are_called_positions(tmp_path: Path) -> None:
         "inputs differ already: intensor1 (position_ids) is not that of golden, [0, 0] is 1 "
         "instead of 0; both runs must get the same positions"
     )
+
+
+def test_an_attention_that_is_given_no_mask_is_told_so(tmp_path: Path) -> None:
+    golden = _asked(
+        tmp_path / "golden", attention="sdpa", operators=True, input_ids=IDS, attention_mask=MASK
+    )
+    mine = _asked(tmp_path / "mine", attention="sdpa", operators=True, input_ids=IDS)
+    (origin,) = compare(golden, mine, jobs=1).origins
+    assert "scaled_dot_product" in origin.op
+    assert origin.evidence.endswith("; golden's is given `attn_mask`, and this one is not")
