@@ -23,6 +23,7 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.judge.definition_meanings import sort_of
 from ait_llm.judge.definition_pairs import DefinitionsOfPass
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.roles import is_operator
 
 _MANY, _AS_MANY = 0.5, 4  # share and number of weights that are not golden's
@@ -153,10 +154,12 @@ class StatedDifferences:
         if item.mine is None or item.golden is None or self.golden is None:
             return ()
         names = [f"{record.op}.{record.name}" for record in (item.mine, item.golden)]
-        mine = self._values.run.weights.get(names[0])
+        mine = _parameter(self._values.run, names[0])
         if mine is None:
             return ()
-        text = likeness(names[0], mine, self.golden.run.weights, names[1])
+        text = likeness(
+            names[0], mine, self.golden.run.weights, names[1], _parameter(self.golden.run, names[1])
+        )
         return (text,) if text else ()
 
     def modules(self) -> Iterator[int]:
@@ -249,6 +252,13 @@ class StatedDifferences:
     def elsewhere(self) -> list[DefinitionDifference]:
         """All differences between modules of the pass."""
         return [] if self._definitions is None else list(self._definitions.of_modules())
+
+
+def _parameter(run: Pass, name: str) -> Tensor | None:
+    """A saved parameter by name, also one that was saved as that of another module."""
+    module = name.rpartition(".")[0]
+    tied = (each.parameters.get(name) for each in run.operations if each.name == module)
+    return run.weights.get(name) or next(tied, None)
 
 
 def _about(

@@ -20,7 +20,9 @@ _CLOSE = 1e-5
 _COARSE = 2.0**-7  # two roundings to bf16
 
 
-def likeness(name: str, mine: Tensor, golden: Mapping[str, Tensor], own: str) -> str:
+def likeness(
+    name: str, mine: Tensor, golden: Mapping[str, Tensor], own: str, right: Tensor | None
+) -> str:
     """What a weight is instead, as a clause; empty where it is nothing known.
 
     Args:
@@ -28,18 +30,20 @@ def likeness(name: str, mine: Tensor, golden: Mapping[str, Tensor], own: str) ->
         mine: its values.
         golden: golden's weights by name.
         own: golden's name of the weight that it should be.
+        right: that weight.
     """
     try:
-        return _likeness(name, mine, golden, own)
+        return _likeness(name, mine, golden, own, right)
     except AitError:
         return ""  # who compares it tells what is wrong
 
 
-def _likeness(name: str, mine: Tensor, golden: Mapping[str, Tensor], own: str) -> str:
+def _likeness(
+    name: str, mine: Tensor, golden: Mapping[str, Tensor], own: str, right: Tensor | None
+) -> str:
     if not mine.dtype.is_floating or not 1 < int(np.prod(mine.shape)) <= _MOST:
         return ""
     ours = mine.nd().astype(np.float64)
-    right = golden.get(own)
     if right is not None and right.shape == mine.shape:
         theirs, close = right.nd().astype(np.float64), _closeness(mine, right)
         if ours.ndim == 2 and ours.shape[0] == ours.shape[1] and _are_close(ours.T, theirs, close):

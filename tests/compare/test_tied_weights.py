@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from matching_truth.drives import once
+from matching_truth import families
+from matching_truth.drives import DRIVES, once
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -65,3 +66,18 @@ def test_a_tied_weight_on_both_sides_is_compared_once(tmp_path: Path) -> None:
         each.mine.path for each in report.comparisons if each.mine and each.mine.role == "weight"
     ]
     assert len(weights) == len(set(weights))
+
+
+def test_a_table_that_two_halves_of_a_model_share_is_told_where_it_differs(tmp_path: Path) -> None:
+    def captured(folder: Path, factor: float) -> Path:
+        model = families.make("t5").eval()
+        with torch.no_grad():
+            model.shared.weight.mul_(factor)
+            with register_hook(model, DumpConfig(dump_path=folder, weights=True)):
+                DRIVES["t5"](model)
+        return folder
+
+    report = compare(captured(tmp_path / "golden", 1), captured(tmp_path / "mine", 1.5), jobs=1)
+    (origin,) = report.origins
+    assert (origin.op, origin.kind) == ("root.encoder.embed_tokens", "other weight")
+    assert "; it is that of golden times 1.5;" in origin.evidence

@@ -12,6 +12,7 @@ from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Part, Reorder, Reshape, Rows, View
 from ait_llm.program import rows as layout
 
+_SEVERAL = 2  # requests of a batch
 _MATRIX, _REPEATED = 2, 5  # dims of a matrix, and of heads that are repeated
 Shape = tuple[int, ...]
 
@@ -114,10 +115,11 @@ def make_views(
             if whole and portion is not None and portion.axis(one[1], other[1]) == 1:
                 cut = portion.cut(one[1], other[1], 1)
                 return Views((*one[0], *cut[0]), (*other[0], *cut[1]))
-    if keys is None:
-        return None
-    views = key_views(left, right, keys, tokens.pairs)
-    return None if views is None else Views(*views)
+    views = None if keys is None else key_views(left, right, keys, tokens.pairs)
+    if views is not None:
+        return Views(*views)
+    is_table = whole and left == right and _is_one_for_all(left, tokens)
+    return Views((), ()) if is_table else None
 
 
 def share_no_token(left: Shape, right: Shape, tokens: Tokens) -> bool:
@@ -163,6 +165,20 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
         or side.seq in shape
         or (side.batch and len(shape) == _MATRIX and shape[0] % side.count == 0)
         for side in sides
+    )
+
+
+def _is_one_for_all(shape: Shape, tokens: Tokens) -> bool:
+    """True for a table over positions that all requests of two batches padded alike share.
+
+    A bias of distances, say: it has an axis of columns and none of requests.
+    """
+    sides = (tokens.left, tokens.right)
+    return (
+        (tokens.left.batch, tokens.left.seq) == (tokens.right.batch, tokens.right.seq)
+        and all(left == right for left, right in tokens.pairs)
+        and not any(each.batch < _SEVERAL or each.batch in shape for each in sides)
+        and (shape[0] == tokens.left.seq or shape[0] % tokens.left.batch != 0)
     )
 
 

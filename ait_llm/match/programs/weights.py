@@ -74,6 +74,8 @@ class WeightLinks:
         self.of_right_value: dict[int, list[WeightLink]] = {}
         self.of_parameter: list[WeightLink] = []
         self._known: set[tuple[int, str, int, str, tuple[View, ...]]] = set()
+        self._names = {operation.name for operation in left.operations}
+        self._homes: set[tuple[str, ...]] = set()
 
     def add(self, pairs: Iterable[Pair], where: str, confidence: float) -> None:
         """Link the weights of all pairs that are certain."""
@@ -168,8 +170,11 @@ class WeightLinks:
     def _keep(self, link: WeightLink) -> None:
         if _is_base(self._left, link.left) != _is_base(self._right, link.right):
             return
-        if _is_tied(self._left, link.left) and _is_tied(self._right, link.right):
-            return  # compared under the name that it was saved by
+        homes = _home(self._left, link.left), _home(self._right, link.right)
+        if all(homes):  # tied on both sides: compared once
+            if homes[0].rpartition(".")[0] in self._names or homes in self._homes:
+                return
+            self._homes.add(homes)
         key = (link.left.op, link.left.name, link.right.op, link.right.name, link.left_views)
         if key in self._known:
             return
@@ -196,10 +201,10 @@ def is_weight(side: Program, value: Value) -> bool:
     return False
 
 
-def _is_tied(side: Program, weight: Parameter) -> bool:
-    """True for a parameter that was saved as that of another module."""
+def _home(side: Program, weight: Parameter) -> str:
+    """The name that a parameter was saved by as that of another module; empty if it was not."""
     name = f"{side.operations[weight.op].name}.{weight.name}"
-    return weight.value is None and name not in side.run.weights
+    return weight.tensor.stem if weight.value is None and name not in side.run.weights else ""
 
 
 def _is_base(side: Program, weight: Parameter) -> bool:

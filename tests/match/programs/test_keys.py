@@ -158,3 +158,15 @@ def test_rows_that_each_token_has_several_times_are_no_rows_of_a_padded_batch() 
     tokens = Tokens(padded, padded, tuple((row, row) for row in range(2, 8)), "given", True)
     assert make_views((16, DIM), (16, DIM), tokens) is None
     assert make_views((DIM, 16), (DIM, 16), tokens) is not None
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (5, 5, 4), (1, 4, 5, 5), (1, 4, 1, 5)])
+def test_a_table_that_all_requests_of_a_padded_batch_share_is_compared_whole(
+    shape: tuple[int, ...],
+) -> None:
+    rows = Rows(2, 5, 10, ())
+    pairs = tuple((row, row) for row in range(10) if row not in (5, 6))
+    tokens = Tokens(rows, rows, pairs, "by the attention mask", True)
+    views = make_views(shape, shape, tokens)
+    assert views is not None
+    assert (views.left, views.right) == ((), ())
