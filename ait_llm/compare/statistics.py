@@ -85,7 +85,8 @@ def compare_statistics(
         values,
         missing,
         {SCALED_ERROR: limit},
-        {SCALED_ERROR: error} if worst is not None else {},
+        # whatever came in, it does not explain another count of NaN or infinities
+        {SCALED_ERROR: math.inf if counts else error} if worst is not None else {},
     )
 
 

@@ -19,6 +19,7 @@ from ait_llm.compare.pair import Settings, compare_match
 from ait_llm.compare.statistics import SCALED_ERROR, compare_statistics
 from ait_llm.core.comparison import Verdict
 from ait_llm.formats import Statistics, measure
+from ait_llm.judge.gain import may_be_inherited
 from ait_llm.match.model import Match, Source
 from ait_llm.metrics import METRIC_NAMES
 from ait_llm.report.terminal import terminal_lines
@@ -259,7 +260,7 @@ def test_what_is_not_finite_agrees_with_itself_only(
     assert ("nan" in result.reason) is (verdict is Verdict.FAIL and any(map(math.isnan, mine)))
 
 
-def test_sums_over_whole_numbers_are_held_to_the_rounding_of_sums(tmp_path: Path) -> None:
+def test_sums_over_whole_numbers_are_held_to_the_rounding_of_sums() -> None:
     ids = measure(np.array([24, 76, 91, 55, 90, 30]))
     assert ids.l2norm is not None
     other = dataclasses.replace(ids, l2norm=ids.l2norm * (1 + 2.0**-52))
@@ -267,3 +268,11 @@ def test_sums_over_whole_numbers_are_held_to_the_rounding_of_sums(tmp_path: Path
     assert ids.max is not None
     larger = dataclasses.replace(ids, max=ids.max + 1)
     assert compare_statistics(ids, larger, 6, 0.0).verdict is Verdict.FAIL
+
+
+def test_no_error_that_came_in_explains_another_count_of_nan() -> None:
+    golden = measure(ARRAY)
+    mine = dataclasses.replace(golden, nan=1)
+    found = compare_statistics(dataclasses.replace(golden, nan=0), mine, ARRAY.size, 0.1)
+    assert found.verdict is Verdict.FAIL
+    assert not may_be_inherited(found.needed, found.tolerance, {SCALED_ERROR: 0.05})
