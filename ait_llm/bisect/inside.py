@@ -138,7 +138,8 @@ def _in_code_of(
     found = min(report.origins, key=lambda each: each.step, default=None)
     theirs, ours = (list(open_dump(side).operations()) for side in (golden, mine))
     is_wrong = _is_wrong(origin, report)
-    found = other_code(theirs, ours, found, is_wrong=is_wrong) or found
+    parts = is_wrong or origin.kind == OWN_CODE
+    found = other_code(theirs, ours, found, is_wrong=is_wrong, parts=parts) or found
     alike = f"the operators of {_listed(modules)} compute what golden's compute"
     return Inside(found, False, () if found else (alike,), (golden, mine), report.compared)
 

@@ -45,6 +45,7 @@ def other_code(
     inner: Origin | None,
     *,
     is_wrong: bool,
+    parts: bool = False,
 ) -> Origin | None:
     """The operator at which the codes part; None if they call the same, or part in many places.
 
@@ -52,10 +53,11 @@ def other_code(
         golden, mine: the operators that the code of a module calls, in execution order.
         inner: what the comparison takes for the origin; None where nothing failed.
         is_wrong: the code is known to make something else of equal values.
+        parts: the compared values part in this code, as far as told.
     """
     if inner is not None and inner.kind:
         return None
-    if is_wrong and (rounded := coarser_code(golden, mine)) is not None:
+    if parts and (rounded := coarser_code(golden, mine)) is not None:
         return _origin(*rounded, certain=True)
     places = _places([*_computing(golden)], [*_computing(mine)])
     if len(places) != 1:
