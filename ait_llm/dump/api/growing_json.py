@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ait_llm.dump.held_file import HeldFile
+
 _ENCODER = json.JSONEncoder()
 encode = _ENCODER.encode
 
@@ -43,8 +45,7 @@ class GrowingJson:
         start = b"{" if head is None else encode(dict(head))[:-1].encode() + b', "data": {'
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # never through a link, and never into a file somebody else reads
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o640)
+        self._file: HeldFile | None = HeldFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self._places: list[_Place] = []
         self._start = self._end = len(start)
         self._size = 0
@@ -84,15 +85,15 @@ class GrowingJson:
 
     def finish(self) -> None:
         """Write the records in their order, each name once, and close the file."""
-        if self._file < 0:
+        if self._file is None:
             return
         for name, record in list(self._open.items()):
             self.end(name, record, self._latest)
         last = {place.name: place for place in self._places}
         if not self._sorted or len(last) < len(self._places):
             self._rewrite(sorted(last.values(), key=lambda place: place.order))
-        os.close(self._file)
-        self._file = -1
+        self._file.close()
+        self._file = None
 
     def _commit(self, sealed: bytes) -> None:
         """Append what is complete, then what is open, then the end of the file."""
@@ -105,23 +106,29 @@ class GrowingJson:
         self._write(data, self._end)
         size = self._end + len(data)
         if size < self._size:
-            os.ftruncate(self._file, size)
+            os.ftruncate(self._descriptor(), size)
         self._size = size
         self._end += len(sealed)
 
     def _write(self, data: bytes, offset: int) -> None:
+        file = self._descriptor()
         while data:
-            written = os.pwrite(self._file, data, offset)
+            written = os.pwrite(file, data, offset)
             data, offset = data[written:], offset + written
+
+    def _descriptor(self) -> int:
+        assert self._file is not None  # nothing is added to a finished file
+        return self._file.descriptor()
 
     def _rewrite(self, places: list[_Place]) -> None:
         """The same file in another order, put in its place when it is complete."""
         temporary = self.path.with_name(f"{self.path.name}.part")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, 0o640), "wb") as file:
-            file.write(os.pread(self._file, self._start, 0))
+            held = self._descriptor()
+            file.write(os.pread(held, self._start, 0))
             for number, place in enumerate(places):
                 file.write(b",\n" if number else b"\n")
-                file.write(os.pread(self._file, place.length, place.offset).removeprefix(b"\n"))
+                file.write(os.pread(held, place.length, place.offset).removeprefix(b"\n"))
             file.write(self._close)
         shutil.move(temporary, self.path)

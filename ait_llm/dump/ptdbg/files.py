@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.dump.api.numbers import four_numbers
+from ait_llm.dump.held_file import HeldFile
 from ait_llm.errors import UsageError
 from ait_llm.formats.elements import Array
 
@@ -45,23 +46,23 @@ class DumpFiles:
         self._process = os.getpid()
         try:
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            self._file = os.open(path, _FLAGS | os.O_APPEND, 0o640)
+            self._file = HeldFile(path, _FLAGS | os.O_APPEND)
         except OSError as error:
             raise UsageError(
                 f"{path}: the capture cannot be written here ({error.strerror}); choose another "
                 "path in set_dump_path"
             ) from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file.descriptor(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._file)
+            self._file.close()
             raise UsageError(
                 f"{path}: another process writes this file; call set_dump_path and register_hook "
                 "in every process, and give register_hook the rank of each"
             ) from None
         except OSError:
             pass  # a file system without locks
-        os.ftruncate(self._file, 0)
+        os.ftruncate(self._file.descriptor(), 0)
         self._has_arrays = False
         _remove_arrays(self.folder)
         if arrays:
@@ -85,25 +86,18 @@ class DumpFiles:
         Raises:
             OSError: it cannot be written.
         """
-        data = (json.dumps(fields) + "\n").encode()
-        start = self.end
-        try:
-            while data:
-                data = data[os.write(self._file, data) :]
-        except OSError:
-            os.ftruncate(self._file, start)  # half a line would spoil the one behind it
-            raise
+        self._file.append((json.dumps(fields) + "\n").encode())
         return self.end
 
     @property
     def end(self) -> int:
         """Where the file ends."""
-        return os.fstat(self._file).st_size
+        return os.fstat(self._file.descriptor()).st_size
 
     def take_back(self, start: int, end: int, items: Sequence[str]) -> None:
         """Remove the lines between two places, if nothing was written behind them, and arrays."""
         if self.end == end:
-            os.ftruncate(self._file, start)
+            os.ftruncate(self._file.descriptor(), start)
         for item in items:
             with contextlib.suppress(OSError):
                 (self.folder / f"{item}{_NPY}").unlink()
@@ -122,7 +116,7 @@ class DumpFiles:
     def close(self) -> None:
         """Let go of the file."""
         if os.getpid() == self._process:
-            os.close(self._file)
+            self._file.close()
 
 
 def _remove_arrays(folder: Path) -> None:

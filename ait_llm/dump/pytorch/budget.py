@@ -11,6 +11,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
+from ait_llm.dump.held_file import HeldFile
+
 _NUMBER = struct.Struct("<Q")
 _PREFIX = "written_"
 _HEADER = 1300
@@ -31,7 +33,7 @@ class Budget:
         self._own = 0
         self._others = 0
         self._before = 0
-        self._file = -1
+        self._file: HeldFile | None = None
         self.is_spent = False
 
     @property
@@ -63,16 +65,16 @@ class Budget:
         return not self.is_spent
 
     def _tell(self, folder: str) -> None:
-        if self._file < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-            self._file = os.open(f"{folder}/{_PREFIX}{os.getpid()}", flags, 0o640)
-        os.pwrite(self._file, _NUMBER.pack(self._own), 0)
+        if self._file is None:
+            name = f"{folder}/{_PREFIX}{os.getpid()}"
+            self._file = HeldFile(name, os.O_WRONLY | os.O_CREAT)
+        os.pwrite(self._file.descriptor(), _NUMBER.pack(self._own), 0)
 
     def continue_in_child(self) -> None:
         """After a fork: the parent counts what it wrote."""
-        if self._file >= 0:
-            os.close(self._file)
-        self._own, self._before, self._file = 0, 0, -1
+        if self._file is not None:
+            self._file.close()
+        self._own, self._before, self._file = 0, 0, None
 
 
 def written_in(folder: Path, *, but: int = -1) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 
 from ait_llm import __version__
 from ait_llm.dump.folders import make_folder
+from ait_llm.dump.held_file import HeldFile
 
 ARGUMENTS_VARIABLE = "AIT_RECORD_ARGUMENTS"
 """``1``: ledgers also hold the command line of their program."""
@@ -65,7 +66,7 @@ class Ledger:
         self._has_news = False
         self._lock = threading.Lock()
         self._header = _header(device, options, producer)
-        self._file = _open(path)
+        self._file: HeldFile | None = _open(path)
         self._write(self._header)
 
     @property
@@ -115,13 +116,13 @@ class Ledger:
     def was_removed(self) -> bool:
         """True if somebody deleted the file; it is then there again, with a line that says so."""
         with self._lock:
-            if self._file < 0 or os.fstat(self._file).st_nlink:
+            if self._file is None or self._file.is_linked:
                 return False
             try:
                 fresh = _open(self.path)
             except OSError:
                 return True
-            os.close(self._file)
+            self._file.close()
             self._file = fresh
         self._write(self._header)
         self._write({"kind": "removed"})
@@ -131,9 +132,9 @@ class Ledger:
         """Append the last line and close the file; what comes later is not written."""
         self.pause(end)
         with self._lock:
-            if self._file >= 0:
-                os.close(self._file)
-                self._file = -1
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def rest(self, end: str) -> None:
         """The same as :meth:`pause`, if anything was written since the last."""
@@ -163,7 +164,7 @@ class Ledger:
     def _put(self, encoded: Sequence[bytes]) -> None:
         self._has_news = True
         with self._lock:
-            if self._file < 0:
+            if self._file is None:
                 return
             if not self._lost_lines and _append(self._file, b"".join(encoded)):
                 return
@@ -232,9 +233,9 @@ def _place() -> dict[str, str]:
     return {"RANK": str(torch.distributed.get_rank()), "WORLD_SIZE": str(ranks)}
 
 
-def _open(path: Path) -> int:
+def _open(path: Path) -> HeldFile:
     make_folder(path.parent)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    return HeldFile(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
 
 
 @functools.cache
@@ -256,12 +257,9 @@ def _encoded(line: Mapping[str, Any]) -> bytes:
     return (_encode()(line) + "\n").encode()
 
 
-def _append(file: int, data: bytes) -> bool:
-    """Write whole lines or nothing, so that a full disk leaves no half line in the middle."""
+def _append(file: HeldFile, data: bytes) -> bool:
     try:
-        written = os.write(file, data)
-        if written < len(data):
-            os.ftruncate(file, os.lseek(file, 0, os.SEEK_CUR) - written)
+        file.append(data)
     except OSError:
         return False
-    return written == len(data)
+    return True

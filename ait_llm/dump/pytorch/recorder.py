@@ -28,13 +28,13 @@ from ait_llm.dump.pytorch.statistics import (
     NotKept,
     OrdinaryCells,
     Reduced,
-    StatisticsTable,
     csv_cell,
     ordinary_numbers,
     share_model_threads,
     tensor_description,
     tensor_statistics,
 )
+from ait_llm.dump.pytorch.statistics_table import StatisticsTable
 from ait_llm.dump.pytorch.survey import SizeSurvey, storage_identity
 from ait_llm.dump.pytorch.unit import WEIGHTS, Unit, op_line
 from ait_llm.dump.pytorch.values import Leaf, leaves

@@ -12,8 +12,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,6 @@ from ait_llm.core.kernels import (
     loaded_openmp,
     native_kernels,
 )
-from ait_llm.dump.folders import make_folder
 from ait_llm.dump.pytorch.layouts import is_lazy
 
 COLUMNS = (
@@ -472,44 +470,3 @@ def _cells(numbers: Iterable[float]) -> str:
     if low <= high:  # false for NaN
         return f"{high!r},{low!r},{mean!r},{norm!r},{int(nan)},{int(inf)}"
     return f"N/A,N/A,N/A,N/A,{int(nan)},{int(inf)}"
-
-
-class StatisticsTable:
-    """``{folder}/{step}/statistics.csv``, one row for each tensor, written as the run goes."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: dict[int, IO[str]] = {}
-
-    def add(self, step: int, row: str) -> None:
-        """Append one row of CSV to the table of ``step``; it is in the file after :meth:`flush`.
-
-        Raises:
-            OSError: the table cannot be created or written.
-        """
-        file = self._files.get(step)
-        if file is None:
-            self.close()
-            make_folder(self._folder / str(step))
-            path = self._folder / str(step) / "statistics.csv"
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            file = os.fdopen(os.open(path, flags, 0o640), "w", newline="", encoding="utf-8")
-            if path.stat().st_size == 0:
-                file.write(",".join(COLUMNS) + "\r\n")
-            self._files[step] = file
-        file.write(row + "\r\n")
-
-    def flush(self) -> None:
-        """Hand the rows to the operating system, where they survive this process.
-
-        Raises:
-            OSError: they cannot be written.
-        """
-        for file in self._files.values():
-            file.flush()
-
-    def close(self) -> None:
-        """Close the open table."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()

@@ -24,11 +24,11 @@ from ait_llm.dump.pytorch.statistics import (
     COLUMNS,
     KnownStatistics,
     OrdinaryCells,
-    StatisticsTable,
     csv_cell,
     ordinary_numbers,
     tensor_statistics,
 )
+from ait_llm.dump.pytorch.statistics_table import StatisticsTable
 
 WAYS = [pytest.param("native", marks=pytest.mark.native), "torch"]
 
@@ -370,6 +370,7 @@ def test_table_of_a_step_that_comes_again_is_continued(tmp_path: Path) -> None:
     table = StatisticsTable(tmp_path)
     for step in (0, 1, 0):
         table.add(step, "x")
+    table.flush()
     table.close()
     assert (tmp_path / "0" / "statistics.csv").read_text().split()[1:] == ["x", "x"]
 
