@@ -23,6 +23,7 @@ from ait_llm.dumps.kinds import explanations, kinds
 from ait_llm.dumps.lazy import Lazy, LazyMapping
 from ait_llm.dumps.model import Dump, Loss, Process, Traits
 from ait_llm.dumps.operations import GraphRun, Operation
+from ait_llm.dumps.processes import FILE
 from ait_llm.errors import FormatError
 
 
@@ -160,7 +161,7 @@ class GeDump(Dump):
     def _losses(self, member: _Member) -> Iterator[Loss]:
         for unit in member.units:
             for name, reason in self._files(unit).problems:
-                yield Loss(name, "file", unit.step, "after", "failed", 0, reason)
+                yield Loss(name, FILE, unit.step, "after", "failed", 0, reason)
 
 
 def _run(unit: Unit) -> GraphRun:

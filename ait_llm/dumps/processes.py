@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ait_llm.dumps.ledger import Ledger, LedgerEntry
 
 State = Literal["sealed", "unfinished", "unknown"]
+FILE = "file"
+"""Type of what is lost with a file that belongs to no operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,8 @@ class Process:
             if first.op[:1].isdecimal():
                 place = f"{first.type} {place}"  # an id alone says little
             such = "such as " if len(self.losses) > 1 else ""
-            count = _counted(len(self.losses), "operation")
-            problems.append(f"lost {lost} of {count} ({such}{place})")
+            where = "" if first.type == FILE else f" ({such}{place})"  # its reason names a file
+            problems.append(f"lost {lost} of {_counted(len(self.losses), 'operation')}{where}")
         incidents = self.ledger.incidents if self.ledger is not None else ()
         problems += incidents[:1]
         if len(incidents) > 1:

@@ -9,10 +9,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_PID = re.compile(r"(?<![0-9a-f])[0-9]{2,}(?![0-9a-f])")
+_NUMBER = re.compile(r"(?<![0-9a-f])[0-9]+(?![0-9a-f])")
 _CODES = frozenset({0, 1, 2, 3})
 _SAID = re.compile(r"result ([0-9a-f]{64})")
-Files = Mapping[str, frozenset[str]]
+
+
+@dataclass
+class Files:
+    """Files of one name but for numbers.
+
+    Attributes:
+        count: how many there are.
+        digests: of their bytes; of tables, of their rows.
+    """
+
+    count: int = 0
+    digests: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -20,13 +32,13 @@ class Undisturbed:
     """What a run leaves when nothing goes wrong.
 
     Attributes:
-        files: digests of each file whose bytes do not change from run to run.
+        files: those that are the same from run to run, by name.
         result: what the program said.
         code: exit code.
         seconds: that it took.
     """
 
-    files: Files
+    files: Mapping[str, Files]
     result: str
     code: int
     seconds: float
@@ -57,9 +69,12 @@ class Seen:
     shown: int | None = None
 
 
-def digests(folder: Path) -> dict[str, set[str]]:
-    """Digests of all files by their paths; numbers of processes do not count."""
-    found: dict[str, set[str]] = {}
+def files_in(folder: Path) -> dict[str, Files]:
+    """All files by their paths without numbers.
+
+    Processes have other numbers each time, and passes on several threads come in any order.
+    """
+    found: dict[str, Files] = {}
     inner = folder / "ait_dump"
     places = [(folder, folder), *([(inner.resolve(), inner)] if inner.is_symlink() else [])]
     for place, named in places:
@@ -69,15 +84,16 @@ def digests(folder: Path) -> dict[str, set[str]]:
                 content = path.read_bytes()
                 # Of a table rows may be missing where the disk was full, and threads mix them.
                 parts = content.splitlines() if path.suffix == ".csv" else [content]
-                new = {hashlib.sha256(part).hexdigest() for part in parts}
-                found.setdefault(_PID.sub("N", str(called)), set()).update(new)
+                one = found.setdefault(_NUMBER.sub("N", str(called)), Files())
+                one.count += 1
+                one.digests |= {hashlib.sha256(part).hexdigest() for part in parts}
     return found
 
 
-def stable(one: Path, other: Path) -> Files:
+def stable(one: Path, other: Path) -> dict[str, Files]:
     """Files that two runs both left, with the same bytes."""
-    first, second = digests(one), digests(other)
-    return {name: frozenset(each) for name, each in first.items() if second.get(name) == each}
+    first, second = files_in(one), files_in(other)
+    return {name: each for name, each in first.items() if second.get(name) == each}
 
 
 def result_of(text: str) -> str:
@@ -128,11 +144,11 @@ def _of_exit(seen: Seen, usual: Undisturbed, *, strikes: bool, ends: bool) -> It
 
 
 def _of_files(seen: Seen, usual: Undisturbed) -> Iterator[str]:
-    for name, found in digests(seen.output).items():
+    for name, found in files_in(seen.output).items():
         if name.rpartition("/")[2].startswith(".ait-"):
             continue  # begun, and named so
         right = usual.files.get(name)
-        if right is not None and not found <= right:
+        if right is not None and not found.digests <= right.digests:
             yield f"{name} has other bytes"
         if name.endswith(".jsonl"):
             yield from _of_lines(seen.output, name)
@@ -140,7 +156,7 @@ def _of_files(seen: Seen, usual: Undisturbed) -> Iterator[str]:
 
 def _of_lines(folder: Path, name: str) -> Iterator[str]:
     for path in folder.rglob("*.jsonl"):
-        if _PID.sub("N", str(path.relative_to(folder))) != name:
+        if _NUMBER.sub("N", str(path.relative_to(folder))) != name:
             continue
         whole, _, _ = path.read_bytes().rpartition(b"\n")
         for line in whole.splitlines():
@@ -152,12 +168,15 @@ def _of_lines(folder: Path, name: str) -> Iterator[str]:
 
 
 def _of_losses(seen: Seen, usual: Undisturbed, *, removes: bool, ends: bool) -> Iterator[str]:
-    there = digests(seen.output)
-    missing = [name for name in usual.files if name not in there]
+    there = files_in(seen.output)
+    missing = [
+        name for name, each in usual.files.items() if there.get(name, Files()).count < each.count
+    ]
     if not missing or seen.code != 0:
         return
     where = "a part was taken away, and " if removes else ""
-    yield f"{where}{len(missing)} files are missing, {missing[0]} for one; the exit code is 0"
+    such = f"files of {len(missing)} names are missing, {missing[0]} for one"
+    yield f"{where}{such}; the exit code is 0"
 
 
 def _of_remains(seen: Seen) -> Iterator[str]:

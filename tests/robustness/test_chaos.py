@@ -45,7 +45,7 @@ def test_a_run_like_that_without_a_fault_is_not_broken(output: Path, usual: Undi
 def test_other_bytes_are_broken_whatever_was_killed(output: Path, usual: Undisturbed) -> None:
     output.joinpath("ait_dump", "0_4242", "a.bin").write_bytes(b"wrong")
     seen = Seen(output, "", -9, 1.0)
-    assert _broken(seen, usual, strikes=True, ends=True) == ["ait_dump/0_N/a.bin has other bytes"]
+    assert _broken(seen, usual, strikes=True, ends=True) == ["ait_dump/N_N/a.bin has other bytes"]
 
 
 def test_rows_may_be_missing_from_a_table_and_not_be_others(
@@ -55,7 +55,7 @@ def test_rows_may_be_missing_from_a_table_and_not_be_others(
     table_file.write_bytes(b"two\n")
     assert _broken(Seen(output, RESULT, 3, 1.0), usual) == []
     table_file.write_bytes(b"tw\n")
-    assert _broken(Seen(output, RESULT, 3, 1.0), usual) == ["ait_dump/0_N/rows.csv has other bytes"]
+    assert _broken(Seen(output, RESULT, 3, 1.0), usual) == ["ait_dump/N_N/rows.csv has other bytes"]
 
 
 def test_a_missing_file_is_broken_only_where_the_exit_code_is_zero(
@@ -64,7 +64,7 @@ def test_a_missing_file_is_broken_only_where_the_exit_code_is_zero(
     output.joinpath("ait_dump", "0_4242", "a.bin").unlink()
     assert _broken(Seen(output, RESULT, 3, 1.0), usual) == []
     (found,) = _broken(Seen(output, RESULT, 0, 1.0), usual)
-    assert "1 files are missing, ait_dump/0_N/a.bin for one" in found
+    assert "files of 1 names are missing, ait_dump/N_N/a.bin for one" in found
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,10 @@ def _weights(folder: Path, run: Path) -> dict[tuple[int, str], Tensor]:
         weights |= {name: each.tensor for name, each in dequantised(weights).items()}
         weights |= adapted(weights, operations)
         found |= {(process, name): tensor for name, tensor in weights.items()}
+    names = _processes(folder)
+    for operation in dump.operations():  # a parameter that modules share has all of their names
+        for name, tensor in operation.parameters.items():
+            found.setdefault((names[operation.pid], name), tensor)
     return found
 
 
