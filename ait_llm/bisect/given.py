@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ait_llm.bisect.origins import origin_at
 from ait_llm.bisect.picture import Place
 from ait_llm.bisect.sizes import operation_bytes
 from ait_llm.bisect.step import OVERHEAD, Capture, selection_of
@@ -61,16 +62,7 @@ def other_given(place: Place) -> Origin | None:
     if found is None:
         return None
     operation = place.mine.operations[found.op]
-    return Origin(
-        operation.name,
-        str(operation.op_id),
-        operation.type,
-        operation.step,
-        operation.device,
-        operation.pid,
-        evidence=f"inputs differ already: {found.text}",
-        kind=OTHER_INPUT,
-    )
+    return origin_at(operation, f"inputs differ already: {found.text}", kind=OTHER_INPUT)
 
 
 def has_padding(place: Place) -> bool:

@@ -15,6 +15,7 @@ from math import prod
 from pathlib import Path
 
 from ait_llm.bisect.captures import Captured, OperatorSelection, Program
+from ait_llm.bisect.origins import origin_at
 from ait_llm.bisect.other_code import other_code
 from ait_llm.bisect.picture import Looker
 from ait_llm.bisect.runs import ProgramFailedError, Runs
@@ -190,24 +191,12 @@ def _alone(mine: Path, modules: Sequence[str]) -> Inside:
         if isinstance(found, Introduced):
             count += 1
             if found.is_wrong:
-                return Inside(_origin_of(operation, found))
+                return Inside(origin_at(operation, own_error(found)))
     return Inside(
         notes=(
             f"{count} operators of {_listed(modules)} compute rightly from their own inputs: what "
             "they are told to compute, or a weight, is not golden's",
         )
-    )
-
-
-def _origin_of(operation: Operation, found: Introduced) -> Origin:
-    return Origin(
-        operation.name,
-        str(operation.op_id),
-        operation.type,
-        operation.step,
-        operation.device,
-        operation.pid,
-        evidence=own_error(found),
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from ait_llm.bisect.coarser_code import coarser_code
+from ait_llm.bisect.origins import origin_at
 from ait_llm.compare.origin_finding import OWN_CODE
 from ait_llm.compare.origin_words import INHERITED
 from ait_llm.core.comparison import Origin
@@ -98,18 +99,7 @@ def _computing(operations: Sequence[Operation]) -> Sequence[Operation]:
 
 
 def _origin(operation: Operation, evidence: str, *, certain: bool, golden: str = "") -> Origin:
-    return Origin(
-        operation.name,
-        str(operation.op_id),
-        operation.type,
-        operation.step,
-        operation.device,
-        operation.pid,
-        golden_op=golden,
-        evidence=evidence,
-        certain=certain,
-        kind=OWN_CODE,
-    )
+    return origin_at(operation, evidence, kind=OWN_CODE, certain=certain, golden=golden)
 
 
 def _without_guess(evidence: str) -> str:

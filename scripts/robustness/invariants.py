@@ -117,7 +117,7 @@ def broken(
         *_of_program(seen, usual, strikes=strikes),
         *_of_exit(seen, usual, strikes=strikes, ends=ends),
         *_of_files(seen, usual),
-        *_of_losses(seen, usual, removes=removes, ends=ends),
+        *_of_losses(seen, usual, removes=removes),
         *_of_remains(seen),
     ]
 
@@ -167,7 +167,7 @@ def _of_lines(folder: Path, name: str) -> Iterator[str]:
                 return
 
 
-def _of_losses(seen: Seen, usual: Undisturbed, *, removes: bool, ends: bool) -> Iterator[str]:
+def _of_losses(seen: Seen, usual: Undisturbed, *, removes: bool) -> Iterator[str]:
     there = files_in(seen.output)
     missing = [
         name for name, each in usual.files.items() if there.get(name, Files()).count < each.count
