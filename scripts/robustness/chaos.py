@@ -59,7 +59,7 @@ class Subject:
         golden, mine = str(inputs / "torch-op"), str(inputs / "torch-op-again")
         words = {
             "compare": ["-gp", golden, "-mp", mine, "--format", "csv", "jsonl", "html"],
-            "opcheck": ["-i", golden],
+            "opcheck": ["-i", str(inputs / "tensor")],
             "convert": [str(inputs / "tensor"), "--to", "npy"],
             "show": [str(inputs / "torch-op")],
         }[self.kind]
