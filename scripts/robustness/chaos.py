@@ -5,8 +5,8 @@
 
 Everything follows from the seed and the number of a draw but for moments, which depend on the
 machine: ``--from N --draws 1`` draws number N again. Whatever is found is printed, and the exit
-code is then 1. ``--write`` writes the table in
-``docs/robustness.md``.
+code is then 1. ``--write`` writes the table in ``docs/robustness.md`` and in
+its Chinese page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hosts import HABITS
 from invariants import Seen, Undisturbed, broken, result_of, stable
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "robustness.md"
+PAGES = [HERE.parents[1] / "docs" / f"robustness{end}" for end in (".md", ".zh.md")]
 _AIT = (sys.executable, "-m", "ait_llm", "llm")
 _QUIET_SECONDS = 20.0  # for writers to end behind a program that was killed
 _SLOW = ("fx", "inductor")
@@ -98,7 +98,8 @@ def main() -> int:
     if given.write:
         command = ["git", "rev-parse", "--short=7", "HEAD"]
         commit = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
-        publish(PAGE, given.seed, commit.stdout.strip(), chaos.drawn, chaos.findings)
+        for page in PAGES:
+            publish(page, given.seed, commit.stdout.strip(), chaos.drawn, chaos.findings)
     return int(bool(chaos.findings))
 
 
