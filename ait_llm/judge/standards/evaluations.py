@@ -90,8 +90,17 @@ def _evaluate(computation: Computation, move: float) -> Evaluations:
     return Evaluations(exact, absolute, is_least, unmoved or exact, moved)
 
 
+def coarsely_moved(computation: Computation, move: float) -> tuple[Result | None, list[Result]]:
+    """The result, and those of inputs that all move by more than their type's own spacing.
+
+    Where the output has a wider spacing than the inputs, moves of theirs show next to nothing but
+    which elements fall to the other side of a rounding.
+    """
+    return _moved(computation, move, _SAMPLES, to_neighbours=False)
+
+
 def _moved(
-    computation: Computation, move: float, samples: int
+    computation: Computation, move: float, samples: int, *, to_neighbours: bool = True
 ) -> tuple[Result | None, list[Result]]:
     """The result, and those of inputs that are each moved by chance."""
     from ait_llm.opcheck.golden.base import UNROUNDED
@@ -100,7 +109,7 @@ def _moved(
     moved = []
     for sample in range(samples if unmoved is not None else 0):
         inputs = [  # each by chances of its own, or what cancels would move together
-            moved_input(tensor, move, sample + _SAMPLES * place)
+            moved_input(tensor, move, sample + _SAMPLES * place, to_neighbours=to_neighbours)
             for place, tensor in enumerate(computation.inputs)
         ]
         result = _again(computation, inputs, replace(UNROUNDED, move=move, sample=sample))
@@ -233,11 +242,13 @@ def _absolute(tensor: Tensor | None) -> Tensor | None:
     return tensor if tensor.dtype is getattr(torch, "float8_e8m0fnu", None) else tensor.abs()
 
 
-def moved_input(tensor: Tensor | None, move: float, sample: int = 0) -> Tensor | None:
+def moved_input(
+    tensor: Tensor | None, move: float, sample: int = 0, *, to_neighbours: bool = True
+) -> Tensor | None:
     """A floating input with each element moved up or down by chance, by about ``move`` of it.
 
-    Those of 16 bits move to a neighbour. Zeros, the largest values and those that are not finite
-    stay.
+    Those of 16 bits move to a neighbour, unless ``to_neighbours`` is false. Zeros, the largest
+    values and those that are not finite stay.
     """
     import torch
 
@@ -249,7 +260,7 @@ def moved_input(tensor: Tensor | None, move: float, sample: int = 0) -> Tensor |
     words = torch.randint(-(2**63), 2**63 - 1, (-(-tensor.numel() // 8),), generator=generator)
     step = words.view(torch.int8)[: tensor.numel()].reshape(tensor.shape)
     step = step.bitwise_and_(2).sub_(1)
-    if not is_half(tensor.dtype):
+    if not (to_neighbours and is_half(tensor.dtype)):
         size = tensor.abs()
         step *= (size > 0) & (size < torch.finfo(tensor.dtype).max / 2)
         return tensor * (1 + move * step.to(tensor.dtype))

@@ -30,7 +30,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ait_llm.judge.standards.evaluations import evaluations_of, is_half, nudged_of, widest
+from ait_llm.judge.standards.evaluations import (
+    coarsely_moved,
+    evaluations_of,
+    is_half,
+    nudged_of,
+    widest,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -274,16 +280,30 @@ def widest_limits_of(output: Output, roundings: int = 0) -> Limits:
 
 
 def amplification_of(output: Output) -> float:
-    """By what factor a relative error of all inputs, by chance, becomes one of the output."""
+    """By what factor a relative error of all inputs, by chance, becomes one of the output.
+
+    The error is of the size of a rounding of the inputs, or of the output where that is coarser:
+    of smaller ones a cast shows whose rounding they turn, not what they become.
+    """
+    import torch
+
     computation = output.computation
     move = _move_of(computation)
-    found = evaluations_of(computation, move, moves=True)
-    unmoved = _pick(found.unmoved, output).double()
-    size = float(unmoved.nan_to_num(0.0, 0.0, 0.0).norm())
+    coarse = TYPICAL_MOVE * torch.finfo(output.golden.dtype).eps / 2
+    if coarse > move:
+        move = coarse
+        unmoved, results = coarsely_moved(computation, move)
+    else:
+        found = evaluations_of(computation, move, moves=True)
+        unmoved, results = found.unmoved, list(found.moved)
+    if unmoved is None:
+        return 1.0
+    before = _pick(unmoved, output).double()
+    size = float(before.nan_to_num(0.0, 0.0, 0.0).norm())
     changes = [
-        float((_pick(moved, output).double() - unmoved).nan_to_num_(0.0, 0.0, 0.0).norm())
-        for moved in found.moved
-        if _pick(moved, output).shape == unmoved.shape
+        float((_pick(moved, output).double() - before).nan_to_num_(0.0, 0.0, 0.0).norm())
+        for moved in results
+        if _pick(moved, output).shape == before.shape
     ]
     if not changes or not size:
         return 1.0
