@@ -174,7 +174,17 @@ class Operations:
             found = self._tell.finding(op, by_other_ranks(self.values, failed), False, ())
             return replace(found, own=False)
         count = len(near.operations)
-        text = by_definition(self.values, op, failed, max(before), gain.amplification, count)
+        known = (self.values.evidence.get(value) for value in near.agreeing)
+        explained = any(each is not None and each.is_explained for each in known)
+        text = by_definition(
+            self.values,
+            op,
+            failed,
+            max(before),
+            gain.amplification,
+            count,
+            explained=explained,
+        )
         answer = self.stated.counterparts.get(op)
         if count == 1 and answer is not None:
             text += only_one_is_given(answer, self.values.run.operations[op])

@@ -22,11 +22,13 @@ class Evidence:
     Attributes:
         passed, failed: indices of comparisons of it.
         agrees: it is golden's in what counts, though nothing compared it: a mask of another form.
+        is_explained: comparisons of it failed, by no more than what it was computed from explains.
     """
 
     passed: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
     agrees: bool = False
+    is_explained: bool = False
 
     @property
     def is_right(self) -> bool:
@@ -225,6 +227,7 @@ class RunValues(RunStructure):
         cleared = list(known.failed)
         known.passed += cleared
         known.failed.clear()
+        known.is_explained = True
         return cleared
 
     def accept(self, value: int) -> None:

@@ -150,18 +150,36 @@ def only_one_is_given(golden: Operation, mine: Operation) -> str:
 
 
 def by_definition(
-    values: RunValues, op: int, failed: int, before: float, factor: float, count: int
+    values: RunValues,
+    op: int,
+    failed: int,
+    before: float,
+    factor: float,
+    count: int,
+    *,
+    explained: bool = False,
 ) -> str:
-    """The operation does what its parameters say, and golden does something else."""
+    """The operation does what its parameters say, and golden does something else.
+
+    Args:
+        values: my run and what the comparisons say about it.
+        op: the operation, or the last of ``count``.
+        failed: what it made.
+        before: largest relative error of what went in.
+        factor: by which that would be amplified.
+        count: of operations.
+        explained: what went in differs, by no more than what it was computed from explains.
+    """
     what = "it computes" if count == 1 else f"{count} operations compute"
     whose = "its" if count == 1 else "their"
     own = "weights and parameters" if count > 1 else _own(values, op)
     told = f"with {whose} own {own}, so these are not those of golden"
     if not own:
         told = "what it was called for, and golden something else"
+    agree = "differ by no more than what came before explains" if explained else "agree"
     return (
-        f"{what} rightly {told}: {whose} inputs agree ({_number(before)} relative error at most), "
-        f"would {_amplified(factor)}, and {title_of(values, failed)} is "
+        f"{what} rightly {told}: {whose} inputs {agree} ({_number(before)} relative error at "
+        f"most), would {_amplified(factor)}, and {title_of(values, failed)} is "
         f"off{off_by(values, failed)}"
     )
 

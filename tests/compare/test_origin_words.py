@@ -69,6 +69,13 @@ def test_a_number_of_things_that_differs_is_said_as_a_whole_number(tmp_path: Pat
     assert told.text == "`group` of `root.aten.native_group_norm.default` is 3 instead of 2"
 
 
+def test_inputs_that_differ_for_a_reason_are_not_said_to_agree() -> None:
+    operation = Operation("op", OpId((0,)), "aten.cat.default", params={"dim": 1})
+    text = by_definition(values(operation, 0), 0, 0, 0.71, 1.0, 1, explained=True)
+    assert "agree" not in text
+    assert "differ by no more than what came before explains (0.71 relative error" in text
+
+
 @pytest.mark.parametrize(
     ("factor", "said"), [(1.0, "would not be amplified,"), (1.3, "would be amplified 1.3 times,")]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from memory_runs import operation
@@ -62,6 +63,16 @@ def test_measured_amplification_is_that_of_the_derivative(factor: float) -> None
     found = gain_of(made)
     assert isinstance(found, Gain)
     assert found.amplification == pytest.approx(factor * (1 + c * c) ** 0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("kind", "code"), [(ml_dtypes.bfloat16, 27), (np.float16, 1)])
+def test_a_cast_to_fewer_bits_amplifies_nothing(kind: type, code: int) -> None:
+    """What moves by less than a spacing of the result turns some roundings, and no more."""
+    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    params = {"elewiseType": 1, "outTensorType": code}
+    found = gain_of(operation("ElewiseOperation", (0,), [x], [x.astype(kind)], params=params))
+    assert isinstance(found, Gain)
+    assert found.amplification == pytest.approx(1.0, abs=0.5)
 
 
 def test_operations_that_are_right_pass_on_what_they_amplify() -> None:
