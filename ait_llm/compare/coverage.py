@@ -67,7 +67,7 @@ def uncompared_parts(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
         found: dict[tuple[int, int], list[tuple[TensorRecord, bool]]] = defaultdict(list)
         for item in comparisons:
             record = item.golden if side == "golden" else item.mine
-            if record is not None and record.role == "out" and _is_float(record):
+            if record is not None and record.role == "out":
                 compared = item.verdict in _COMPARED or item.verdict is Verdict.ERROR
                 # measured, and different by another choice that both sides made rightly
                 compared |= (
@@ -115,18 +115,22 @@ def _in_steps(steps: Sequence[int]) -> str:
 
 def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
     parts: dict[str, bool] = {}
-    last, place, returned = "", -1, False
+    last: dict[bool, tuple[int, str, bool]] = {}  # of all operations, and of those with floats
+    returned = False
     for record, compared in outputs:
-        part = _part(record)
-        parts[part] = parts.get(part, False) or compared
-        if record.order > place and part:
-            last, place = part, record.order
+        part, is_float = _part(record), _is_float(record)
+        if is_float:  # layers may differ in how they keep places and lengths
+            parts[part] = parts.get(part, False) or compared
+        for kind in {False, is_float} if part else ():
+            place, _, before = last.get(kind, (-1, "", False))
+            if record.order >= place:  # by its place: an earlier one may be called like it
+                last[kind] = record.order, part, compared or (record.order == place and before)
         if compared and record.op == _WHOLE and record.index == 0:
             returned = True  # the last module may give what the program goes on from
-    last = "" if returned else last
-    for part, compared in parts.items():
-        if not compared and part and (_NUMBER.search(part) or part == last):
-            yield part
+    missing = [part for part, compared in parts.items() if not compared and _NUMBER.search(part)]
+    if not returned:
+        missing += [part for _, part, compared in last.values() if not compared]
+    yield from dict.fromkeys(missing)
 
 
 def _part(record: TensorRecord) -> str:

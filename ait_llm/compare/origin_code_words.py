@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ait_llm.compare.origin_attention import WrongFormula
 from ait_llm.compare.origin_between import Between
 from ait_llm.compare.origin_rewired import LeftOut, Rewired
@@ -42,9 +44,10 @@ def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
     """An operator reads what another operation makes than in golden's code."""
     operations = values.run.operations
     reader, reads = _call(operations[found.op]), _call(operations[found.reads])
-    text = (
-        f"the code of `{name_of(values, values.owner(found.op))}`: `{reader}` reads what `{reads}`"
-    )
+    text = f"the code of `{name_of(values, values.owner(found.op))}`"
+    if found.lacks:
+        text = f"the code of `{_place_of(found.lacks[-1])}` leaves out {_named(found.lacks)}"
+    text += f": `{reader}` reads what `{reads}`"
     right = _call(found.should_read)
     if right == reads and found.moves != found.should_move:
         ways = (
@@ -55,7 +58,7 @@ def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
     elif right != reads:
         text += f" makes, and golden's reads what `{right}` makes"
     else:
-        module = found.should_read.name.removesuffix(f".{found.should_read.type}")
+        module = _place_of(found.should_read)
         text += f" makes, and golden's reads what that of `{module}` makes"
     return f"{text}; {first_that_fails(values, failed)}"
 
@@ -69,10 +72,11 @@ def by_left_out(values: RunValues, found: LeftOut, failed: int) -> str:
         what += f" of `{name_of(values, member)}`"
     code = name_of(values, module)
     if module == found.op:  # operators alone, named by their modules
-        code = code.removesuffix(f".{operation.type}")
+        code = _place_of(found.lacks[-1])
+    lacking = _named(found.lacks)
     return (
-        f"the code of `{code}` hands on what {what} makes, and golden's makes "
-        f"`{_call(found.lacks)}` of it first; {first_that_fails(values, failed)}"
+        f"the code of `{code}` leaves out {lacking}: it hands on what {what} makes, and golden's "
+        f"makes {lacking} of it first; {first_that_fails(values, failed)}"
     )
 
 
@@ -109,6 +113,15 @@ def _call(operation: Operation) -> str:
     _, dot, rest = operation.name.partition(".aten.")
     name = f"aten.{rest}" if dot else operation.name
     return f"{name}@{operation.call}" if operation.call else name
+
+
+def _named(operations: Sequence[Operation]) -> str:
+    return " and ".join(f"`{_call(each)}`" for each in operations)
+
+
+def _place_of(operation: Operation) -> str:
+    """The path of the module whose code calls an operator."""
+    return operation.name.removesuffix(f".{operation.type}")
 
 
 def _made(values: RunValues, found: Between) -> str:

@@ -25,6 +25,7 @@ from ait_llm.program.roles import is_operator
 # They change the type of values at most, which runs of another precision do at other places.
 _CASTS = frozenset({"_to_copy", "copy_", "lift_fresh_copy"})
 _SYMMETRIC = frozenset({"add", "mul"})
+_LONGEST = 6  # operators that a code may lack one after the other
 _TURNING = frozenset({"permute", "t", "transpose"})
 
 
@@ -37,6 +38,7 @@ class Rewired:
         reads: index of the operator of mine that makes what it reads.
         should_read: the golden operator that makes what golden's reads.
         moves, should_move: kinds of what moves the elements on the way, the nearest first.
+        lacks: golden operators between the two that mine does not run, in their order.
     """
 
     op: int
@@ -44,6 +46,7 @@ class Rewired:
     should_read: Operation
     moves: tuple[str, ...]
     should_move: tuple[str, ...]
+    lacks: tuple[Operation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,12 @@ class LeftOut:
     Attributes:
         module: index of my module whose code lacks it.
         op: index of my operator that makes what is handed on.
-        lacks: the golden operator.
+        lacks: the golden operators, in the order in which they run.
     """
 
     module: int
     op: int
-    lacks: Operation
+    lacks: tuple[Operation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,11 @@ class Wiring:
         self._comparisons = comparisons
         self._golden = golden
         self._counterparts = counterparts
+        self._known = {
+            place
+            for other in counterparts.values()
+            if (place := golden.places.get(operation_key(other))) is not None
+        }
 
     def differs(self, op: int) -> Rewired | None:
         """Where the way to an operator parts from golden's; None if it does not, as far as seen.
@@ -108,8 +116,11 @@ class Wiring:
                 continue
             for one, two in self._sources(mine, golden):
                 if self._parts(one, two):
-                    right = self._golden.run.operations[two.op]
-                    return Rewired(mine, one.op, right, one.moves, two.moves)
+                    operations = self._golden.run.operations
+                    chain = [] if two.op in self._known else self._behind(one.op, two.op)
+                    lacks = tuple(operations[each] for each in chain)
+                    right = operations[two.op]
+                    return Rewired(mine, one.op, right, one.moves, two.moves, lacks)
                 if one.op not in seen and not self._answers(one.op):
                     seen.add(one.op)
                     pending.append((one.op, two.op))
@@ -125,16 +136,49 @@ class Wiring:
         place = self._made_by(index)
         if place is None:
             return None
-        other = self._golden.run.operations[place]
-        reads = [each.op for each in _made(self._golden, place) if each is not None]
-        answer = self._counterparts.get(op)
-        own = None if answer is None else self._golden.places.get(operation_key(answer))
-        if kind_of(other) != kind_of(self._values.run.operations[op]):
-            follows = any(self._is_of_one_code(op, each) for each in reads)
-        else:  # a sum of the next module, say, which mine hands past it as it is
-            follows = own is not None and own != place and own in reads and own in self._answers(op)
-        module = self._answering(self._golden.owner(place)) if follows else None
-        return None if module is None else LeftOut(module, op, other)
+        chain = self._behind(op, place)
+        if not chain:
+            return None
+        module = self._answering(self._golden.owner(place))
+        if module is None:  # operators alone, named by their modules
+            module = (
+                op if is_operator(self._golden.run.operations[self._golden.owner(place)]) else None
+            )
+        lacks = tuple(self._golden.run.operations[each] for each in chain)
+        return None if module is None else LeftOut(module, op, lacks)
+
+    def _behind(self, op: int, place: int) -> list[int]:
+        """Golden operators up to one that read, one after the other, what an operator makes.
+
+        Empty where it is not known to make what the first of them reads.
+        """
+        chain = [place]
+        while len(chain) <= _LONGEST:
+            reads = [each.op for each in _made(self._golden, chain[0]) if each is not None]
+            if any(self._makes(op, each, place) for each in reads):
+                return chain
+            if len(reads) != 1 or reads[0] in self._known:
+                return []  # mine makes it too, or it takes other values as well
+            chain.insert(0, reads[0])
+        return []
+
+    def _makes(self, op: int, golden: int, instead: int) -> bool:
+        """True if an operator of mine is a golden one, and not the one that it is compared with."""
+        if golden == instead or kind_of(self._values.run.operations[op]) != kind_of(
+            self._golden.run.operations[golden]
+        ):
+            return False
+        if golden in self._answers(op):
+            return True
+        if not self._is_of_one_code(op, golden):
+            return False
+        if kind_of(self._golden.run.operations[golden]) != kind_of(
+            self._golden.run.operations[instead]
+        ):
+            return True
+        ways = [[*self._sources(op, each)] for each in (golden, instead)]
+        fits = [bool(way) and not any(self._parts(*each) for each in way) for way in ways]
+        return fits == [True, False]
 
     def lacking_before(self, found: Rewired) -> LeftOut | None:
         """What the code lacks that makes what the code of another module reads.
@@ -153,7 +197,7 @@ class Wiring:
         place = None if answer is None else self._golden.places.get(operation_key(answer))
         if place is None or not self._comes_of(self._golden.places[key], place):
             return None
-        return LeftOut(self._values.owner(found.reads), found.reads, found.should_read)
+        return LeftOut(self._values.owner(found.reads), found.reads, (found.should_read,))
 
     def _is_of_one_place(self, found: Rewired) -> bool:
         """True if golden's module that makes what is read answers mine, as its operators say."""

@@ -17,7 +17,7 @@ from ait_llm.compare.progress import Stopped
 from ait_llm.compare.statistics import StatisticsResult, compare_statistics, summary
 from ait_llm.compare.values import Values, open_values
 from ait_llm.core import DType
-from ait_llm.core.comparison import ONLY_STATISTICS, Comparison, Verdict
+from ait_llm.core.comparison import ONLY_STATISTICS, OTHERS_FIT, Comparison, Verdict
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError, FormatError
 from ait_llm.faults import told, trace_of
@@ -102,7 +102,7 @@ def _compare(match: Match, settings: Settings) -> Comparison:
     found = _judged(match, settings)
     if found.verdict is not Verdict.FAIL or match.confidence > _DOUBTFUL or not match.alternatives:
         return found
-    reason = f"{', '.join(match.alternatives)} may be its counterpart as well"
+    reason = f"{', '.join(match.alternatives)} {OTHERS_FIT}"
     return replace(found, verdict=Verdict.SKIPPED, reason=reason, comparable=False)
 
 

@@ -20,6 +20,10 @@ ONLY_STATISTICS = "only statistics were captured"
 """How the reason of a pair begins whose parts or sums answer each other, and have no numbers."""
 
 
+OTHERS_FIT = "may be its counterpart as well"
+"""How the reason of a pair ends that is not told apart from others and differs."""
+
+
 class Verdict(Enum):
     """What became of one pair; SKIPPED and ERROR always come with a reason."""
 
@@ -321,8 +325,8 @@ class Report:
 
     @property
     def not_comparable(self) -> int:
-        """How many tensors only one of the programs makes, follow from another choice, or are in
-        parts of which a capture of statistics says nothing."""
+        """How many tensors only one of the programs makes, follow from another choice, have several
+        counterparts that fit, or are in parts of which a capture of statistics says nothing."""
         return self.counts[Verdict.SKIPPED] - self.missing
 
     @property
@@ -335,6 +339,15 @@ class Report:
                 for item in skipped
             )
             - self.without_parts
+            - self.doubtful
+        )
+
+    @property
+    def doubtful(self) -> int:
+        """How many of these have a partner, and others that fit as well as it."""
+        return sum(
+            not item.comparable and item.reason.endswith(OTHERS_FIT)
+            for item in self.with_verdict(Verdict.SKIPPED)
         )
 
     @property

@@ -260,15 +260,19 @@ def _worst(report: Report) -> Iterator[Row]:
 def _not_comparable(report: Report) -> Iterator[Row]:
     """How many tensors decide nothing, by the reason for it."""
     skipped = [each for each in report.with_verdict(Verdict.SKIPPED) if not each.comparable]
-    chosen, parts = report.left_out, report.without_parts
+    chosen, parts, doubtful = report.left_out, report.without_parts, report.doubtful
     name = "incomparable"
-    if len(skipped) > chosen + parts:
-        what = counted(len(skipped) - chosen - parts, "tensor")
+    if len(skipped) > chosen + parts + doubtful:
+        what = counted(len(skipped) - chosen - parts - doubtful, "tensor")
         yield name, f"{what} that only one of the two programs makes (in the reports)"
         name = ""
     if chosen:
         what = counted(chosen, "tensor")
         yield name, f"{what} that follow from another choice of tokens or experts (in the reports)"
+        name = ""
+    if doubtful:
+        what = counted(doubtful, "tensor")
+        yield name, f"{what} that differ, and that several of the other program may answer"
         name = ""
     if parts:
         what = counted(parts, "tensor")

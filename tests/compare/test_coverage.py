@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,79 @@ def test_the_number_of_a_modules_call_is_no_layer() -> None:
     assert [each.text for each in uncompared_parts(found.comparisons)] == [
         "nothing was compared of Module.model.layers.1"
     ]
+
+
+class Followed(nn.Module):
+    """Two linears, and an operation on their result."""
+
+    def __init__(self, last: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self._last = last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._last(self.second(torch.relu(self.first(x))))
+
+
+def _followed(folder: Path, last: Callable[[Tensor], Tensor], *, modules: bool) -> Path:
+    config = DumpConfig(dump_path=folder, operators=True, modules=modules)
+    net = Followed(last).eval()
+    with torch.no_grad(), register_hook(net, config):
+        net(torch.linspace(-1, 1, 16).view(2, 8))
+    return folder
+
+
+def _fp8(y: Tensor) -> Tensor:
+    return y.to(torch.float8_e4m3fn)
+
+
+LASTS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], str]] = {
+    "float": (lambda y: y, torch.tanh, "tanh.default"),
+    "int": (lambda y: y.argmax(-1), lambda y: y.argmax(-1) + 1, "add.Tensor"),
+    "bool": (lambda y: y > 0, lambda y: ~(y > 0), "bitwise_not.default"),
+    "complex": (
+        lambda y: torch.view_as_complex(y.view(2, 4, 2)),
+        lambda y: torch.view_as_complex(y.view(2, 4, 2)).exp(),
+        "exp.default",
+    ),
+    "fp8": (_fp8, lambda y: _fp8(-_fp8(y).float()), "_to_copy.default"),
+}
+
+
+@pytest.mark.parametrize("whose", ["golden", "mine"])
+@pytest.mark.parametrize("kind", LASTS)
+def test_a_last_operator_that_only_one_side_has_is_missing_whatever_its_type(
+    tmp_path: Path, kind: str, whose: str
+) -> None:
+    short, long, name = LASTS[kind]
+    other = "mine" if whose == "golden" else "golden"
+    sides = {
+        whose: _followed(tmp_path / whose, long, modules=False),
+        other: _followed(tmp_path / other, short, modules=False),
+    }
+    found = compare(sides["golden"], sides["mine"], jobs=1)
+    assert found.exit_code() == 3
+    assert [(each.side, each.text) for each in found.problems] == [
+        (whose, f"nothing was compared of root.aten.{name}")
+    ]
+
+
+def test_a_result_of_another_type_is_no_counterpart(tmp_path: Path) -> None:
+    golden = _followed(tmp_path / "golden", lambda y: y, modules=True)
+    mine = _followed(tmp_path / "mine", lambda y: y.argmax(-1), modules=True)
+    found = compare(golden, mine, jobs=1)
+    assert found.exit_code() == 3
+    assert [each.text for each in found.problems] == [
+        "nothing was compared of root.aten.argmax.default"
+    ]
+
+
+def test_a_program_may_count_places_behind_its_results(tmp_path: Path) -> None:
+    def counting(y: Tensor) -> Tensor:
+        torch.arange(8).cumsum(0)
+        return y
+
+    golden = _followed(tmp_path / "golden", lambda y: y, modules=True)
+    mine = _followed(tmp_path / "mine", counting, modules=True)
+    assert compare(golden, mine, jobs=1).exit_code() == 0
