@@ -82,6 +82,42 @@ def uncompared_parts(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
             )
 
 
+def other_results(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
+    """Results of two programs of one class that are of another shape or type.
+
+    Only of runs whose first results have one shape: batches and padding are those of golden then.
+    """
+    found: dict[tuple[str, int, int], dict[int, TensorRecord]] = defaultdict(dict)
+    runs: list[tuple[TensorRecord, TensorRecord]] = []
+    for item in comparisons:
+        for side, record in sides_of(item):
+            if record.op == _WHOLE and record.role == "out":
+                found[side, record.pid, record.step][record.index] = record
+        golden, mine = item.golden, item.mine
+        if golden is not None and mine is not None and _are_first_results(golden, mine):
+            runs.append((golden, mine))
+    told: dict[str, None] = {}
+    for golden, mine in runs:
+        theirs = found["golden", golden.pid, golden.step]
+        for index, ours in sorted(found["mine", mine.pid, mine.step].items()):
+            other = theirs.get(index)
+            if other is None or not index or None in (ours.shape, other.shape):
+                continue
+            if ours.shape != other.shape:
+                text = f"{list(ours.shape or ())} instead of {list(other.shape or ())}"
+                told[f"{ours.name} of {_WHOLE} has the shape {text}"] = None
+            elif ours.dtype and other.dtype and _is_float(ours) != _is_float(other):
+                text = f"{ours.dtype.label} instead of {other.dtype.label}"
+                told[f"{ours.name} of {_WHOLE} is of the type {text}"] = None
+    yield from (Problem("mine", text) for text in told)
+
+
+def _are_first_results(golden: TensorRecord, mine: TensorRecord) -> bool:
+    return all(
+        each.op == _WHOLE and each.role == "out" and not each.index for each in (golden, mine)
+    ) and (golden.op_type, golden.shape) == (mine.op_type, mine.shape)
+
+
 def _by_steps(
     found: Mapping[tuple[int, int], Sequence[tuple[TensorRecord, bool]]],
 ) -> Iterator[tuple[list[str], str]]:

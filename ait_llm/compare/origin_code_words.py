@@ -14,7 +14,7 @@ from ait_llm.dumps.model import Operation
 from ait_llm.program.roles import is_operator
 
 
-def by_own_code(values: RunValues, found: Between) -> str:
+def by_own_code(values: RunValues, found: Between, difference: str = "") -> str:
     """A module's own code makes something else than golden's."""
     module = name_of(values, found.op)
     inputs = f"{len(found.agreeing)} compared values that it gets and makes before agree"
@@ -29,6 +29,8 @@ def by_own_code(values: RunValues, found: Between) -> str:
         f"the code of `{module}`, {where}: {inputs}, and {_made(values, found)} does not"
         f"{off_by(values, found.value)}"
     )
+    if difference and values.is_index(found.value):  # positions, say
+        text += f": {difference}"
     if any(is_operator(each) for each in values.run.operations):
         return text
     return f"{text}; look inside with ait llm dump --type torch-op --module-name '{module}'"

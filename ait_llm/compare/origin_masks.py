@@ -27,6 +27,7 @@ _MASK = "attention_mask"
 _LOWEST = -9e3  # the least that masks hide with is -1e4
 _MOST = 1 << 22  # elements
 _TOLD = 3  # places
+_ALIKE = 0.01  # weights of attention that differ by rounding, in 16 bits too
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,10 @@ def other_mask(
         place = golden.places.get(operation_key(other))
         if place is None:
             return None
-        theirs, used = _used(golden, place), _used(values, module)
+        theirs, used = _by_weights(other, values.run.operations[module]) or (
+            _used(golden, place),
+            _used(values, module),
+        )
         if theirs is None or used is None:
             return None
         given = _given(values.run.operations[module])
@@ -115,6 +119,45 @@ def _used(run: RunStructure, module: int) -> Array | None:
         if kind_of(operation) == "_softmax" and operation.inputs:
             return _hidden(operation.inputs[0])
     return _given(run.run.operations[module])
+
+
+def _by_weights(golden: Operation, mine: Operation) -> tuple[Array, Array] | None:
+    """Places that two modules hide by the weights of attention that they hand on, golden's first.
+
+    None where they hand on none, or where weights of places that both see differ by more than
+    their sum: then something else than the mask differs, and may make weights of zero.
+    """
+    ours = {tensor.index: tensor for tensor in mine.outputs}
+    for tensor in golden.outputs:
+        other = ours.get(tensor.index)
+        one, two = _weights(tensor), None if other is None else _weights(other)
+        if one is None or two is None or one.shape != two.shape:
+            continue
+        theirs, used = one == 0, two == 0
+        hides = ~(theirs | used)
+        sums = [np.sum(each * hides, -1, keepdims=True) for each in (one, two)]
+        known = np.all(sums[0] > 0) and np.all(sums[1] > 0)
+        if not known or not np.allclose(one * hides / sums[0], two * hides / sums[1], 0, _ALIKE):
+            continue
+        every = tuple(range(one.ndim - 2))
+        found = np.all(theirs, every), np.all(used, every)
+        if (found[0] != found[1]).any():
+            return found
+    return None
+
+
+def _weights(tensor: Tensor) -> Array | None:
+    """Weights of attention, ``[batch, heads, queries, keys]``; None for anything else."""
+    try:
+        if not tensor.has_data or len(tensor.shape) != 4 or not tensor.dtype.is_floating:
+            return None
+        if not 0 < prod(tensor.shape) <= _MOST:
+            return None
+        values = tensor.nd().astype(np.float64)
+    except AitError:
+        return None
+    sums = np.sum(values, -1)
+    return values if np.all(values >= 0) and np.allclose(sums, 1, 0, _ALIKE) else None
 
 
 def _given(module: Operation) -> Array | None:

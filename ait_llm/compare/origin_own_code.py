@@ -18,6 +18,7 @@ from ait_llm.compare.origin_code_words import (
 )
 from ait_llm.compare.origin_finding import OWN_CODE, Finding, Telling
 from ait_llm.compare.origin_masks import mask_difference, other_mask
+from ait_llm.compare.origin_places import told_difference
 from ait_llm.compare.origin_rewired import Wiring
 from ait_llm.compare.origin_scan import Scans
 from ait_llm.compare.origin_stated import StatedDifferences
@@ -193,9 +194,9 @@ class OwnCode:
 
     def _own_code(self, found: Between) -> Finding:
         known = self.values.evidence[found.value]
-        finding = self._tell.stated(
-            found.op, by_own_code(self.values, found), OWN_CODE, min(known.failed)
-        )
+        index = min(known.failed)
+        text = by_own_code(self.values, found, told_difference(self._comparisons[index]))
+        finding = self._tell.stated(found.op, text, OWN_CODE, index)
         # statistics that agree are no proof, and neither is nothing
         errors = [self.values.error(each) for each in found.agreeing]
         certain = bool(errors) and None not in errors and not found.kept

@@ -12,7 +12,7 @@ from ait_llm.compare.origin_own_code import OwnCode
 from ait_llm.compare.origin_recomputing import Recomputing
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_statements import Statements
-from ait_llm.compare.origin_values import RunValues
+from ait_llm.compare.origin_values import RunValues, Upstream
 from ait_llm.core.comparison import Comparison
 from ait_llm.judge.definition_pairs import DefinitionsOfPass
 from ait_llm.judge.evidence import Introduced, Unknown, introduced_error
@@ -83,11 +83,22 @@ class Search:
         for number in range(_MOST_FAILURES):
             failed = self.values.first_failure()
             if failed is None:
-                return self._within_tolerance(list(grown), looks)
+                return self._of_what_code_made() or self._within_tolerance(list(grown), looks)
             found = self._of_failure(failed, deeply=number < LOOKS)
             if found is not None:
                 return self._code.with_mask(found, failed, self._matches)
         return None
+
+    def _of_what_code_made(self) -> Finding | None:
+        """What fails alone among what no captured operation made: a mask, say."""
+        left = tuple(self.values.failed())
+        way = Upstream((), (), left, ())
+        return (
+            self._statements.given_otherwise(left)
+            or self._statements.from_outside(way)
+            or self._statements.counted_from_elsewhere(left)
+            or self._code.between_members(way)
+        )
 
     def _within_tolerance(self, grown: Sequence[int], looks: Looks) -> Finding | None:
         """What is wrong although nothing fails."""
@@ -103,10 +114,12 @@ class Search:
         """Where a failure started; None where what came in explains it."""
         near = self._explaining.near(failed)
         found = (
-            self._statements.given_otherwise()
+            self._statements.given_otherwise((failed, *near.differing))
             or self._statements.other_weight(near.operations, failed)
             or self._statements.weight_of_code(near, failed)
+            or self._statements.other_frequencies(near)
             or self._statements.from_outside(near)
+            or self._statements.counted_from_elsewhere((failed, *near.differing))
             or self.operations.wrong(near, failed)
             or self._statements.other_definition(near, failed)
             or self._statements.counted_otherwise(failed)

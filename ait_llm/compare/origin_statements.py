@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ait_llm.compare.origin_between import maker, source
@@ -16,10 +16,23 @@ from ait_llm.compare.origin_finding import (
 )
 from ait_llm.compare.origin_inputs import other_input
 from ait_llm.compare.origin_operators import by_other_operators
+from ait_llm.compare.origin_places import (
+    one_sided_positions,
+    other_frequencies,
+    outermost,
+    padded_otherwise,
+    shows_places,
+    told_difference,
+)
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_values import Upstream
-from ait_llm.compare.origin_words import by_differing_input, by_other_definition, by_other_weight
-from ait_llm.dumps.model import Tensor
+from ait_llm.compare.origin_words import (
+    by_differing_input,
+    by_other_definition,
+    by_other_weight,
+    title_of,
+)
+from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.program.operators import kind_of
 
 # Operators of single elements, of which all kernels make the same.
@@ -42,16 +55,53 @@ class Statements:
         self._tell = tell
         self._is_later = is_later
 
-    def given_otherwise(self) -> Finding | None:
-        """Token ids, positions or masks that the program was given and golden's was not."""
+    def given_otherwise(self, wrong: Sequence[int]) -> Finding | None:
+        """Token ids, positions or masks that the program was given and golden's was not.
+
+        Args:
+            wrong: the first values that do not agree.
+        """
         found = other_input(self.values, self.stated.counterparts)
         if found is None:
-            return None
+            return self._given_at_other_places(wrong, padded_otherwise)
         value = self.values.flow.at(found.op, "in", found.tensor.index)
         known = self.values.evidence.get(value.number) if value is not None else None
         index = min(known.failed, default=None) if known is not None else None
         text = f"inputs differ already: {found.text}"
         return self._tell.stated(found.op, text, OTHER_INPUT, index)
+
+    def counted_from_elsewhere(self, wrong: Sequence[int]) -> Finding | None:
+        """Positions that differ, and that only one of the programs was given."""
+        indices = [each for each in wrong if self.values.is_index(each)]
+        return self._given_at_other_places(indices, one_sided_positions)
+
+    def _given_at_other_places(
+        self, wrong: Sequence[int], told: Callable[[Operation, Operation], str]
+    ) -> Finding | None:
+        """The same tokens at other places, where positions or a mask are the first to show it."""
+        shown = (each for each in wrong if shows_places(self.values, each, self._comparisons))
+        failed = next(shown, None)
+        if failed is None:
+            return None
+        programs = outermost(self.values, self.stated.counterparts)
+        text = told(programs[1], self.values.run.operations[programs[0]]) if programs else ""
+        if not text or programs is None:
+            return None
+        index = self.values.first_failed(failed)
+        first = title_of(self.values, failed)
+        if difference := told_difference(self._comparisons[index]):
+            text += f"; {first} is the first value that differs, {difference}"
+        return self._tell.stated(programs[0], f"inputs differ already: {text}", OTHER_INPUT, index)
+
+    def other_frequencies(self, near: Upstream) -> Finding | None:
+        """A table of rotary frequencies that no capture names, and that is not golden's."""
+        for value in near.differing:
+            index = self.values.first_failed(value)
+            text = other_frequencies(self.values, value, self._comparisons[index])
+            if text:
+                op = self.values.owner(self.values.flow.values[value].reads[0].op)
+                return self._tell.stated(op, text, OTHER_WEIGHT, index)
+        return None
 
     def from_outside(self, way: Upstream) -> Finding | None:
         """What was given to the program, not made by it."""

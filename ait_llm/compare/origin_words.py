@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
+from ait_llm.compare.origin_places import (
+    POSITIONS,
+    element,
+    other_frequencies,
+    theta,
+    told_difference,
+)
 from ait_llm.compare.origin_values import RunValues, Upstream
-from ait_llm.core.comparison import Comparison, SideSummary
+from ait_llm.core.comparison import Comparison
 from ait_llm.core.definition import DefinitionDifference
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.evidence import Introduced, Unknown
 
 Results = Mapping[int, Introduced | Unknown]
-_MOST_WHOLE = 1 << 53  # whole numbers that a float64 tells apart
 _TOLD = 3  # differences of one operation
-_POSITIONS = "position"
-_SAME_MEAN = 1e-5  # of powers of one number, rounded to float32
 INHERITED = "so the error was inherited and grew"
 
 
 def _number(value: float) -> str:
     return f"{value:.2g}"
-
-
-def _element(value: float) -> str:
-    """An element of a tensor; a whole number, such as a token, with all of its digits."""
-    is_whole = math.isfinite(value) and float(value).is_integer() and abs(value) < _MOST_WHOLE
-    return str(int(value)) if is_whole else f"{value:.6g}"
 
 
 def name_of(values: RunValues, op: int) -> str:
@@ -228,34 +225,13 @@ def by_other_weight(
     if item.worst is not None and item.worst_values is not None:
         place = ", ".join(map(str, item.worst))
         golden, mine = item.worst_values
-        text += f", most at [{place}]: {_element(mine)} instead of {_element(golden)}"
+        text += f", most at [{place}]: {element(mine)} instead of {element(golden)}"
     elif item.reason:
         text += f" ({item.reason})"
-    if item.mine.name.endswith("inv_freq") and item.golden is not None:
-        bases = [
-            _base(side, record.shape)
-            for side, record in ((item.my_summary, item.mine), (item.golden_summary, item.golden))
-        ]
-        if None not in bases:
-            text += "; they are powers of a rope theta of {} instead of {}".format(*bases)
+    if item.mine.name.endswith("inv_freq") and (powers := theta(item)):
+        text += f"; {powers}"
     first = () if failed is None else (first_that_fails(values, failed),)
     return "; ".join((text, *remarks, *first))
-
-
-def _base(known: SideSummary | None, shape: Sequence[int] | None) -> str | None:
-    """The number of which rotary frequencies are powers; None where they are none, scaled ones say.
-
-    Of ``n`` frequencies the last is the base to the power of ``-(n - 1) / n``; that they are all
-    powers shows in their mean.
-    """
-    count = shape[0] if shape is not None and len(shape) == 1 else 0
-    if known is None or count < 2 or known.max != 1 or not known.min or known.mean is None:
-        return None
-    if known.min <= 0:
-        return None
-    base = known.min ** (-count / (count - 1))
-    mean = sum(base ** (-place / count) for place in range(count)) / count
-    return f"{base:.6g}" if abs(mean / known.mean - 1) < _SAME_MEAN else None
 
 
 def by_other_definition(
@@ -284,19 +260,20 @@ def by_differing_input(
     use = next(use for use in values.flow.values[value].reads if use.op == op)
     index = min(values.evidence[value].failed)
     comparison = comparisons[index]
+    if frequencies := other_frequencies(values, value, comparison):
+        return f"inputs differ already: {frequencies}"
     name = use.tensor.ir_name or ""
     label = f" ({name})" if name and not name.isdigit() else ""
     what = "weights" if values.is_weight(value) else "inputs"
     text = f"{what} differ already: {use.tensor.name}{label} is not that of golden"
-    if comparison.worst is not None and comparison.worst_values is not None:
-        place = ", ".join(map(str, comparison.worst))
-        golden, mine = comparison.worst_values
-        text += f", [{place}] is {_element(mine)} instead of {_element(golden)}"
+    if difference := told_difference(comparison):
+        text += f", {difference}"
     elif comparison.reason:
         text += f" ({comparison.reason})"
     if what == "inputs" and values.is_index(value):
-        same = "positions" if _POSITIONS in name.lower() else "tokens"
-        text += f"; both runs must get the same {same}"
+        names = [each.tensor.ir_name or "" for each in values.flow.values[value].reads]
+        is_place = any(POSITIONS in each.lower() for each in names)
+        text += f"; both runs must get the same {'positions' if is_place else 'tokens'}"
     return text
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ait_llm.compare.coverage import mark_not_comparable, uncompared_parts
+from ait_llm.compare.coverage import mark_not_comparable, other_results, uncompared_parts
 from ait_llm.compare.ledger import error_ledger, plan_ledger, with_shares
 from ait_llm.compare.origin import find_origins
 from ait_llm.compare.origin_findings import Findings, apply_findings
@@ -242,7 +242,7 @@ def compare(
     problems += [Problem("mine", text, decides=False) for text in findings.notes]
     problems += exchanged_sides(completed)
     problems += different_requests(completed)
-    problems += uncompared_parts(completed)
+    problems += [*uncompared_parts(completed), *other_results(completed)]
     if len(places) < total:
         problems.append(
             Problem("both", f"interrupted before {total - len(places)} of {total} were compared")

@@ -278,3 +278,31 @@ def test_a_program_may_count_places_behind_its_results(tmp_path: Path) -> None:
     golden = _followed(tmp_path / "golden", lambda y: y, modules=True)
     mine = _followed(tmp_path / "mine", counting, modules=True)
     assert compare(golden, mine, jobs=1).exit_code() == 0
+
+
+@pytest.mark.parametrize(
+    ("golden", "mine", "words"),
+    [
+        ((0, 4), (0, 5), "has the shape [0, 5] instead of [0, 4]"),
+        ((3, 4), (3, 2), "has the shape [3, 2] instead of [3, 4]"),
+        ((3, 4), (3, 4), ""),
+    ],
+)
+def test_results_of_other_shapes_are_told_empty_ones_too(
+    tmp_path: Path, golden: tuple[int, ...], mine: tuple[int, ...], words: str
+) -> None:
+    sides = [
+        _followed(tmp_path / side, lambda y, n=shape: (y, torch.zeros(n)), modules=True)
+        for side, shape in (("golden", golden), ("mine", mine))
+    ]
+    found = compare(*sides, jobs=1)
+    assert found.exit_code() == (3 if words else 0)
+    assert [each.text for each in found.problems] == (
+        [f"outtensor1 of root {words}"] if words else []
+    )
+
+
+def test_whole_numbers_of_another_type_are_the_same(tmp_path: Path) -> None:
+    golden = _followed(tmp_path / "golden", lambda y: y.argmax(-1) + 1, modules=True)
+    mine = _followed(tmp_path / "mine", lambda y: y.argmax(-1).int() + 1, modules=True)
+    assert compare(golden, mine, jobs=1).exit_code() == 0

@@ -12,9 +12,10 @@ from torch import nn
 
 from ait_llm import DumpConfig, open_dump, register_hook
 from ait_llm.compare.origin_code_words import by_other_wiring
+from ait_llm.compare.origin_places import element
 from ait_llm.compare.origin_rewired import Rewired
 from ait_llm.compare.origin_values import RunValues
-from ait_llm.compare.origin_words import _element, by_comparison, by_definition
+from ait_llm.compare.origin_words import by_comparison, by_definition
 from ait_llm.core import OpId
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.definitions import differences
@@ -52,8 +53,8 @@ def test_only_what_an_operation_has_is_said_to_differ(
 
 
 def test_whole_numbers_are_said_with_all_of_their_digits() -> None:
-    assert [_element(each) for each in (1280091.0, 3.0, -2.0)] == ["1280091", "3", "-2"]
-    assert [_element(each) for each in (0.25, 1e30, float("inf"))] == ["0.25", "1e+30", "inf"]
+    assert [element(each) for each in (1280091.0, 3.0, -2.0)] == ["1280091", "3", "-2"]
+    assert [element(each) for each in (0.25, 1e30, float("inf"))] == ["0.25", "1e+30", "inf"]
 
 
 def test_a_number_of_things_that_differs_is_said_as_a_whole_number(tmp_path: Path) -> None:
