@@ -159,7 +159,7 @@ def test_a_mask_of_one_layer_is_told_by_the_weights_of_its_attention(
 def test_another_scale_is_no_mask_although_it_makes_weights_of_zero(tmp_path: Path) -> None:
     def sharp(model: nn.Module) -> None:
         attention = model.get_submodule("model.layers.1.self_attn")
-        attention.scaling = 1e5  # type: ignore[assignment]
+        attention.scaling = 500.0  # type: ignore[assignment]
 
     golden = _captured(tmp_path / "golden", **PLAIN)
     origin = _origin(golden, _captured(tmp_path / "mine", sharp, **PLAIN))
