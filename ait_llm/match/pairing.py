@@ -251,7 +251,8 @@ def pair_processes(
     compiled = golden.traits.compiled and mine.traits.compiled
     ranks = [_rank(golden, each) for each in first], [_rank(mine, each) for each in second]
     parts = _parts(first, second)
-    if not compiled and max(parts) > 1 and all(map(_are_all_ranks, ranks)):
+    whole = (_are_all_ranks(*side) for side in zip((first, second), ranks, strict=True))
+    if not compiled and max(parts) > 1 and all(whole):
         return _by_shares(first, second, ranks, parts), []
     devices = [_device(each) for each in first], [_device(each) for each in second]
     # devices of the graph engine are another machine's, and FX nodes have none
@@ -310,8 +311,10 @@ def _by_shares(
     ]
 
 
-def _are_all_ranks(ranks: Sequence[int | None]) -> bool:
-    """True for the processes of one job, each rank once; also for a single one."""
+def _are_all_ranks(processes: Sequence[Process], ranks: Sequence[int | None]) -> bool:
+    """True for the processes of one job, each rank once; also for one that ran alone."""
+    if any((_number(each, "WORLD_SIZE") or 0) > len(processes) for each in processes):
+        return False  # others of its job were not captured, or are lost
     return len(ranks) == 1 or set(ranks) == set(range(len(ranks)))
 
 
@@ -320,11 +323,16 @@ def _rank(dump: Dump, process: Process) -> int | None:
     if dump.traits.compiled:
         first = next(iter(dump.operations(device=process.device, pid=process.pid)), None)
         return None if first is None or first.rank < 0 else first.rank
+    found = (_number(process, name) for name in _RANK_NAMES)
+    return next((each for each in found if each is not None), None)
+
+
+def _number(process: Process, name: str) -> int | None:
+    """A number that the launcher of a process set in its environment."""
     environment = process.header.get("environment")
-    for name in _RANK_NAMES:
-        value = environment.get(name) if isinstance(environment, Mapping) else None
-        if isinstance(value, str) and value.isdecimal() and value.isascii():
-            return int(value)
+    value = environment.get(name) if isinstance(environment, Mapping) else None
+    if isinstance(value, str) and value.isdecimal() and value.isascii():
+        return int(value)
     return None
 
 

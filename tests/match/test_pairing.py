@@ -262,6 +262,26 @@ def test_ranks_pair_with_the_process_that_they_do_a_share_of(
         assert not few[place].peers
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_rank_of_a_job_does_no_share_of_the_ranks_that_are_lost(
+    builder: DumpBuilder, left: int
+) -> None:
+    other = DumpBuilder(builder.root.parent / "other" / "ait_dump")
+    for side, ranks in ((builder, (0, 1)), (other, (left,))):
+        for rank in ranks:
+            process = f"{rank}_{10 + rank}"
+            side.operation("0_Add", process=process)
+            environment = {"RANK": str(rank), "WORLD_SIZE": "2"}
+            side.ledger(
+                HEADER | {"environment": environment, "pid": 10 + rank}, SEAL, process=process
+            )
+    pairing = _pairing(builder.root, other.root)
+    assert [(p.golden.pid, p.mine.pid) for p in pairing.pairs] == [(10 + left, 10 + left)]
+    (lost,) = pairing.problems
+    assert lost.whole
+    assert lost.text == f"process {11 - left} on device {1 - left} (rank {1 - left}) has no partner"
+
+
 def test_processes_without_a_partner_are_problems(builder: DumpBuilder) -> None:
     other = DumpBuilder(builder.root.parent / "other" / "ait_dump")
     for process in ("0_10", "1_11"):
