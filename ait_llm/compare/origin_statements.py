@@ -30,6 +30,7 @@ from ait_llm.compare.origin_words import (
     by_differing_input,
     by_other_definition,
     by_other_weight,
+    is_parameter,
     title_of,
 )
 from ait_llm.dumps.model import Operation, Tensor
@@ -116,6 +117,12 @@ class Statements:
         op = (leaves or readers)[0]
         text = by_differing_input(self.values, op, value, self._comparisons)
         known = self.values.evidence[value]
+        operation = self.values.run.operations[op]
+        names = [
+            use.tensor.ir_name or "" for use in self.values.flow.values[value].reads if use.op == op
+        ]
+        if any(is_parameter(operation, each) for each in names):
+            return self._tell.stated(op, text, OTHER_WEIGHT, min(known.failed))
         found = self._tell.stated(op, text, OTHER_INPUT, min(known.failed))
         if not self._is_later or self.values.is_index(value) or self.values.is_weight(value):
             return found

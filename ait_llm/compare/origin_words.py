@@ -19,6 +19,16 @@ from ait_llm.judge.evidence import Introduced, Unknown
 
 Results = Mapping[int, Introduced | Unknown]
 _TOLD = 3  # differences of one operation
+_CALLED = ("Functional", "Torch")  # how captures of calls name the functions of torch
+_PARAMETERS = {
+    "conv1d": (1, 2),
+    "conv2d": (1, 2),
+    "embedding": (1,),
+    "group_norm": (2, 3),
+    "layer_norm": (2, 3),
+    "linear": (1, 2),
+    "rms_norm": (2,),
+}
 INHERITED = "so the error was inherited and grew"
 
 
@@ -264,7 +274,8 @@ def by_differing_input(
         return f"inputs differ already: {frequencies}"
     name = use.tensor.ir_name or ""
     label = f" ({name})" if name and not name.isdigit() else ""
-    what = "weights" if values.is_weight(value) else "inputs"
+    is_weight = values.is_weight(value) or is_parameter(values.run.operations[op], name)
+    what = "weights" if is_weight else "inputs"
     text = f"{what} differ already: {use.tensor.name}{label} is not that of golden"
     if difference := told_difference(comparison):
         text += f", {difference}"
@@ -275,6 +286,15 @@ def by_differing_input(
         is_place = any(POSITIONS in each.lower() for each in names)
         text += f"; both runs must get the same {'positions' if is_place else 'tokens'}"
     return text
+
+
+def is_parameter(operation: Operation, argument: str) -> bool:
+    """True for ``input.1`` of ``Functional.linear.0``: an argument that a module keeps."""
+    library, _, rest = operation.name.partition(".")
+    if library not in _CALLED:
+        return False
+    places = _PARAMETERS.get(rest.partition(".")[0], ())
+    return argument in {f"input.{place}" for place in places}
 
 
 def after_all_cleared(values: RunValues, op: int, failed: int, results: Results) -> str:

@@ -222,6 +222,33 @@ def test_identical_runs_with_scalars_and_empty_tensors_are_healthy(
     assert code_in_every_view(golden, mine, tmp_path / "out") == 0
 
 
+@pytest.mark.parametrize("task", ["tensor", "statistics"])
+def test_a_weight_that_differs_is_called_a_weight(task: str, tmp_path: Path) -> None:
+    golden = captured(tmp_path / "golden", normed(), task)
+    mine = captured(tmp_path / "mine", normed(weight=1.02), task)
+    code, _, record = record_of(golden, mine, tmp_path / "out")
+    assert (code, record["origins"][0]["kind"]) == (1, "other weight")
+    evidence = record["origins"][0]["evidence"]
+    assert evidence.startswith("weights differ already: intensor1 (input.1) is not that of golden")
+
+
+@pytest.mark.parametrize("task", ["tensor", "statistics"])
+@pytest.mark.parametrize(("dtype", "width", "code"), [(torch.int32, 4, 0), (torch.int64, 5, 1)])
+def test_whole_numbers_may_be_of_another_type_and_empty_tensors_of_no_other_shape(
+    task: str, dtype: torch.dtype, width: int, code: int, tmp_path: Path
+) -> None:
+    def program(dtype: torch.dtype, width: int) -> Callable[[], None]:
+        def run() -> None:
+            torch.add(torch.arange(12, dtype=dtype), 1)
+            torch.relu(torch.zeros(0, width))
+
+        return run
+
+    golden = captured(tmp_path / "golden", program(torch.int64, 4), task)
+    mine = captured(tmp_path / "mine", program(dtype, width), task)
+    assert code_in_every_view(golden, mine, tmp_path / "out") == code
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_run_is_healthy_against_itself(name: str, tmp_path: Path) -> None:
     root = sample(name) / "golden"
