@@ -69,14 +69,16 @@ def _pickle_tensor(dtype: torch.dtype, shape: Sequence[int]) -> bytes:
     buffer = io.BytesIO()
     if legacy is not None:
         storage = _Storage(("storage", legacy, "0", "cpu", count))
-        call = _Rebuild(torch._utils._rebuild_tensor_v2, (storage, *layout))
+        arguments: tuple[Any, ...] = (storage, *layout)
     else:
         storage = _Storage(
             ("storage", torch.storage.UntypedStorage, "0", "cpu", count * dtype.itemsize)
         )
-        call = _Rebuild(torch._utils._rebuild_tensor_v3, (storage, *layout, dtype))
-    _TensorPickler(buffer, protocol=2).dump(call)
-    return buffer.getvalue()
+        arguments = (storage, *layout, dtype)
+    _TensorPickler(buffer, protocol=2).dump(_Rebuild(torch._utils._rebuild_tensor_v2, arguments))
+    # The third one takes the type; pickle writes no name that this PyTorch lacks (before 2.2).
+    name = b"_rebuild_tensor_v2" if legacy is not None else b"_rebuild_tensor_v3"
+    return buffer.getvalue().replace(b"_rebuild_tensor_v2", name, 1)
 
 
 def _legacy_storage(dtype: torch.dtype) -> type | None:

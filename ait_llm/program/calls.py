@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 CASTS = frozenset(
     {"to", "_to_copy", "type_as", "convert_element_type", "float", "half", "bfloat16", "_cast"}
@@ -63,6 +63,9 @@ class CallGraph:
     def __post_init__(self) -> None:
         readers: dict[int, list[int]] = defaultdict(list)
         writers: dict[int, int] = {}
+        # What made nothing, as a call that failed, is not what its name says.
+        known = tuple(each if each.outputs else replace(each, kind="") for each in self.calls)
+        object.__setattr__(self, "calls", known)
         for place, call in enumerate(self.calls):
             for value in dict.fromkeys(call.inputs):
                 readers[value].append(place)

@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from ait_llm.opcheck.golden.support import INTEGERS_OF_64_BITS
+
 INT8_MAX = 127
 # A row whose maximum is at most this is quantised to zeros.
 _ZERO_ROW = 1e-12
@@ -170,7 +172,7 @@ def scale_from_bits(scale: Tensor) -> Tensor:
 
     64-bit integers carry the bit pattern of a float32 in their low half; floats are cast.
     """
-    if scale.dtype in (torch.int64, torch.uint64):
+    if scale.dtype in INTEGERS_OF_64_BITS:
         bits = scale.view(torch.int64) & 0xFFFFFFFF
         return torch.where(bits >= 2**31, bits - 2**32, bits).to(torch.int32).view(torch.float32)
     return scale.float()
@@ -181,6 +183,6 @@ def matrix_unit_scale(scale: Tensor) -> Tensor:
 
     Source: the library's description of the scale of quantised products.
     """
-    if scale.dtype in (torch.int64, torch.uint64):
+    if scale.dtype in INTEGERS_OF_64_BITS:
         return scale_from_bits(scale.view(torch.int64) & _UNIT_BITS)
     return scale.float()

@@ -27,10 +27,11 @@ _FROM_TORCH = {torch_type: member for member, torch_type in _TO_TORCH.items()}
 
 # torch indexes and copies these by their bits only; the values keep their meaning.
 _MOVED_AS = {
-    torch.uint16: torch.int16,
-    torch.uint32: torch.int32,
-    torch.uint64: torch.int64,
+    getattr(torch, f"uint{bits}"): getattr(torch, f"int{bits}")
+    for bits in (16, 32, 64)
+    if hasattr(torch, f"uint{bits}")  # PyTorch has them since 2.3
 }
+INTEGERS_OF_64_BITS = (torch.int64, *(each for each in _MOVED_AS if each.itemsize == 8))
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:

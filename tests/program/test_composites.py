@@ -7,7 +7,7 @@ import re
 import pytest
 from exported_models import Exported, exported
 
-from ait_llm.program.calls import CASTS
+from ait_llm.program.calls import CASTS, Call, CallGraph
 from ait_llm.program.composites import Composite, find_composites
 from ait_llm.program.roles import Role
 
@@ -128,3 +128,9 @@ def test_gated_activations_take_the_projection_of_gates(family: str) -> None:
         writers = [program.graph.writer(value) for value in (each.source, each.operands["up"])]
         owners = [program.owners[place] for place in writers if place is not None]
         assert [owner.rpartition(".")[2] for owner in owners] == ["gate_proj", "up_proj"]
+
+
+@pytest.mark.parametrize("kind", ["embedding", "linear", "mm", "rms_norm", "silu", "softmax"])
+def test_calls_that_made_nothing_are_no_composites(kind: str) -> None:
+    """Such as the one in which the program failed."""
+    assert find_composites(CallGraph([Call(kind, (1, 2, 3), ())])) == []

@@ -19,6 +19,7 @@ from ait_llm.dump.api.interception import Interception
 from ait_llm.dump.api.names import Api
 from ait_llm.dump.api.recorder import RecordedCall, Recorder
 from ait_llm.dump.api.threads import Modes, ThreadWatch
+from ait_llm.dump.pytorch.compiling import is_compiling
 from ait_llm.dump.taps.replays import recordings
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class Capture:
 
 def is_traced() -> bool:
     """True while a compiler or tracer runs the program: tensors have no data, calls no moment."""
-    return torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
+    return torch._C._get_tracing_state() is not None or is_compiling()
 
 
 def backward_of(record: str) -> str:

@@ -93,12 +93,21 @@ def push(mode: TorchDispatchMode) -> None:
     torch._C._push_on_torch_dispatch_stack(mode)
 
 
+# Since PyTorch 2.2 who takes a mode off the stack says which kind of mode it may be.
+_ANY_KIND = (None,) if hasattr(torch._C, "_TorchDispatchModeKey") else ()
+
+
+def _pop() -> Any:
+    """Take the topmost mode off this thread's stack."""
+    return torch._C._pop_torch_dispatch_stack(*_ANY_KIND)
+
+
 def step_aside(mode: TorchDispatchMode) -> bool:
     """Take the mode off this thread's stack if it is on top; True if it was."""
     depth = torch._C._len_torch_dispatch_stack()
     if not depth or torch._C._get_dispatch_stack_at(depth - 1) is not mode:
         return False
-    top = torch._C._pop_torch_dispatch_stack(None)
+    top = _pop()
     if top is mode:
         return True
     torch._C._push_on_torch_dispatch_stack(top)
@@ -116,7 +125,7 @@ def pull(mode: TorchDispatchMode) -> None:
     """Take the mode off this thread's stack, wherever in it it is."""
     above = []
     while torch._C._len_torch_dispatch_stack():
-        top = torch._C._pop_torch_dispatch_stack(None)
+        top = _pop()
         if top is mode:
             break
         above.append(top)

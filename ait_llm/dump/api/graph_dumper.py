@@ -27,6 +27,7 @@ from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.api.session import ApiSession
 from ait_llm.dump.api.settings import ApiSettings, read_graph_settings
 from ait_llm.dump.folders import make_folder
+from ait_llm.dump.pytorch.compiling import is_compiling
 from ait_llm.dump.pytorch.hooks import Hook
 from ait_llm.dump.taps.replays import recordings
 from ait_llm.errors import UsageError
@@ -127,7 +128,7 @@ class AclGraphDumper:
         self._expected = frozenset(map(id, parts))
 
         def see(module: nn.Module, _args: Any) -> None:
-            if not torch.compiler.is_compiling() and not recordings.is_open:
+            if not is_compiling() and not recordings.is_open:
                 self._window()
                 self._seen.add(id(module))
 
@@ -223,7 +224,7 @@ def acl_save(x: Tensor, path: str) -> Tensor:
     Raises:
         UsageError: the file cannot be written.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         torch._dynamo.graph_break()
     place = Path(path)
     with _lock:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch._C import _get_tracing_state
-from torch.compiler import is_compiling, is_dynamo_compiling
 
 from ait_llm.dump.api.capture import Running, local
 from ait_llm.dump.api.gradients import ModuleGradients, ParameterGradients
 from ait_llm.dump.api.recording import Recording
+from ait_llm.dump.pytorch.compiling import is_compiling, is_dynamo_compiling
 from ait_llm.dump.pytorch.hooks import Hook, not_by_itself
 from ait_llm.dump.taps.operator import ENTER, LEAVE
 from ait_llm.dump.taps.replays import recordings

@@ -218,7 +218,8 @@ def _seen_through(tensor: Tensor) -> tuple[str, Tensor | None, dict[str, Any]]:
         local = getattr(tensor, "_local_tensor")  # noqa: B009 - to_local would be recorded
         return _DTENSOR, local.detach(), more
     if tensor.is_nested:
-        return _NESTED, tensor.detach().values() if tensor.layout is torch.jagged else None, {}
+        jagged = str(tensor.layout) == "torch.jagged"  # PyTorch has it since 2.2
+        return _NESTED, tensor.detach().values() if jagged else None, {}
     if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
         return _PLAIN, None, {}  # a wrapper without memory of its own
     return _PLAIN, tensor.detach().as_subclass(Tensor), {}

@@ -210,7 +210,7 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cpu":
         return free
     try:
-        return min(free, int(torch.get_device_module(device).mem_get_info(device)[0]))
+        return min(free, int(getattr(torch, device.type).mem_get_info(device)[0]))
     except (AttributeError, RuntimeError):  # a device that does not tell
         return free
 

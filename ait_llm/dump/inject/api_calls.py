@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.modules.module import (
     register_module_forward_hook,
@@ -30,6 +29,7 @@ from ait_llm.dump.inject.models import is_model, is_wrapper, outermost_owner
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, TorchSettings
 from ait_llm.dump.inject.switch import Switch
 from ait_llm.dump.inject.vllm import VllmRunners
+from ait_llm.dump.pytorch.compiling import is_compiling
 from ait_llm.dump.pytorch.engine_run import EngineRun
 from ait_llm.dump.pytorch.engine_selection import RequestSelection
 from ait_llm.dump.pytorch.hooks import model_device
@@ -127,7 +127,7 @@ class ApiCalls:
             report("switch", on=bool(self._handles), steps=[max(self._step, self._engines.step)])
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling() or is_wrapper(module):
+        if is_compiling() or is_wrapper(module):
             return
         self._depth.value += 1
         if self._depth.value == 1:
@@ -138,7 +138,7 @@ class ApiCalls:
                 self._say(error)
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if torch.compiler.is_compiling() or is_wrapper(module):
+        if is_compiling() or is_wrapper(module):
             return
         self._depth.value = max(0, self._depth.value - 1)
         if not self._depth.value and self._is_open and not self._engines.seen:

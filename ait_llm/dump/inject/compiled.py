@@ -10,8 +10,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
 from torch import nn
+
+from ait_llm.dump.pytorch.compiling import is_compiling
 
 
 class CallWatcher(Protocol):
@@ -28,7 +29,9 @@ class CallWatcher(Protocol):
 
 def watch_compiled_modules(watcher: CallWatcher) -> None:
     """Tell ``watcher`` of the calls of modules that are compiled in place from now on."""
-    compile_module = nn.Module.compile
+    compile_module = getattr(nn.Module, "compile", None)
+    if compile_module is None:  # PyTorch has it since 2.2
+        return
 
     @functools.wraps(compile_module)
     def compile_and_watch(module: nn.Module, *args: Any, **kwargs: Any) -> None:
@@ -46,7 +49,7 @@ def _watched(
 ) -> Callable[..., Any]:
     @functools.wraps(compiled)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # inside of another compiled module
+        if is_compiling():  # inside of another compiled module
             return compiled(*args, **kwargs)
         watcher.enter_compiled(module, args, kwargs)
         output = None

@@ -44,6 +44,7 @@ from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, VARIABLE, TorchSettin
 from ait_llm.dump.inject.site.ait_torch_capture import when_imported
 from ait_llm.dump.inject.switch import Switch
 from ait_llm.dump.inject.vllm import VllmRunners, compile_anew
+from ait_llm.dump.pytorch.compiling import is_compiling
 from ait_llm.dump.pytorch.engine_run import EngineRun
 from ait_llm.dump.pytorch.engine_selection import RequestSelection
 from ait_llm.dump.pytorch.following import UTILS, Follower, follow
@@ -212,7 +213,7 @@ class RootFinder:
             capture.leave_root()
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         if is_wrapper(module):
             # Its inner model must have hooks before it is called, or copied to other devices.
@@ -231,7 +232,7 @@ class RootFinder:
             self._guarded(module, sys._getframe(1), args)
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not torch.compiler.is_compiling() and not is_wrapper(module):
+        if not is_compiling() and not is_wrapper(module):
             self._depth.value = max(0, self._depth.value - 1)
 
     def _guarded(

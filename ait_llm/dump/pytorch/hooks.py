@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch._C import _get_tracing_state
-from torch.compiler import is_compiling, is_dynamo_compiling
+
+from ait_llm.dump.pytorch.compiling import is_compiling, is_dynamo_compiling
 
 
 class Hook:

@@ -94,7 +94,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 _DISPATCH_KEYS = getattr(torch._C, "_dispatch_keys", None)
-_KEYS = getattr(torch._C, "DispatchKey", None)
+_NEGATIVE = getattr(getattr(torch._C, "DispatchKey", None), "Negative", None)
 
 
 def is_lazy(tensor: Tensor) -> bool:
@@ -103,10 +103,10 @@ def is_lazy(tensor: Tensor) -> bool:
     Asked of the keys by which torch calls operators: methods of the tensor give up the lock of the
     interpreter, which a busy thread then has for longer than everything else here takes.
     """
-    if _DISPATCH_KEYS is None or _KEYS is None:
+    if _DISPATCH_KEYS is None or _NEGATIVE is None:  # before PyTorch 2.2
         return tensor.is_neg() or tensor.is_conj()
     keys = _DISPATCH_KEYS(tensor)
-    return bool(keys.has(_KEYS.Negative) or (tensor.dtype.is_complex and tensor.is_conj()))
+    return bool(keys.has(_NEGATIVE) or (tensor.dtype.is_complex and tensor.is_conj()))
 
 
 def _keys_of_inference() -> object:

@@ -120,9 +120,15 @@ def _define() -> None:
     from ait_llm.dump.taps import inductor, operators, replays
 
     library: Any = torch.library.Library("ait_llm", "FRAGMENT")  # type: ignore[no-untyped-call]
-    library.define(f"tap{SCHEMA}", tags=torch.Tag.pt2_compliant_tag)
+    compliant = getattr(torch.Tag, "pt2_compliant_tag", None)  # PyTorch has it since 2.2
+    library.define(f"tap{SCHEMA}", **({} if compliant is None else {"tags": compliant}))
     library.impl("tap", replays.tap, "CompositeExplicitAutograd")
-    torch.library.register_fake("ait_llm::tap", _nothing, lib=library)
+    if hasattr(torch.library, "register_fake"):
+        torch.library.register_fake("ait_llm::tap", _nothing, lib=library)
+    else:  # before PyTorch 2.4
+        torch.library.impl_abstract(  # type: ignore[no-untyped-call]
+            "ait_llm::tap", _nothing, lib=library
+        )
     _library.append(library)
     inductor.prepare(torch.ops.ait_llm.tap.default)
     operators.prepare(torch.ops.ait_llm.tap.default, ENTER_OPERATOR, LEAVE_OPERATOR)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ait_llm.opcheck.golden.base import UnverifiableError
 from ait_llm.opcheck.golden.engine.table import Compute, Part, engine_op, named
+from ait_llm.opcheck.golden.support import INTEGERS_OF_64_BITS
 
 _WHOLE = frozenset({"x1", "x2", "scale", "bias", "pertoken_scale"})
 _WEIGHT = frozenset({"x", "weight", "antiquant_scale", "antiquant_offset", "bias"})
-_PACKED = (torch.int64, torch.uint64)
 _KEPT = 0xFFFFE000  # the unit that rescales leaves out the last 13 bits of packed scales
 
 
@@ -85,7 +85,7 @@ def _is_real(part: Part) -> bool:
 
 def _scale(scale: Tensor) -> Tensor:
     """A scale as it multiplies; packed ones have the bits of a float32 of 19 bits."""
-    if scale.dtype not in _PACKED:
+    if scale.dtype not in INTEGERS_OF_64_BITS:
         return scale
     bits = scale.numpy().astype(np.uint32) & np.uint32(_KEPT)
     return torch.from_numpy(bits.view(np.float32))
