@@ -53,7 +53,7 @@ CHECKS = (
     _capture("API calls", TORCH_DEMO, "api", "calls", "-er", "0,0"),
     _capture("API calls", TORCH_DEMO, "api", "same", "-er", "0,0"),
     _capture("ranks", "python ranks.py", "torch-op", "ranks", "--weights"),
-    _capture("ranks", "python ranks.py", "torch", "parts", "--weights"),
+    _capture("ranks", "python ranks.py", "torch-op", "parts", "--weights"),
     _capture("compiled, modules", "python compiled.py", "torch", "traced", "--weights"),
     _capture("compiled, nodes", "python compiled.py", "fx", "nodes"),
     _capture("compiled, kernels", "python compiled.py", "inductor", "kernels"),

@@ -14,7 +14,7 @@ from ait_llm.dump.api.capture import Running, local
 from ait_llm.dump.api.gradients import ModuleGradients, ParameterGradients
 from ait_llm.dump.api.recording import Recording
 from ait_llm.dump.pytorch.compiling import is_compiling, is_dynamo_compiling
-from ait_llm.dump.pytorch.hooks import Hook, not_by_itself
+from ait_llm.dump.pytorch.hooks import Hook, not_by_itself, unseen
 from ait_llm.dump.taps.operator import ENTER, LEAVE
 from ait_llm.dump.taps.replays import recordings
 
@@ -88,7 +88,7 @@ class _PreHook(Hook):
             if self._traced is not None and is_dynamo_compiling():
                 self._traced(*args)
             return None
-        return None if _get_tracing_state() is not None else self._function(*args)
+        return None if _get_tracing_state() is not None else unseen(self._function, args)
 
 
 not_by_itself(_PreHook.__call__)

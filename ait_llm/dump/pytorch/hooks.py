@@ -12,6 +12,9 @@ from torch._C import _get_tracing_state
 
 from ait_llm.dump.pytorch.compiling import is_compiling, is_dynamo_compiling
 
+_FRAMES: Any = getattr(torch._C._dynamo, "eval_frame", None)
+_SKIPS_ALL = hasattr(_FRAMES, "_FrameExecStrategy")  # since PyTorch 2.6
+
 
 class Hook:
     """A forward hook that only looks.
@@ -36,7 +39,7 @@ class Hook:
             if self._traced is not None and is_dynamo_compiling():
                 self._traced(*args)
         elif _get_tracing_state() is None:
-            self._function(*args)
+            unseen(self._function, args)
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
         return _no_hook, ()
@@ -47,14 +50,23 @@ def not_by_itself(function: Callable[..., Any]) -> None:
 
     torch runs the hooks of the outermost module around the compiled code; each would be compiled.
     """
-    try:
-        from torch._C._dynamo import eval_frame
+    if _SKIPS_ALL:
+        skip = _FRAMES._FrameAction.SKIP
+        strategy = _FRAMES._FrameExecStrategy(skip, skip)  # what it calls neither
+        _FRAMES.set_code_exec_strategy(function.__code__, strategy)
+    elif _FRAMES is not None:
+        _FRAMES.skip_code(function.__code__)  # :func:`unseen` sees to the rest
 
-        skip = eval_frame._FrameAction.SKIP
-        strategy = eval_frame._FrameExecStrategy(skip, skip)  # what it calls neither
-        eval_frame.set_code_exec_strategy(function.__code__, strategy)
-    except (ImportError, AttributeError):  # before torch 2.6 they are compiled, and silent
-        return
+
+def unseen(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call a function of a hook that Dynamo does not trace by itself, nor what it calls."""
+    if _SKIPS_ALL or _FRAMES is None:
+        return function(*args)
+    before = _FRAMES.set_eval_frame(None)
+    try:
+        return function(*args)
+    finally:
+        _FRAMES.set_eval_frame(before)
 
 
 not_by_itself(Hook.__call__)

@@ -133,7 +133,8 @@ def _wait(output: Any) -> None:
     """Wait for a collective: until it is through, its results hold what was there before."""
     for each in output if isinstance(output, tuple) else (output,):
         if isinstance(each, torch.ScriptObject):
-            torch.distributed.Work.unbox(each).wait()
+            work: Any = each  # its methods are those of its class in C++
+            work.wait()
 
 
 def _group(args: Sequence[Any]) -> dict[str, Any]:
