@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ait_llm.dump.torch_hook import DumpConfig as DumpConfig
     from ait_llm.dump.torch_hook import register_hook as register_hook
     from ait_llm.dumps import open_dump as open_dump
+    from ait_llm.in_process import diff as diff
 
 __version__ = "0.1.0"
 
@@ -20,6 +21,7 @@ _EXPORTS = {
     "DumpConfig": "ait_llm.dump.torch_hook",
     "compare": "ait_llm.compare",
     "compare_data": "ait_llm.compare",
+    "diff": "ait_llm.in_process",
     "open_dump": "ait_llm.dumps",
     "register_hook": "ait_llm.dump.torch_hook",
 }

@@ -10,11 +10,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ait_llm.core.dtype import DType
 from ait_llm.core.error_ledger import LedgerRow
+from ait_llm.core.report_views import frame_of, html_of, line_of
 from ait_llm.faults import EXIT_CODE
+
+if TYPE_CHECKING:
+    import pandas
 
 ONLY_STATISTICS = "only statistics were captured"
 """How the reason of a pair begins whose parts or sums answer each other, and have no numbers."""
@@ -397,3 +401,24 @@ class Report:
 
     def __bool__(self) -> bool:
         return self.verdict is Verdict.PASS
+
+    def __repr__(self) -> str:
+        return line_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row for each comparison, in the order of the report.
+
+        Columns: where (``step``, ``rank``, ``op``, ``op_type``, ``tensor``, ``role``,
+        ``golden_op``, ``golden_tensor``), what is said (``verdict``, ``reason``, ``comparable``,
+        ``origin``: an error starts there), what is compared (``dtype``, ``shape``, ``path`` and the
+        same of golden), ``limit`` of the relative Euclidean distance, ``inherited`` and
+        ``introduced`` (see :class:`Comparison`), and each metric by its name; NaN where it has no
+        value.
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        return frame_of(self)

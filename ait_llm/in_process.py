@@ -1,0 +1,123 @@
+"""``diff``: two modules or functions on the same arguments, in one process, and what differs.
+
+import ait_llm
+
+report = ait_llm.diff(golden, mine, input_ids)
+print(report)
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from ait_llm.compare.pipeline import compare
+from ait_llm.core.comparison import Report
+from ait_llm.dump.torch_hook import DumpConfig, register_hook
+from ait_llm.errors import UsageError
+
+__all__ = ["diff"]
+
+_ALL_STEPS = range(1 << 31)
+
+
+def diff(
+    golden: Callable[..., Any],
+    mine: Callable[..., Any],
+    *args: Any,
+    folder: str | Path | None = None,
+    operators: bool = True,
+    **kwargs: Any,
+) -> Report:
+    """Run two modules or functions on the same arguments, and compare all that they compute.
+
+    Both run once, without gradients and from the same state of the random generators. Each gets
+    copies of the arguments: tensors on the device of its parameters, and floating ones in their
+    type if that is one. A method of a module, such as ``model.generate``, is captured as the
+    module, with all steps that it makes; of another function only the operators are seen.
+
+    Args:
+        golden: the trusted one.
+        mine: the one under suspicion.
+        args, kwargs: what both are called with.
+        folder: where the captures stay, in ``golden`` and ``mine``; by default they are removed,
+            and paths in the report name nothing any more.
+        operators: also capture every aten operator; False is for modules whose operators are too
+            many, and names modules.
+
+    Returns:
+        The report of :func:`ait_llm.compare`; it is true if everything agrees.
+
+    Raises:
+        UsageError: something that cannot be called, or the folder cannot be written.
+        Exception: what the modules raise.
+
+    Example:
+        >>> from ait_llm import diff
+        >>> report = diff(trusted_model, fast_model, input_ids=ids)  # doctest: +SKIP
+        >>> report.to_pandas().query("verdict == 'FAIL'")  # doctest: +SKIP
+    """
+    place: AbstractContextManager[str | Path]
+    place = tempfile.TemporaryDirectory() if folder is None else nullcontext(folder)
+    with place as root:
+        sides = (Path(root, "golden"), Path(root, "mine"))
+        for path, side in zip(sides, (golden, mine), strict=True):
+            _captured(path, side, args, kwargs, operators=operators)
+        return compare(*sides)
+
+
+class _Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+def _captured(
+    path: Path,
+    side: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    operators: bool,
+) -> None:
+    if not callable(side):
+        raise UsageError(f"diff needs two modules or functions, not {type(side).__name__}")
+    owner = side if isinstance(side, nn.Module) else getattr(side, "__self__", None)
+    if not isinstance(owner, nn.Module):
+        owner = side = _Function(side)
+    config = DumpConfig(path, token_range=_ALL_STEPS, operators=operators, weights=True)
+    given, named = tree_map(_Giving(owner), (args, kwargs))
+    with torch.random.fork_rng(), torch.no_grad(), register_hook(owner, config):
+        side(*given, **named)
+
+
+class _Giving:
+    """Copies what a module is given, to where its parameters are and in their type."""
+
+    def __init__(self, module: nn.Module) -> None:
+        found = list(module.parameters())
+        kinds = {each.dtype for each in found if each.is_floating_point()}
+        self._device = found[0].device if found else None
+        self._dtype = kinds.pop() if len(kinds) == 1 else None
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            dtype = self._dtype if value.is_floating_point() else None
+            return value.detach().to(self._device, dtype or value.dtype, copy=True)
+        try:
+            return copy.deepcopy(value)
+        except Exception:  # noqa: BLE001 - whatever a class of the user's does: both get the one object
+            return value
