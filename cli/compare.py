@@ -296,7 +296,8 @@ def compare(
     next_command = what_next(report, given_words(ctx), journal, formats)
     code = report.exit_code(allow_skip=allow_skip, strict=strict)
     code = code or (refused[0].exit_code if refused else 0)
-    lines = terminal_lines(report, files, next_command, colour=is_coloured(err=as_json))
+    colour = is_coloured(err=as_json)
+    lines = terminal_lines(report, files, next_command, colour=colour, strict=strict)
     tell("\n".join(lines), code, as_json=as_json)
     if as_json:
         click.echo(shown(json.dumps(as_dict(report, files, next_command, code))))

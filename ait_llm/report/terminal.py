@@ -49,6 +49,7 @@ def terminal_lines(
     *,
     colour: bool = False,
     width: int = WIDTH,
+    strict: bool = False,
 ) -> list[str]:
     """What a user reads first, at most ``width`` columns where no single word is longer.
 
@@ -58,13 +59,14 @@ def terminal_lines(
         next_command: what to run now, empty if nothing.
         colour: with ANSI colours.
         width: columns of the terminal.
+        strict: what only one of the programs makes counts as missing.
     """
     rows = list(_rows(report))
     rows += [("report" if place == 0 else "", str(path)) for place, path in enumerate(files)]
     if next_command:
         rows.append(("next", next_command))
     name_width = max((len(name) for name, _ in rows), default=0)
-    lines = [_title(report, colour)]
+    lines = [_title(report, colour, strict)]
     for name, text in rows:
         prefix = f"  {name:<{name_width}}  "
         if name in ("report", "next") or (not name and text.startswith("/")):
@@ -81,8 +83,10 @@ def terminal_lines(
     return lines
 
 
-def _title(report: Report, colour: bool) -> str:
+def _title(report: Report, colour: bool, strict: bool) -> str:
     verdict = report.verdict
+    if strict and verdict is Verdict.PASS and report.not_comparable:
+        verdict = Verdict.SKIPPED  # as the exit code says
     word = "INCOMPLETE" if verdict is Verdict.SKIPPED else verdict.value
     if colour:
         word = f"{_COLOURS[verdict]}{word}{_RESET}"

@@ -110,3 +110,13 @@ def test_a_pair_that_others_fit_as_well_is_not_told_as_another_choice() -> None:
     said = " ".join("\n".join(terminal_lines(found)).split())
     assert "1 tensor that differ, and that several of the other program may answer" in said
     assert "another choice" not in said
+
+
+@pytest.mark.parametrize(("strict", "title"), [(False, "PASS"), (True, "INCOMPLETE")])
+def test_what_strict_counts_as_missing_is_in_the_title(strict: bool, title: str) -> None:
+    record = TensorRecord("op", "0", "aten.mul.Tensor", "outtensor0", "out", 0, "")
+    alone = Comparison(record, None, Verdict.SKIPPED, "no counterpart", comparable=False)
+    side = Side("dump", "torch")
+    found = Report(side, side, "torch-torch", (Comparison(record, record, Verdict.PASS), alone))
+    assert terminal_lines(found, strict=strict)[0].startswith(f"ait llm compare: {title}")
+    assert found.exit_code(strict=strict) == (3 if strict else 0)
