@@ -52,11 +52,13 @@ def _call(found: Flow, op: int, operation: Operation) -> Call:
     written = [found.at(op, "out", tensor.index) for tensor in operation.outputs]
     outputs = tuple(value.number for value in written if value is not None)
     kind = kind_of(operation.type)
-    if kind == "ms_FusedMatMul" and any(
-        params_of(operation).get(turned) for turned in ("transA", "transB", "transBatchA")
-    ):
-        kind = f"{kind}_turned"  # its second factor is no weight as other products read it
-    return Call(kind, tuple(inputs), outputs, tuple(numbers))
+    if kind == "ms_FusedMatMul":
+        options = params_of(operation)
+        numbers.append(float(options.get("alpha", 1.0)))
+        if any(options.get(turned) for turned in ("transA", "transB", "transBatchA")):
+            kind = f"{kind}_turned"  # its second factor is no weight as other products read it
+    # what made a result that was lost is part of nothing that can be told
+    return Call(kind if outputs else "", tuple(inputs), outputs, tuple(numbers))
 
 
 def _number(tensor: Tensor) -> float | None:

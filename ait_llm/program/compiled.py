@@ -219,6 +219,11 @@ class CompiledProcess:
         operations = self.models[model][0].operations
         return frozenset(each.name for each in operations if not computes(each.type))
 
+    def results(self, model: str) -> frozenset[str]:
+        """Names of what a graph gives back, where it has any: fusing nodes leaves these alone."""
+        runs = (each.run for each in self.models[model][0].operations)
+        return frozenset(next((run.results for run in runs if run is not None), ()))
+
     def run(self, execution: Execution, token: int) -> Pass:
         """An execution as a pass.
 

@@ -8,7 +8,9 @@ from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.composites import Composite
 from ait_llm.program.roles import Role
 
-_PRODUCTS = frozenset({"matmul", "bmm", "baddbmm"})
+# Of ONNX Runtime, with a factor, and perhaps a key that it turns.
+_WITH_FACTOR = frozenset({"ms_FusedMatMul", "ms_FusedMatMul_turned"})
+_PRODUCTS = frozenset({"matmul", "bmm", "baddbmm"}) | _WITH_FACTOR
 _SOFTMAX = frozenset({"softmax", "_softmax", "_safe_softmax"})
 # What stands between scores and softmax: scale, cap, mask, sinks.
 _SCORES = frozenset(
@@ -76,7 +78,8 @@ def _scores(graph: CallGraph, value: int) -> tuple[int, list[int], float | None]
         call = graph.calls[place]
         if call.kind in _PRODUCTS:
             if not any(graph.is_outside(each) for each in call.inputs[:2]):
-                return place, members, scale
+                factor = call.numbers[0] if call.kind in _WITH_FACTOR and call.numbers else None
+                return place, members, factor if scale is None else scale
         elif call.kind in _SCORES:
             if call.kind in ("mul", "div") and call.numbers and scale is None:
                 scale = call.numbers[0] if call.kind == "mul" else 1 / call.numbers[0]
@@ -131,7 +134,7 @@ def _halves(graph: CallGraph, product: int) -> tuple[int, int, list[int], int] |
         if len(pieces) != 2 or len(graph.calls[product].inputs) != 2:
             continue
         negated = graph.writer(graph.before(pieces[0]))
-        if negated is None or graph.kind(negated) != "neg":
+        if negated is None or graph.kind(negated) != "neg" or not graph.calls[negated].inputs:
             continue
         wholes = {
             graph.before(each, pieces=True, order=True)

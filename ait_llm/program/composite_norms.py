@@ -28,7 +28,9 @@ def norms(graph: CallGraph) -> Iterator[Composite]:
                 operands,
                 {"rms": "rms" in call.kind, **_eps(call.numbers[-1:])},
             )
-        elif call.kind in ("rsqrt", "sqrt") or _is_power(call, -0.5) or _is_power(call, 0.5):
+        elif call.inputs and (
+            call.kind in ("rsqrt", "sqrt") or _is_power(call, -0.5) or _is_power(call, 0.5)
+        ):
             found = _written_out(graph, place)
             if found is not None:
                 yield found
@@ -89,7 +91,7 @@ def _mean_square(graph: CallGraph, value: int) -> tuple[float, list[int], int] |
     if graph.kind(place) != "add" or place is None:
         return None
     total = graph.calls[place]
-    if not total.numbers and len(total.inputs) < 2:
+    if not total.inputs or (not total.numbers and len(total.inputs) < 2):
         return None
     eps = total.numbers[0] if total.numbers else 0.0
     members = [place]
@@ -98,6 +100,8 @@ def _mean_square(graph: CallGraph, value: int) -> tuple[float, list[int], int] |
         return None
     members.append(place)
     call = graph.calls[place]
+    if not call.inputs:
+        return None
     if call.kind in ("var", "var_mean"):
         return eps, members, call.inputs[0]
     if call.kind != "mean":
@@ -106,6 +110,8 @@ def _mean_square(graph: CallGraph, value: int) -> tuple[float, list[int], int] |
     if place is None:
         return None
     square = graph.calls[place]
+    if not square.inputs:
+        return None
     twice = square.kind == "mul" and len(square.inputs) == 2 == square.inputs.count(
         square.inputs[0]
     )

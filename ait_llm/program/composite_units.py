@@ -123,9 +123,9 @@ def activations(graph: CallGraph) -> Iterator[Composite]:
             )
         elif call.kind in _GATED and call.inputs:
             yield Composite(Role.GATED, (place,), call.inputs[0], call.outputs[0])
-        elif call.kind == "sigmoid":
+        elif call.kind == "sigmoid" and call.inputs:
             yield from _silu(graph, place, call)
-        elif call.kind in ("tanh", "erf"):
+        elif call.kind in ("tanh", "erf") and call.inputs:
             yield from _gelu(graph, place, call)
 
 
@@ -159,6 +159,8 @@ def _gelu(graph: CallGraph, place: int, call: Call) -> Iterator[Composite]:
             continue
         half = graph.writer(graph.before(others[0]))
         if graph.kind(half) != "mul" or half is None or 0.5 not in graph.calls[half].numbers:
+            continue
+        if not graph.calls[half].inputs:
             continue
         source = graph.calls[half].inputs[0]
         inner = _between(graph, call.inputs[0], source)

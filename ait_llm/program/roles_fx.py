@@ -22,6 +22,8 @@ _SAME: Mapping[str, str] = {
     "negative": "neg",
     "native_dropout": "dropout",
     "index_select": "embedding",
+    "Expand": "expand",  # of ONNX, with sizes that its graph computes
+    "Reshape": "reshape",
 }
 _ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("linear", "addmm", "mm", "matmul", "bmm", "baddbmm"), Role.LINEAR),

@@ -107,12 +107,19 @@ class SessionCapture:
         ran = self._own.run_with_ort_values(names, _as_ort_values(given))
         values = dict(zip(self._laid.shown, (each.numpy() for each in ran), strict=True))
         values |= {name: _as_array(value) for name, value in given.items()}
+        values |= {name: self._sum(values, *parts) for name, parts in self._laid.sums.items()}
         other = [name for name, value in results.items() if not self._is_equal(name, values, value)]
         if other:
             self._say_differs(step, {name: (values[name], results[name]) for name in other})
         if not self._is_described:
             self._describe(values)
         self._save(step, _Step(values))
+
+    def _sum(self, values: Mapping[str, Array], one: str, other: str) -> Array:
+        """What a fused node adds up, rounded as if a node of its own gave it."""
+        x, bias = (values[name] if name in values else self._weight(name) for name in (one, other))
+        wide = np.promote_types(x.dtype, np.float32)
+        return np.asarray((x.astype(wide) + bias.astype(wide)).astype(x.dtype))
 
     def _say_differs(self, step: int, pairs: Mapping[str, tuple[Array, Any]]) -> None:
         """Say by how much; what is far off was not computed by what was captured."""

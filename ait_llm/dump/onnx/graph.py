@@ -6,7 +6,7 @@ import ast
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MAX_CONSTANT = 1 << 16  # elements: larger ones are weights, of which only the shape is looked at
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _WIDENED = ".ait_float32"
+_FLOAT = 1  # ``TensorProto.DataType`` of float32
 # Numbers of ``TensorProto.DataType``.
 _NARROW = {16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2",
            20: "float8_e5m2fnuz"}  # fmt: skip
@@ -62,6 +63,7 @@ class Laid:
         narrow: the type of such values, as torch calls it.
         hidden: nodes within the branches and bodies of others, whose values are not seen.
         results: names of what the model gives back.
+        sums: what fused nodes add up and do not show, by the names of what they add.
     """
 
     nodes: tuple[Placed, ...]
@@ -71,6 +73,7 @@ class Laid:
     narrow: Mapping[str, str]
     hidden: int
     results: tuple[str, ...] = ()
+    sums: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def lay_out(model: onnx.ModelProto) -> Laid:
@@ -99,14 +102,20 @@ def lay_out(model: onnx.ModelProto) -> Laid:
     }
     names: set[str] = set()
     placed, hidden = [], 0
-    for each in [part for node in graph.node for part in taken_apart(node, weights)]:
+    known = dict(constants)  # and numbers that are cast first, as the runtime does with float16
+    told, sums = _told(graph, weights, types)
+    for each in told:
         hidden += sum(_hidden(attribute) for attribute in each.attribute)
         if each.op_type == "Constant" and each.output[0] in constants:
             continue
-        node = _node(each, constants, weights, types)
+        node = _node(each, known, weights, types)
+        if each.op_type == "Cast" and (number := _cast_number(node, known)) is not None:
+            known[each.output[0]] = number
         outputs = tuple(name if _is_tensor(types.get(name)) else "" for name in each.output)
         placed.append(Placed(_name(each, names), operator_of(node), outputs, _module(each)))
         for name in filter(None, outputs):
+            if name in sums:
+                continue
             shown[name] = name
             if (type_name := _narrow(types.get(name))) is not None:
                 shown[name], narrow[name] = f"{name}{_WIDENED}", type_name
@@ -118,7 +127,29 @@ def lay_out(model: onnx.ModelProto) -> Laid:
     own = {each.name for each in graph.input} - set(weights)
     inputs = tuple(each.name for each in graph.input if each.name in own)
     arrays = {name: onnx.numpy_helper.from_array(value, name) for name, value in constants.items()}
-    return Laid(tuple(placed), {**arrays, **weights}, inputs, shown, narrow, hidden, results)
+    return Laid(tuple(placed), {**arrays, **weights}, inputs, shown, narrow, hidden, results, sums)
+
+
+def _told(
+    graph: onnx.GraphProto,
+    weights: Mapping[str, onnx.TensorProto],
+    types: Mapping[str, onnx.TypeProto],
+) -> tuple[list[onnx.NodeProto], dict[str, tuple[str, str]]]:
+    """The nodes of a graph, fused ones one by one, and the sums that these do not show."""
+
+    def is_float32(name: str) -> bool:
+        if name in weights:
+            return bool(weights[name].data_type == _FLOAT)
+        return name in types and types[name].tensor_type.elem_type == _FLOAT
+
+    told: list[onnx.NodeProto] = []
+    sums: dict[str, tuple[str, str]] = {}
+    for node in graph.node:
+        for part in taken_apart(node, is_float32):
+            told.append(part)
+            if not set(part.output) <= set(node.output):
+                sums[part.output[0]] = part.input[0], part.input[1]
+    return told, sums
 
 
 def _node(
@@ -152,7 +183,7 @@ def _node(
         elif isinstance(value, onnx.TensorProto):
             attributes[name] = _array(value)
     kind = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-    told = {name: _sizes(types.get(name)) for name in node.output}
+    told = {name: _sizes(types.get(name)) for name in (*node.input, *node.output)}
     sizes = {name: each for name, each in told.items() if each is not None}
     values = tuple(node.input), tuple(node.output)
     return Node(kind, *values, attributes, known, ranks, frozenset(floating), sizes)
@@ -215,6 +246,17 @@ def _constant(node: onnx.NodeProto) -> Array | None:
         if each.name in ("value_float", "value_floats"):
             return np.asarray(value, np.float32)
     return None
+
+
+def _cast_number(node: Node, known: Mapping[str, Array]) -> Array | None:
+    """What a cast makes of a constant that is one number."""
+    import onnx
+
+    constant = known.get(node.inputs[0])
+    if constant is None or constant.ndim:
+        return None
+    kind = onnx.helper.tensor_dtype_to_np_dtype(node.attributes["to"])
+    return constant.astype(kind) if kind.kind in "fiub" else None
 
 
 def _hidden(attribute: onnx.AttributeProto) -> int:

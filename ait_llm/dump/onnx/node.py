@@ -29,7 +29,7 @@ class Node:
         constants: those of its inputs that are known before the graph runs, by name.
         ranks: dimensions of its inputs as far as known, by name.
         floating: names of the inputs that are known to hold no integers.
-        sizes: of its results by name, -1 for one at most that is not known.
+        sizes: of its inputs and results by name, -1 for one at most that is not known.
     """
 
     kind: str

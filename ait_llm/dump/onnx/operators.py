@@ -91,8 +91,12 @@ def _sliced(node: Node) -> Found:
 
 
 def _split(node: Node) -> Found:
-    sizes = node.numbers(1, "split")
     axis = node.attributes.get("axis", 0)
+    sizes = node.numbers(1, "split")
+    if sizes is None and not node.has(1):  # so many equal parts
+        parts = [node.sizes.get(name) for name in node.outputs]
+        told = [each[axis] for each in parts if each is not None]
+        sizes = told if len(told) == len(parts) and min(told) >= 0 else None
     return None if not sizes else ("aten.split_with_sizes.default", node.argument(0), sizes, axis)
 
 
@@ -184,7 +188,8 @@ def _rms_norm(node: Node) -> Found:
 
 def _sizes(node: Node) -> list[int]:
     """What is normalised: as many as the weight has."""
-    return [int(size) for size in node.constants[node.inputs[1]].shape]
+    known = node.constants.get(node.inputs[1])
+    return node.sizes[node.inputs[1]] if known is None else [int(size) for size in known.shape]
 
 
 def _gelu(node: Node) -> Found:
@@ -224,8 +229,17 @@ def _filled(node: Node) -> Found:
 
 
 def _with_weights(make: _Make) -> _Make:
-    """Normalisations: their weight must be known, for it says what is normalised."""
-    return lambda node: make(node) if node.has(1) and node.inputs[1] in node.constants else None
+    """Normalisations: the sizes of their weight must be known: they say what is normalised."""
+
+    def made(node: Node) -> Found:
+        if not node.has(1):
+            return None
+        sizes = node.sizes.get(node.inputs[1]) or []
+        return (
+            make(node) if node.inputs[1] in node.constants or min(sizes, default=-1) > 0 else None
+        )
+
+    return made
 
 
 # Those that ``opcheck/golden/onnx_operators.py`` defines, with their attributes.

@@ -147,16 +147,17 @@ class Aligner:
     def _swapped(
         self, rows: Sequence[Group], columns: Sequence[Group], steps: Iterable[Step]
     ) -> list[Step]:
-        """Norms that one side computes in another order: those of queries and keys, for one.
+        """Norms and tables that one side reads in another order: those of queries and keys.
 
-        The order of operators that do not read each other is the runtime's own. Norms whose weights
+        The order of operators that do not read each other is the runtime's own. Those whose weights
         differ are exchanged where each has the weight of just one of the others.
         """
         found = list(steps)
         unlike = [
             step
             for step in found
-            if rows[step.row][0].role is columns[step.column][0].role is Role.NORM
+            if rows[step.row][0].role is columns[step.column][0].role
+            and rows[step.row][0].role in (Role.NORM, Role.EMBEDDING)
             and not self.has_equal_weights(rows[step.row], columns[step.column])
         ]
         equal = {

@@ -23,6 +23,7 @@ from ait_llm.match.model import (
 from ait_llm.match.programs.anchors.engine import ports_of_graph
 from ait_llm.match.programs.anchors.ports import Port, PortKey, all_matches, key_of
 from ait_llm.match.programs.evidence import Evidence, are_of_one_library
+from ait_llm.match.programs.fused_nodes import within_fused_nodes
 from ait_llm.match.programs.likeness import Alike
 from ait_llm.match.programs.link_views import LinkViews
 from ait_llm.match.programs.links import LIKELY, POSSIBLE, SURE, Link
@@ -84,6 +85,12 @@ class _Matching:
         self._mentioned: set[PortKey] = set()  # right tensors that are in a match
 
     def matches(self) -> Iterator[Match | Unmatched]:
+        sides = self._left, self._right
+        golden, mine = sides if self._known.left_is_golden else sides[::-1]
+        titles = self._known.title(golden), self._known.title(mine)
+        return within_fused_nodes(golden, mine, self._found(), titles)
+
+    def _found(self) -> Iterator[Match | Unmatched]:
         read = self._read_weights()
         for each in self._of_tensors():
             yield each

@@ -116,3 +116,72 @@ def test_nodes_within_branches_are_counted(tmp_path: Path) -> None:
         each for each in open_dump(folder).operations() if each.type.startswith("onnx.If")
     )
     np.testing.assert_array_equal(chosen.outputs[0].nd(), -X)
+
+
+def test_a_number_that_is_cast_before_it_is_used_is_a_number(tmp_path: Path) -> None:
+    """ONNX Runtime casts constants of 16 bits for operators that it only has for 32."""
+    kind = onnx.TensorProto
+    half = onnx.helper.make_tensor("half", kind.FLOAT16, [], np.float16([0.5]).tobytes(), raw=True)
+    nodes = [
+        onnx.helper.make_node("Cast", ["half"], ["wide"], name="cast", to=kind.FLOAT),
+        onnx.helper.make_node("Div", ["x", "wide"], ["y"], name="div"),
+    ]
+    folder, _, _ = dump(model(nodes, "y", half), tmp_path)
+    div = next(each for each in open_dump(folder).operations() if each.name == "div")
+    assert div.type == "aten.div.Tensor"
+    assert list(dict(div.params).values()) == [0.5]
+
+
+def test_a_split_into_equal_parts_is_told_by_their_sizes(tmp_path: Path) -> None:
+    nodes = [
+        onnx.helper.make_node("Split", ["x"], ["a", "b"], name="parts", axis=1, num_outputs=2),
+        onnx.helper.make_node("Sub", ["a", "b"], ["y"], name="sub"),
+    ]
+    folder, _, _ = dump(model(nodes, "y"), tmp_path)
+    split = next(each for each in open_dump(folder).operations() if each.name == "parts")
+    assert split.type == "aten.split_with_sizes.default"
+    values = [tensor.nd() for tensor in split.outputs]
+    np.testing.assert_array_equal(np.concatenate(values, 1), X)
+
+
+RUNTIME = "com.microsoft"
+
+
+def _in_the_runtime(node: Any, *weights: Any) -> Any:
+    made = model([node], node.output[0], *weights)
+    made.opset_import.append(onnx.helper.make_opsetid(RUNTIME, 1))
+    return made
+
+
+def _vector(name: str, *values: float) -> Any:
+    return onnx.numpy_helper.from_array(np.array(values, np.float32), name)
+
+
+@pytest.mark.parametrize("kind", ["BiasGelu", "FastGelu"])
+def test_an_activation_with_a_bias_is_told_as_the_sum_and_the_activation(
+    tmp_path: Path, kind: str
+) -> None:
+    node = onnx.helper.make_node(kind, ["x", "b"], ["y"], name="act", domain=RUNTIME)
+    folder, _, _ = dump(_in_the_runtime(node, _vector("b", 0.5, -1.0)), tmp_path)
+    bias, act = open_dump(folder).operations()
+    assert [bias.name, bias.type] == ["act_bias", "aten.add.Tensor"]
+    assert [act.name, act.type] == ["act", "aten.gelu.default"]
+    np.testing.assert_array_equal(bias.outputs[0].nd(), X + np.float32([0.5, -1.0]))
+    np.testing.assert_array_equal(act.inputs[0].nd(), bias.outputs[0].nd())
+
+
+def test_a_norm_with_residual_and_bias_is_told_as_two_sums_and_the_norm(tmp_path: Path) -> None:
+    node = onnx.helper.make_node(
+        "SkipLayerNormalization", ["x", "x", "w", "o", "b"], ["y"], name="n", domain=RUNTIME
+    )
+    weights = [_vector("w", 1.5, 0.5), _vector("o", 0.25, 0.0), _vector("b", 0.5, -1.0)]
+    folder, _, _ = dump(_in_the_runtime(node, *weights), tmp_path)
+    found = {each.name: each for each in open_dump(folder).operations()}
+    assert {name: each.type for name, each in found.items()} == {
+        "n_bias": "aten.add.Tensor",
+        "n_sum": "aten.add.Tensor",
+        "n": "aten.layer_norm.default",
+    }
+    biased = X + np.float32([0.5, -1.0])
+    np.testing.assert_array_equal(found["n_bias"].outputs[0].nd(), biased)
+    np.testing.assert_allclose(found["n_sum"].outputs[0].nd(), biased + X, rtol=1e-6)
