@@ -17,7 +17,7 @@ from ait_llm.match.programs.anchors.agreement import Agreement
 from ait_llm.match.programs.anchors.arguments import Arguments
 from ait_llm.match.programs.anchors.ports import key_of
 from ait_llm.program.adapt_kernels import is_compiled
-from ait_llm.program.common_nodes import buffer_of, is_filtered, value_of
+from ait_llm.program.common_nodes import buffer_of, graphs_of, is_filtered, value_of
 from ait_llm.program.flow import Use
 from ait_llm.program.program import Program
 
@@ -41,9 +41,14 @@ class CommonNodes:
         self._ports = ports
         self._titles = titles
         self._agreement = self._agreed(left, right)
-        ports.settles = self._agreement.is_one or (
-            bool(left.nodes and right.nodes)
-            and any(is_filtered(side.nodes) and not is_compiled(side.run) for side in self._sides)
+        ports.settles = not _are_fused_unlike(left, right) and (
+            self._agreement.is_one
+            or (
+                bool(left.nodes and right.nodes)
+                and any(
+                    is_filtered(side.nodes) and not is_compiled(side.run) for side in self._sides
+                )
+            )
         )
         names = {name: pair.mine for name, pair in self._agreement.pairs.items()}
         self._exchange = names, {other: name for name, other in names.items()}
@@ -198,6 +203,20 @@ class _Kept:
             else:
                 for stored in launch.outputs:
                     waiting[stored.buffer] += found
+
+
+def _are_fused_unlike(left: Program, right: Program) -> bool:
+    """True for whole graphs that name their results, each with nodes that the other has not.
+
+    A runtime fuses nodes and calls what it makes of them anew: their names do not say all.
+    """
+    for side in (left, right):
+        graphs = graphs_of(side.run)
+        if not graphs or not all(graph.results for graph in graphs):
+            return False
+        if any(node.op is None for node in side.nodes.values()):
+            return False
+    return bool(left.nodes.keys() - right.nodes.keys() and right.nodes.keys() - left.nodes.keys())
 
 
 def _reason(value: NodeValue, buffer: KernelBuffer | None) -> str:

@@ -3,7 +3,8 @@
 ``torch.onnx`` and ``optimum`` call caches ``past_key_values.0.key`` and ``present.0.key``, what
 ``transformers`` hands a model is ``past_key_values_0_key``: layer, and which of the two. Positions
 and masks have one name everywhere. What is wrong with them is the fault of what gave them, and
-without a pair it would look as one of what reads them first.
+without a pair it would look as one of what reads them first. What two graphs of one model give back
+has one name on both sides, however their nodes were fused.
 """
 
 from __future__ import annotations
@@ -50,7 +51,13 @@ def _named(side: Program) -> dict[_Key, list[Value]]:
     for op, operation in enumerate(side.operations):
         for name, tensor in (*_of_module(operation), *names_of_node(operation)):
             cache, value = _CACHE.match(name), side.value(op, tensor)
-            if value is None or (cache is None and name not in _WHOLE):
+            if value is None:
+                continue
+            if cache is None and tensor.role == "out" and is_float(tensor):
+                if operation.run is not None:
+                    found["out", "result", name].append(value)
+                continue
+            if cache is None and name not in _WHOLE:
                 continue
             if is_float(tensor) != (cache is not None):
                 continue
