@@ -13,6 +13,7 @@ operator by operator.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,16 +89,22 @@ def backend_of(options: FxOptions) -> Backend:
     ) -> Callable[..., Any]:
         # torch._inductor takes seconds to import; who compiles needs it anyway.
         from torch import _inductor
+        from torch._inductor.compile_fx import compile_fx
 
         from ait_llm.dump.inductor.backend import check_torch, compile_watched
 
-        check_torch()
         patches: dict[str, Any] = {}
         if mode is not None and mode != "default":
             patches |= _inductor.list_mode_options(mode)
         patches |= {name.replace("-", "_"): each for name, each in (options or {}).items()}
-        return compile_watched(
-            module, example_inputs, session, {**patches, **(config_patches or {})}
-        )
+        patches |= config_patches or {}
+        try:
+            check_torch()
+        except UsageError as error:  # the program must run as without us
+            sys.stderr.write(f"ait: nothing is captured: {error}\n")
+            session.note(str(error))
+            compiled: Any = compile_fx(module, example_inputs, config_patches=patches)
+            return compiled
+        return compile_watched(module, example_inputs, session, patches)
 
     return backend

@@ -409,3 +409,18 @@ def test_a_version_of_torch_without_the_places_we_watch_is_refused(
     monkeypatch.delattr(GraphLowering, "codegen")
     with pytest.raises(UsageError, match="cannot be watched"):
         check_torch()
+
+
+def test_a_program_runs_as_it_is_with_a_torch_that_cannot_be_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise UsageError("Inductor of torch 2.1 cannot be watched")
+
+    monkeypatch.setattr(backend, "check_torch", refuse)
+    torch._dynamo.reset()
+    model, x = nn.Linear(4, 4).eval(), torch.ones(2, 4)
+    with torch.no_grad():
+        compiled = torch.compile(model, backend=inductor_capture.capture(tmp_path))
+        torch.testing.assert_close(compiled(x), model(x))
+    assert "ait: nothing is captured: Inductor of torch 2.1" in capsys.readouterr().err
