@@ -103,7 +103,8 @@ def backend_of(options: FxOptions) -> Backend:
         except UsageError as error:  # the program must run as without us
             sys.stderr.write(f"ait: nothing is captured: {error}\n")
             session.note(str(error))
-            compiled: Any = compile_fx(module, example_inputs, config_patches=patches)
+            plain: Any = compile_fx
+            compiled: Callable[..., Any] = plain(module, example_inputs, config_patches=patches)
             return compiled
         return compile_watched(module, example_inputs, session, patches)
 
