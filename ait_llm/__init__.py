@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ait_llm.compare import compare as compare
     from ait_llm.compare import compare_data as compare_data
+    from ait_llm.dump.in_process import diff as diff
     from ait_llm.dump.torch_hook import DumpConfig as DumpConfig
     from ait_llm.dump.torch_hook import register_hook as register_hook
     from ait_llm.dumps import open_dump as open_dump
-    from ait_llm.in_process import diff as diff
 
 __version__ = "0.1.0"
 
@@ -21,7 +21,7 @@ _EXPORTS = {
     "DumpConfig": "ait_llm.dump.torch_hook",
     "compare": "ait_llm.compare",
     "compare_data": "ait_llm.compare",
-    "diff": "ait_llm.in_process",
+    "diff": "ait_llm.dump.in_process",
     "open_dump": "ait_llm.dumps",
     "register_hook": "ait_llm.dump.torch_hook",
 }

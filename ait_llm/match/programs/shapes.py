@@ -232,6 +232,9 @@ def _spaces(shape: Shape, rows: layout.Rows) -> Iterator[_Space]:
         yield _Space((), rows.last)
     if rows.count == 1:
         yield _Space((), every)  # of one token, heads lie one behind the other as columns do
+    if batch > 1 and len(shape) == 3 and shape[1] == seq and shape[0] % batch == 0 < shape[0]:
+        heads = shape[0] // batch  # of all requests on one axis, as products of batches take them
+        yield _Space((Reshape((batch, heads, *shape[1:])), Reorder((0, 2, 1, 3))), every)
 
 
 def _same_tokens(
@@ -304,4 +307,6 @@ def _moved(shape: Shape, views: tuple[View, ...]) -> Shape:
     for view in views:
         if isinstance(view, Reorder):
             shape = tuple(shape[axis] for axis in view.axes)
+        elif isinstance(view, Reshape):
+            shape = view.shape
     return shape

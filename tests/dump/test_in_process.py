@@ -74,6 +74,22 @@ def test_every_step_of_a_method_that_generates_is_compared() -> None:
     assert {item.record.step for item in report.comparisons} == {0, 1, 2}
 
 
+def test_a_batch_generates_alike_with_a_fused_attention() -> None:
+    golden, mine = model(), model()
+    golden.set_attn_implementation("eager")
+    mine.set_attn_implementation("sdpa")
+    prompts = torch.tensor([[11, 23, 5, 42], [7, 61, 30, 8], [90, 4, 13, 55]])
+    report = ait_llm.diff(golden.generate, mine.generate, prompts, max_new_tokens=3)
+    assert report.exit_code() == 0
+    fused = "root.model.layers.1.self_attn.aten._scaled_dot_product_flash_attention_for_cpu.default"
+    steps = [
+        item.record.step
+        for item in report.comparisons
+        if item.record.op == fused and item.record.role == "out" and item.verdict is Verdict.PASS
+    ]
+    assert sorted(set(steps)) == [0, 1, 2]
+
+
 def test_functions_with_two_types_of_arguments_get_them_as_they_are() -> None:
     def golden(x: Tensor, *, y: Tensor) -> Tensor:
         assert (x.dtype, y.dtype) == (torch.float16, torch.float64)
