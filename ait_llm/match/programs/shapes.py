@@ -118,8 +118,11 @@ def make_views(
     views = None if keys is None else key_views(left, right, keys, tokens.pairs)
     if views is not None:
         return Views(*views)
-    is_table = whole and left == right and _is_one_for_all(left, tokens)
-    return Views((), ()) if is_table else None
+    table = _without_leading_ones(left)
+    is_table = whole and table and table == _without_leading_ones(right)
+    if not is_table or not all(_is_one_for_all(each, tokens) for each in (left, right)):
+        return None
+    return Views((), ()) if left == right else Views(reshaped(left, table), reshaped(right, table))
 
 
 def share_no_token(left: Shape, right: Shape, tokens: Tokens) -> bool:
@@ -166,6 +169,12 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
         or (side.batch and len(shape) == _MATRIX and shape[0] % side.count == 0)
         for side in sides
     )
+
+
+def _without_leading_ones(shape: Shape) -> Shape:
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    return shape
 
 
 def _is_one_for_all(shape: Shape, tokens: Tokens) -> bool:

@@ -183,3 +183,30 @@ def test_a_matrix_is_no_view_of_one_with_exchanged_axes() -> None:
     assert heads is not None
     one = make_views((48, 1), (1, 48), tokens)
     assert one is not None
+
+
+def _batch(count: int, seq: int) -> Tokens:
+    """Both sides have the same requests, none of them padded."""
+    rows = Rows(count, seq, count * seq, tuple((each + 1) * seq - 1 for each in range(count)))
+    pairs = tuple((row, row) for row in range(rows.count))
+    return Tokens(rows, rows, pairs, "given", True)
+
+
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
+def test_heads_of_all_requests_may_be_one_axis(count: int, seq: int, heads: int, dim: int) -> None:
+    heads += seq  # as many heads as positions cannot be told apart
+    whole = np.random.default_rng(0).random((count, heads, seq, dim))
+    joined = whole.reshape(count * heads, seq, dim)
+    for sides in ((joined, whole), (whole, joined)):
+        views = make_views(sides[0].shape, sides[1].shape, _batch(count, seq))
+        assert views is not None
+        np.testing.assert_array_equal(apply(sides[0], views.left), apply(sides[1], views.right))
+
+
+@given(st.integers(2, 4), st.integers(5, 8))
+def test_positions_of_all_requests_may_have_an_axis_before_them(count: int, seq: int) -> None:
+    places = np.arange(seq)
+    views = make_views((seq,), (1, seq), _batch(count, seq))
+    assert views is not None
+    np.testing.assert_array_equal(apply(places, views.left), apply(places[None], views.right))
+    assert make_views((seq,), (1, seq + 1), _batch(count, seq)) is None
