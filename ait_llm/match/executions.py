@@ -270,6 +270,8 @@ def _shift(golden: CompiledProcess, mine: CompiledProcess) -> int:
     Old versions of torchair count from 1 in the folders of FX nodes, and readers take that away.
     A graph engine of that time may have counted from 1 as well; its folders do not tell.
     """
+    if not golden.executions or not mine.executions:
+        return 0
     first = [min(each.step for each in side.executions) for side in (golden, mine)]
     old = [any(each.counted_from for each in side.executions) for side in (golden, mine)]
     if old[0] and not old[1] and first == [0, 1]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.compare.api.columns import Mode
-from ait_llm.compare.sides import compared_with_itself
 from ait_llm.dumps.api_json import UnfinishedError
 from ait_llm.dumps.api_ledger import problem_of
 from ait_llm.dumps.api_place import ApiPlace, find_api_places
@@ -125,16 +124,13 @@ def pair_sides(mine: Path, golden: Path) -> ApiPairs:
 
 
 def problems_of(pair: ApiPair) -> list[str]:
-    """What the ledgers of both sides say is missing, and that one dump was given twice.
+    """What the ledgers of both sides say is missing.
 
     Raises:
         FormatError: a ledger is damaged.
     """
     sides = (("mine", pair.mine.problem), ("golden", pair.golden.problem))
-    found = [f"{name}: {problem}" for name, problem in sides if problem is not None]
-    if pair.mine.place.path.resolve() == pair.golden.place.path.resolve():
-        found.append(f"both: {compared_with_itself(pair.mine.place.path)}")
-    return found
+    return [f"{name}: {problem}" for name, problem in sides if problem is not None]
 
 
 def sides_of(path: Path) -> dict[int, list[ApiSide]]:

@@ -210,7 +210,8 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cpu":
         return free
     try:
-        return min(free, int(getattr(torch, device.type).mem_get_info(device)[0]))
+        own = getattr(torch, "get_device_module", lambda one: getattr(torch, one.type))
+        return min(free, int(own(device).mem_get_info(device)[0]))
     except (AttributeError, RuntimeError):  # a device that does not tell
         return free
 
