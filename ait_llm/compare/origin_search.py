@@ -83,7 +83,7 @@ class Search:
         for number in range(_MOST_FAILURES):
             failed = self.values.first_failure()
             if failed is None:
-                return self._of_what_code_made() or self._within_tolerance(list(grown), looks)
+                return self._within_tolerance(list(grown), looks) or self._of_what_code_made()
             found = self._of_failure(failed, deeply=number < LOOKS)
             if found is not None:
                 return self._code.with_mask(found, failed, self._matches)

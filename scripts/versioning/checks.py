@@ -93,8 +93,10 @@ def run(check: Check, binaries: Path, folder: Path) -> str:
         return f"{' '.join(check.words[:1])} did not end within {_LIMIT} s"
     if done.returncode != check.code:
         said = (done.stderr or done.stdout).strip().splitlines()
-        last = next((line for line in reversed(said) if line.strip()), "nothing was printed")
-        return f"exit {done.returncode} instead of {check.code}: {last.strip()}"
+        told = [line.strip().replace(f"{folder}/", "") for line in said if line.strip()]
+        ours = [line for line in told if line.startswith("ait: ")]
+        last = (ours or told or ["nothing was printed"])[-1]
+        return f"exit {done.returncode} instead of {check.code}: {last}"
     if check.origin:
         named = [each["op_type"] for each in _result(done.stdout).get("origins", [])]
         if len(named) != 1 or check.origin not in named[0]:
