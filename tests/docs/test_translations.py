@@ -19,6 +19,7 @@ GENERATED = {
     "origins-results",
     "performance",
     "vendor-suites",
+    "versions",
 }
 SUFFIX = ".zh.md"
 
