@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -129,3 +130,20 @@ def test_old_and_new_trees_go_together(tmp_path: Path) -> None:
         old = tmp_path / "old" / "data_dump" / str(step + 1) / "gm_20240102030405000000_dump"
         shutil.copytree(tree / str(step), old)
     assert compare(tmp_path / "new", tmp_path / "old", jobs=1).verdict is Verdict.PASS
+
+
+def test_a_capture_of_graphs_without_nodes_is_incomplete_and_no_fault(
+    recorded: Path, tmp_path: Path
+) -> None:
+    """As where Inductor could not be watched."""
+    dump = tmp_path / "ait_dump"
+    (dump / "fx_tensors").mkdir(parents=True)
+    ledger = dump / "ledger" / "fx_7.jsonl"
+    ledger.parent.mkdir()
+    known = {"schema": 1, "producer": "fx", "version": "0.1.0", "device": "rank0", "pid": 7}
+    header = {"kind": "header", **known, "host": "h", "time": TIME, "options": {"rank": 0}}
+    counts = ("operations", "saved", "described", "empty", "failed", "dropped", "tensors", "files")
+    seal = {"kind": "seal", "time": TIME, "end": "exit", **dict.fromkeys((*counts, "bytes"), 0)}
+    ledger.write_text("".join(json.dumps(each) + "\n" for each in (header, seal)))
+    assert compare(recorded, dump, jobs=1).exit_code() == 3
+    assert compare(dump, recorded, jobs=1).exit_code() == 3
