@@ -57,7 +57,8 @@ def main(words: Sequence[str] | None = None) -> int:
         "combinations",
         nargs="*",
         metavar="PYTHON/TORCH/NUMPY",
-        default=DEFAULT,
+        type=_combination,
+        default=[_combination(each) for each in DEFAULT],
         help=f"versions of an environment, such as {DEFAULT[0]} or 3.13/{NEWEST}/{NEWEST}",
     )
     parser.add_argument("--keep", type=Path, help="where environments stay for the next time")
@@ -66,9 +67,8 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         wheel = _wheel(Path(folder))
         rows = []
-        for combination in chosen.combinations:
-            python, torch, numpy = combination.split("/")
-            place = (chosen.keep or Path(folder)) / combination.replace("/", "-")
+        for python, torch, numpy in chosen.combinations:
+            place = (chosen.keep or Path(folder)) / f"{python}-{torch}-{numpy}"
             rows.append(_row(place.absolute(), wheel, python, torch, numpy))
             if chosen.keep is None:
                 shutil.rmtree(place, ignore_errors=True)
@@ -76,6 +76,13 @@ def main(words: Sequence[str] | None = None) -> int:
         RECORD.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
         PAGE.write_text(as_page([asdict(row) for row in rows]))
     return int(any(row.failed for row in rows))
+
+
+def _combination(text: str) -> tuple[str, str, str]:
+    parts = text.split("/")
+    if len(parts) != 3 or not all(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no PYTHON/TORCH/NUMPY such as {DEFAULT[0]}")
+    return parts[0], parts[1], parts[2]
 
 
 def _wheel(folder: Path) -> Path:
