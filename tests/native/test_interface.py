@@ -85,10 +85,32 @@ def test_loading_into_a_program_without_atb_does_nothing(host: Host) -> None:
 
 
 def test_nothing_is_written_where_nothing_is_asked_for(host: Host) -> None:
-    run = host.trace(ATB_DUMP_TYPE=None)
+    run = host.trace(ATB_DUMP_TYPE=None, ATB_SAVE_TENSOR=None)
     assert run.returncode == 0
     assert run.stderr == ""
     assert list(host.output.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ATB_SAVE_TENSOR": "1"}, "ATB_SAVE_TENSOR is set and ATB_DUMP_TYPE is not"),
+        ({"ATB_SAVE_TENSOR": "1", "ATB_DUMP_TYPE": "Tensor"}, "ATB_DUMP_TYPE='Tensor' names no"),
+        (
+            {"ATB_DUMP_TYPE": "tensor", "ATB_SAVE_TENSOR_PART": "2"},
+            "ATB_SAVE_TENSOR_RANGE is not set",
+        ),
+    ],
+)
+def test_variables_set_by_hand_that_select_nothing_are_told(
+    host1: Host, settings: dict[str, str], said: str
+) -> None:
+    host1.settings = settings
+    run = host1.trace()
+    assert run.returncode == 0
+    assert run.bins() == []
+    assert run.stderr.count("[warning]") == 1
+    assert said in run.stderr
 
 
 def test_the_host_keeps_its_standard_output(host: Host) -> None:

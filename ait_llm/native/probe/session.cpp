@@ -83,6 +83,11 @@ Session &Session::Create()
             pthread_atfork(PrepareFork, ParentAfterFork, ChildAfterFork);
             atexit(AtExit);
         }
+        if (!g_settings->ledger()) { // where there is one, who writes it says them
+            for (const std::string &warning : g_settings->warnings) {
+                Log(LogLevel::WARNING, warning);
+            }
+        }
     }
     session = new Session(*g_settings);
     if (g_settings->ledger()) {

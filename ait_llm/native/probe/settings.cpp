@@ -104,6 +104,26 @@ void ReadSelection(Settings &settings)
     settings.oddOnly = settings.stats && Get("AIT_PROBE_ODD_ONLY") == "1";
 }
 
+// Variables that were set by hand and do not select anything: the capture would be empty in silence.
+void WarnOfNothing(Settings &settings)
+{
+    const std::string types = Get("ATB_DUMP_TYPE");
+    if (!settings.anything()) {
+        if (!types.empty()) {
+            settings.warnings.push_back("nothing is dumped: ATB_DUMP_TYPE='" + types +
+                                        "' names no type; set it to tensor for tensors");
+        } else if (!Get("ATB_SAVE_TENSOR").empty()) {
+            settings.warnings.push_back(
+                "nothing is dumped: ATB_SAVE_TENSOR is set and ATB_DUMP_TYPE is not; set "
+                "ATB_DUMP_TYPE=tensor, ATB_SAVE_TENSOR_RANGE and ATB_SAVE_TENSOR_PART too, or "
+                "start the program with ait llm dump --exec");
+        }
+    } else if (settings.tensors() && Trim(Get("ATB_SAVE_TENSOR_RANGE")).empty()) {
+        settings.warnings.push_back("ATB_SAVE_TENSOR_RANGE is not set, so that no tensor is saved; "
+                                    "set it to all, or to pairs such as 0,3");
+    }
+}
+
 } // namespace
 
 const std::vector<const char *> &SettingNames()
@@ -142,6 +162,7 @@ Settings ReadSettings()
         GetNumber("AIT_PROBE_QUEUE_BYTES", "bytes", DEFAULT_QUEUE_BYTES, settings.warnings);
     settings.minFreeBytes =
         GetNumber("AIT_PROBE_MIN_FREE_BYTES", "bytes", DEFAULT_MIN_FREE_BYTES, settings.warnings);
+    WarnOfNothing(settings);
     settings.patienceSeconds = std::min(
         GetNumber("AIT_PROBE_PATIENCE_SECONDS", "seconds", DEFAULT_PATIENCE_SECONDS,
                   settings.warnings),
