@@ -54,6 +54,12 @@ def capture(kind: str, folder: str, rank: int) -> None:
         dist.send(total, 1)
     else:
         dist.recv(torch.zeros(2), 0)
+    both = [
+        dist.P2POp(dist.isend, total, 1 - rank),
+        dist.P2POp(dist.irecv, torch.zeros(2), 1 - rank),
+    ]
+    for each in dist.batch_isend_irecv(both):
+        each.wait()
     debugger.stop()
     debugger.step()
 

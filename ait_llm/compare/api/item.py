@@ -79,7 +79,8 @@ def items_of(record: str, content: Mapping[str, Any]) -> list[Item]:
     """
     found: list[Item] = []
     if record.endswith(".debug"):
-        _walk(content, record, record, "output", found)
+        bare = list(content) == [""]  # a variable that is no object, see content_of
+        _walk(content[""] if bare else content, record, record, "output", found)
         return found
     for key in ("input_args", "input", "input_kwargs"):
         part = content.get(key)

@@ -122,7 +122,7 @@ class Describer:
         if type(value).__name__ == "P2POp":
             return {
                 "class_type": "torch.distributed.P2POp",
-                "tensor": self.value(value.tensor, f"{name}.tensor", depth + 1),
+                "tensor": self.value(value.tensor, name, depth + 1),
                 "op": getattr(value.op, "__name__", str(value.op)),
                 "peer": value.peer,
                 "tag": value.tag,

@@ -265,6 +265,19 @@ def test_single_points_have_a_table_of_their_own(tmp_path: Path) -> None:
     assert (row["NPU Name"], row["Result"]) == ("loss.0.debug", "Warning")
 
 
+def test_a_variable_without_gradient_has_the_name_of_its_record(tmp_path: Path) -> None:
+    document = {"loss.0.debug": scalar(7), "loss_grad.0.debug": None, "pair.0.debug": [scalar(1)]}
+    paths = [
+        write_dump(tmp_path / side, document, name="debug.json") for side in ("golden", "mine")
+    ]
+    outcome = compare_api_dumps(
+        paths[1], paths[0], tmp_path / "out", "1", ApiOptions(), formats=["csv"]
+    )
+    with outcome.pairs[0].files[0].open(newline="", encoding="utf-8") as file:
+        names = [row["NPU Name"] for row in csv.DictReader(file)]
+    assert names == ["loss.0.debug", "loss_grad.0.debug", "pair.0.debug.0"]
+
+
 def test_a_file_that_breaks_off_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
     golden = write_dump(tmp_path / "golden", one([1, 2], [1, 2]))
     mine = write_dump(tmp_path / "mine", one([1, 2], [1, 2]))

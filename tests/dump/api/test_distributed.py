@@ -89,6 +89,15 @@ def test_both_ranks_record_modules_gradients_and_collectives(
             assert received["output"][0]["Max"] == 1.0
 
 
+def test_what_a_batch_sends_is_in_files_of_the_names_that_the_peer_gives(folder: Path) -> None:
+    record = data_of(folder / "ddp", 0)["Distributed.batch_isend_irecv.0.forward"]
+    sent = record["input_args"][0][0]
+    assert (sent["op"], sent["peer"]) == ("isend", 1)
+    name = "Distributed.batch_isend_irecv.0.forward.input.0.0.pt"
+    assert sent["tensor"]["data_name"] == name
+    assert (folder / "ddp" / "step0" / "rank0" / "dump_tensor_data" / name).exists()
+
+
 def test_collectives_of_a_capture_of_all_ranks_are_judged(folder: Path) -> None:
     found = opcheck(folder / "ddp", wanted=Wanted(names=("all_reduce", "all_gather")))
     assert {item.op_type for item in found.items} == {"all_reduce", "all_gather"}
