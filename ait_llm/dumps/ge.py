@@ -16,6 +16,7 @@ from ait_llm.dumps.ge_place import (
     build_graph_files,
     find_ge_place,
     graph_files,
+    graph_prints,
     units,
 )
 from ait_llm.dumps.ge_records import GeRecord
@@ -86,6 +87,11 @@ class GeDump(Dump):
         where torchair wrote no N. They lie anywhere above the time folders.
         """
         return graph_files(self._place)
+
+    @cached_property
+    def graph_prints(self) -> tuple[Path, ...]:
+        """``dynamo_*_graph_*.py``, which torchair writes where the type of the dump is ``py``."""
+        return graph_prints(self._place)
 
     @cached_property
     def build_graph_files(self) -> tuple[Path, ...]:

@@ -18,6 +18,7 @@ from ait_llm.errors import FormatError
 
 RANK_FOLDER = re.compile(r"worldsize([0-9]{1,9})_global_rank([0-9]{1,9})")
 TIME_FOLDER = re.compile(r"(?:19|20)[0-9]{12}")
+_PRINT = re.compile(r"dynamo_(original|optimized)_graph_[0-9]+.*\.py")
 GRAPH_FILE = re.compile(r"dynamo_(original|optimized)_graph_([0-9]+).*\.(txt|pbtxt)")
 _BUILD_FILE = re.compile(r"ge_proto_.*_(?:PreRunAfterBuild|Build)\.txt")
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -130,6 +131,11 @@ def graph_files(place: GePlace) -> tuple[Path, ...]:
         return match[1] != "original", int(match[2]), path.name
 
     return tuple(sorted(found, key=key))
+
+
+def graph_prints(place: GePlace) -> tuple[Path, ...]:
+    """Prints of those graphs as Python code, by name."""
+    return tuple(sorted(path for path in _beside(place) if _PRINT.fullmatch(path.name)))
 
 
 def build_graph_files(place: GePlace) -> tuple[Path, ...]:

@@ -118,6 +118,11 @@ class Dump(ABC):
         return ()
 
     @property
+    def graph_prints(self) -> Sequence[Path]:
+        """Those graphs as Python code, which does not tell the operators that ran."""
+        return ()
+
+    @property
     def build_graph_files(self) -> Sequence[Path]:
         """Graphs after fusion that a graph engine wrote."""
         return ()

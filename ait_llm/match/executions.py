@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ait_llm.core import Problem
 from ait_llm.dumps.model import Dump, Process
@@ -58,8 +59,19 @@ def unfused_graphs(dumps: Mapping[SideName, Dump]) -> tuple[list[Unfused], list[
         if dump.traits.fused and not found[side].graphs:
             found[side] = replace(found[side], graphs=lent)
             text = "; that of the other side is used" if lent else f", {_UNKNOWN}"
-            problems.append(Problem(side, f"{_NO_GRAPH}{text}", decides=not lent))
+            found_none = _only_prints(dump.graph_prints) or _NO_GRAPH
+            problems.append(Problem(side, f"{found_none}{text}", decides=not lent))
     return list(found.values()), problems
+
+
+def _only_prints(prints: Sequence[Path]) -> str:
+    """What is said of graphs that were printed as code; empty where none was."""
+    if not prints:
+        return ""
+    return (
+        f"the graph was dumped as Python code ({prints[0].name}), which does not tell the operators "
+        "of the engine; set config.debug.graph_dump.type to txt"
+    )
 
 
 def go_by_calls(golden: CompiledProcess, mine: CompiledProcess) -> bool:

@@ -279,6 +279,18 @@ def test_a_dump_without_graph_files_says_what_is_missing(
     assert "no dynamo_original_graph file" in report.problems[0].text
 
 
+def test_a_graph_that_was_printed_as_code_is_told_with_its_name(
+    golden: CompiledRun, mine: CompiledRun
+) -> None:
+    golden.fx(request())
+    mine.ge(request())
+    print_of_it = mine.graph().rename(mine.root / "dynamo_original_graph_20241125192345000001.py")
+    text = compare(golden.root, mine.root).problems[0].text
+    assert "no dynamo_original_graph file" not in text
+    assert print_of_it.name in text
+    assert "set config.debug.graph_dump.type to txt" in text
+
+
 def test_a_graph_file_of_another_run_is_told_with_its_share(
     golden: CompiledRun, mine: CompiledRun
 ) -> None:
