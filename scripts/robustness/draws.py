@@ -16,7 +16,7 @@ from random import Random
 from subprocess import Popen
 
 KINDS = ("torch", "torch-op", "torch-stats", "api", "tensor", "fx", "inductor")
-COMMANDS = ("compare", "opcheck", "convert", "show")
+COMMANDS = ("compare", "compare-ray", "compare-store", "opcheck", "convert", "show")
 _ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 _SHARES = (0.3, 1.1)  # of the time that a run takes undisturbed: when something happens
 _MARK = b"CHAOS_DRAW="
@@ -35,6 +35,8 @@ class Fault:
         removes: it takes files away that were written.
         ends: it may end ``ait``, which then says nothing more.
         disk: bytes of a file system of its own that it writes to; 0 for that of all.
+        beside: where the same runs once more at the same time: ``same`` or ``next`` to its folder.
+        writer: the environment is for the writer of the ATB probe, not for the command.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Fault:
     removes: bool = False
     ends: bool = False
     disk: int = 0
+    beside: str = ""
+    writer: bool = False
 
 
 def members(mark: str) -> list[int]:
@@ -118,7 +122,8 @@ def _write_error(rng: Random) -> Fault:
         "CHAOS_ERRNO": str(number), "CHAOS_AFTER": str(after), "CHAOS_COUNT": str(count)
     }  # fmt: skip
     some = "all" if count > 5 else count
-    return Fault(f"{errno.errorcode[number]} for {some} writes after {after}", environment)
+    name = f"{errno.errorcode[number]} for {some} writes after {after}"
+    return Fault(name, environment, writer=rng.random() < 0.5)
 
 
 def draw_fault(rng: Random) -> Fault:
@@ -151,6 +156,8 @@ def draw_fault(rng: Random) -> Fault:
         lambda: Fault(
             "clock jumps", {"CHAOS_CLOCK": str(rng.choice((3600, 86400 * 400, 86400 * 20000)))}
         ),
+        lambda: Fault("the same beside it, in the next folder", beside="next"),
+        lambda: Fault("the same beside it, in the same folder", beside="same"),
         lambda: Fault("output removed", act=_take_away("removed"), removes=True),
         lambda: Fault("output moved away", act=_take_away("moved"), removes=True),
         lambda: Fault("output replaced by a link", act=_take_away("link"), removes=True),

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor, nn
 
 ROUNDS = 12
-TINY, LARGE = 400, 96 << 20  # rounds of a program of tiny tensors; elements of a large one
+TINY = 400  # rounds of a program of tiny tensors
+LARGE = {"large": 96 << 20, "huge": 1250 << 20}  # elements, of four bytes
+STORM = 12  # children that are there at once
 Round = Callable[[int], Tensor]
 
 
@@ -91,6 +93,26 @@ def forking(one: Round) -> Round:
     return forked
 
 
+def storming(one: Round) -> Round:
+    """Starts many children at once, of which some compute and some have children of their own."""
+
+    def stormed(number: int) -> Tensor:
+        if number % 5 == 1:
+            children = []
+            for place in range(STORM):
+                child = os.fork()
+                if not child:
+                    if place % 4 == 1 or (place % 4 == 2 and not os.fork()):
+                        one(number)
+                    os._exit(0)
+                children.append(child)
+            for child in children:
+                os.waitpid(child, 0)
+        return one(number)
+
+    return stormed
+
+
 def becoming(one: Round) -> Round:
     """Becomes the same program again in the middle, which computes all from the start."""
 
@@ -108,10 +130,12 @@ HABITS: dict[str, Callable[[Round], Round]] = {
     "plain": lambda one: one,
     "closes": closing,
     "forks": forking,
+    "storms": storming,
     "execs": becoming,
     "threads": lambda one: one,
     "tiny": lambda one: one,
     "large": lambda one: one,
+    "huge": lambda one: one,
 }
 
 
@@ -143,8 +167,8 @@ def main() -> None:
     with torch.no_grad():
         one = HABITS[habit](ROUND[kind]())
         found = digests(one, habit)
-        if habit == "large":
-            values = nn.Identity()(torch.arange(LARGE, dtype=torch.int32))
+        if habit in LARGE:
+            values = nn.Identity()(torch.arange(LARGE[habit], dtype=torch.int32))
             found.append(str(int(values[-1])))
     print("result", hashlib.sha256("".join(found).encode()).hexdigest(), flush=True)
 

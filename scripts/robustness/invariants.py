@@ -57,6 +57,7 @@ class Seen:
         segments: shared memory that was left.
         temporary: files of ours in the folder of temporary files.
         shown: exit code of ``ait llm show`` of what was left; None where nothing was.
+        beside: of the same that ran at the same time, without a fault of its own.
     """
 
     output: Path
@@ -67,6 +68,7 @@ class Seen:
     segments: list[str] = field(default_factory=list)
     temporary: list[str] = field(default_factory=list)
     shown: int | None = None
+    beside: Seen | None = None
 
 
 def files_in(folder: Path) -> dict[str, Files]:
@@ -113,7 +115,13 @@ def broken(
         removes: it takes away what was written.
         ends: it may end ``ait``.
     """
+    companion = (
+        broken(seen.beside, usual, strikes=False, removes=False, ends=False)
+        if seen.beside is not None
+        else []
+    )
     return [
+        *(f"beside it: {each}" for each in companion),
         *_of_program(seen, usual, strikes=strikes),
         *_of_exit(seen, usual, strikes=strikes, ends=ends),
         *_of_files(seen, usual),
