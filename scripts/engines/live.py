@@ -22,8 +22,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bugs import BUGS, Bug
 
@@ -35,12 +37,29 @@ PORT = 8765
 _DUMP = ("--type", "torch", "-er", "all")
 
 
+@contextmanager
+def group(
+    words: list[str], file: IO[str], environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in a process group of its own, of which nothing is left behind.
+
+    Engines start processes that outlive the one that started them.
+    """
+    process = subprocess.Popen(
+        words, stdout=file, stderr=file, env=environment, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 def run(words: list[str], log: Path, **environment: str) -> int:
     """A command to its end, with all that it says in a file."""
-    with log.open("w") as file:
-        return subprocess.run(
-            words, stdout=file, stderr=file, check=False, env={**os.environ, **environment}
-        ).returncode
+    with log.open("w") as file, group(words, file, {**os.environ, **environment}) as process:
+        return process.wait()
 
 
 def capture(name: str, checkpoint: Path, folder: Path, bug: Bug | None) -> int:
@@ -70,8 +89,7 @@ def serve(checkpoint: Path, folder: Path) -> int:
         f"--max-num-batched-tokens 24 --max-num-seqs 4 --block-size 32 --port {PORT}"
     )
     words = ["ait", "llm", "dump", "--exec", command, *_DUMP, "-o", str(folder / "mine")]
-    with (folder / "mine.log").open("w") as file:
-        server = subprocess.Popen(words, stdout=file, stderr=file)
+    with (folder / "mine.log").open("w") as file, group(words, file) as server:
         try:
             asked = run([sys.executable, str(HERE / "ask.py"), str(PORT)], folder / "ask.log")
             time.sleep(2)  # vLLM kills its workers at once
@@ -159,6 +177,8 @@ def cases(family: str, *, compiled: bool = False) -> list[str]:
 
 
 def main() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that what was started ends, too
+        signal.signal(number, lambda given, _frame: sys.exit(128 + given))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoints", type=Path)
     parser.add_argument("folder", type=Path)
