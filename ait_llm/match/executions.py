@@ -69,8 +69,8 @@ def _only_prints(prints: Sequence[Path]) -> str:
     if not prints:
         return ""
     return (
-        f"the graph was dumped as Python code ({prints[0].name}), which does not tell the operators "
-        "of the engine; set config.debug.graph_dump.type to txt"
+        f"the graph was dumped as Python code ({prints[0].name}), which does not tell the "
+        "operators of the engine; set config.debug.graph_dump.type to txt"
     )
 
 

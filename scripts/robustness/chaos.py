@@ -29,7 +29,7 @@ from draws import COMMANDS, KINDS, Fault, draw_fault, moment
 from hosts import HABITS, LARGE
 from invariants import Seen, Undisturbed, broken, result_of, stable
 from machine import left, limited, mounted_on, own_probe, segments, shown
-from object_store import ObjectStore
+from s3_store import ObjectStore
 from subjects import AIT, Subject, possible
 
 HERE = Path(__file__).resolve().parent
@@ -212,10 +212,11 @@ class Chaos:
             own["LD_PRELOAD"] = str(self._shim)
         if "CHAOS_ERRNO" in own:
             own["CHAOS_FOLDER"] = str(output)
-        if not fault.writer:
+        by_writer = fault.writer and subject.kind == "tensor"
+        if not by_writer:
             environment |= own
         if subject.kind == "tensor":
-            marked = {"CHAOS_DRAW": mark, **(own if fault.writer else {})}
+            marked = {"CHAOS_DRAW": mark, **(own if by_writer else {})}
             environment["AIT_LLM_LIB_DIR"] = str(own_probe(place / "lib", marked))
         if self._store is not None:
             environment |= self._store.environment

@@ -120,7 +120,7 @@ def test_the_page_has_all_draws_and_findings(tmp_path: Path) -> None:
 
 @pytest.mark.native
 def test_draws_without_a_moment_break_nothing() -> None:
-    # Clocks that jump, in a plain program and in one that closes descriptors.
+    # Clocks that jump, in a plain program and in one that forks.
     words = ["--draws", "2", "--seed", "1151", "--kinds", "tensor"]
     done = subprocess.run(
         [sys.executable, SCRIPTS / "chaos.py", *words],
