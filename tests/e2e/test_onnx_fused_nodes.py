@@ -142,6 +142,25 @@ def test_a_node_that_was_lost_is_not_taken_for_a_fused_one(
     assert code == 3
 
 
+def test_in_float16_a_fused_norm_leaves_results_out_and_nothing_is_lost(
+    models: Mapping[str, Path], tmp_path: Path
+) -> None:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    sides = []
+    for graph in (models["blocks"], optimised(models["blocks"], tmp_path, "ENABLE_ALL")):
+        half = convert_float_to_float16(onnx.load(graph), keep_io_types=True)
+        for node in half.graph.node:
+            if node.op_type == "SkipLayerNormalization":
+                node.output.extend(["", "", f"{node.output[0]}.sum"])
+        onnx.save(half, tmp_path / f"half-{graph.name}")
+        sides.append(captured(tmp_path / f"half-{graph.name}", tmp_path / f"of-{graph.name}"))
+    kinds = {each.type.split(".")[1] for each in open_dump(sides[1]).operations()}
+    assert "ms_SkipLayerNormalization" in kinds
+    code, summary = compared(sides[0], sides[1], tmp_path)
+    assert (code, summary["problems"]) == (0, []), summary
+
+
 def _node(model: Any, name: str) -> Any:
     return next(each for each in model.graph.node if each.name == name)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from sys import intern
 
 from ait_llm.match.model import Match, Source, Unmatched
-from ait_llm.program.common_nodes import graphs_of
+from ait_llm.program.common_nodes import CommonNode, graphs_of
 from ait_llm.program.describe import integers, is_float
 from ait_llm.program.flow import Value
 from ait_llm.program.program import Program
@@ -67,9 +67,14 @@ def _is_whole_graph(side: Program) -> bool:
         return False
     places = (node.op for node in side.nodes.values())
     return all(
-        op is not None and len(side.operations[op].outputs) == len(node.gives)
+        op is not None and len(side.operations[op].outputs) == _results(node)
         for op, node in zip(places, side.nodes.values(), strict=True)
     )
+
+
+def _results(node: CommonNode) -> int:
+    """How many results a node has; of one that leaves some out the others have shapes."""
+    return sum(each is not None for each in node.gives) or len(node.gives)
 
 
 def _apart(found: Found, sides: tuple[Program, Program]) -> Sequence[Found]:
