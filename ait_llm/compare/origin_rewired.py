@@ -176,9 +176,16 @@ class Wiring:
             self._golden.run.operations[instead]
         ):
             return True
-        ways = [[*self._sources(op, each)] for each in (golden, instead)]
-        fits = [bool(way) and not any(self._parts(*each) for each in way) for way in ways]
-        return fits == [True, False]
+        return self._reads_alike(op, golden) and not self._reads_alike(op, instead)
+
+    def _reads_alike(self, op: int, golden: int) -> bool:
+        """True if all that two operators read comes from the same, some of it from operators."""
+        ours, theirs = _made(self._values, op), _made(self._golden, golden)
+        ways = list(self._sources(op, golden))
+        if len(ours) != len(theirs) or ours.count(None) != theirs.count(None):
+            return False
+        is_whole = len(ways) == len(ours) - ours.count(None)
+        return bool(ways) and is_whole and not any(self._parts(*each) for each in ways)
 
     def lacking_before(self, found: Rewired) -> LeftOut | None:
         """What the code lacks that makes what the code of another module reads.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.composites import Composite
@@ -61,21 +62,26 @@ def _is_matrix(graph: CallGraph, value: int) -> bool:
 
 
 def _with_bias(graph: CallGraph, result: int, operands: dict[str, int], members: list[int]) -> int:
-    """The sum with a vector from outside, if that is all that is done with a product."""
-    readers = list(graph.after(result))
-    if len(readers) != 1 or graph.kind(readers[0][0]) != "add":
+    """The sum with a vector from outside, if one is made of a product, whoever else reads that."""
+    sums = [each for each in map(partial(_biased, graph), graph.after(result)) if each is not None]
+    if len(sums) != 1:
         return result
-    place, read = readers[0]
+    place, operands["bias"] = sums[0]
+    members.append(place)
+    return graph.calls[place].outputs[0]
+
+
+def _biased(graph: CallGraph, reader: tuple[int, int]) -> tuple[int, int] | None:
+    """The call that reads a product, and the vector from outside that it adds, if it does."""
+    place, read = reader
     call = graph.calls[place]
     others = [each for each in call.inputs if each != read]
-    if len(call.inputs) != 2 or len(others) != 1 or not graph.is_outside(others[0], order=False):
-        return result
+    if graph.kind(place) != "add" or len(call.inputs) != 2 or len(others) != 1:
+        return None
     bias = graph.before(others[0])
-    if len(graph.shapes.get(bias, ())) != 1:
-        return result
-    operands["bias"] = bias
-    members.append(place)
-    return call.outputs[0]
+    if not graph.is_outside(others[0], order=False) or len(graph.shapes.get(bias, ())) != 1:
+        return None
+    return place, bias
 
 
 def embeddings(graph: CallGraph) -> Iterator[Composite]:

@@ -134,3 +134,17 @@ def test_gated_activations_take_the_projection_of_gates(family: str) -> None:
 def test_calls_that_made_nothing_are_no_composites(kind: str) -> None:
     """Such as the one in which the program failed."""
     assert find_composites(CallGraph([Call(kind, (1, 2, 3), ())])) == []
+
+
+def test_a_bias_belongs_to_a_product_that_something_else_reads_too() -> None:
+    product, weight, bias, total = 3, 2, 4, 5
+    calls = [
+        Call("mm", (1, weight), (product,)),
+        Call("add", (product, bias), (total,)),
+        Call("add", (total, product), (6,)),
+    ]
+    shapes = {1: (7, 32), weight: (32, 16), bias: (16,), product: (7, 16), total: (7, 16)}
+    [found] = [
+        each for each in find_composites(CallGraph(calls, shapes)) if "bias" in each.operands
+    ]
+    assert (found.role, found.result, found.members) == (Role.LINEAR, total, (0, 1))
