@@ -11,19 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from ait_llm.compare.origin_growth import rounding_of
 from ait_llm.compare.origin_run import Key, operation_key, record_key
 from ait_llm.compare.origin_values import DISTANCE
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
-from ait_llm.formats.elements import Array
-from ait_llm.judge.attention import ASKED, Distance, beyond, distance, may_fit
-from ait_llm.judge.attention_formula import Given
+from ait_llm.judge.attention import ASKED, Distance, beyond, distance
 from ait_llm.judge.attention_parts import Attention, Recipe, is_part
-from ait_llm.judge.attention_recipes import recipes
+from ait_llm.judge.attention_proof import MOST_ELEMENTS, proof, rows_of
 from ait_llm.judge.definition_meanings import sort_of
 from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass
@@ -33,9 +29,7 @@ from ait_llm.program.one_pass import Pass
 # bytes, and for each element of what it looks at and computes.
 _STRIKING, _SHARE, _LESS, _LEAST_BYTES = 1.2, 16, 48, 4 << 20
 _BYTES, _BYTES_READ, _BYTES_PER_ELEMENT = 1 << 20, 16, 256
-_MOST_ELEMENTS = 1 << 15  # of keys, and of scores, that are computed
 _DIMENSIONS = 3  # requests, tokens and elements
-_FEW = 2  # tokens that tell whether a formula may be golden's
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +121,8 @@ class Attentions:
         if proved is None or given is None:
             return None
         recipe, theirs = proved
-        given = given.sampled(_MOST_ELEMENTS)
-        rows = _rows(given)
+        given = given.sampled(MOST_ELEMENTS)
+        rows = rows_of(given)
         found = distance(given, recipe.formula, rows)
         if found is None or not found.is_beyond(theirs, ASKED):
             return None
@@ -136,7 +130,7 @@ class Attentions:
         found = (
             None
             if whole is None
-            else beyond(given, whole.sampled(_MOST_ELEMENTS), recipe.formula, rows)
+            else beyond(given, whole.sampled(MOST_ELEMENTS), recipe.formula, rows)
         )
         if found is None:
             return None
@@ -151,27 +145,17 @@ class Attentions:
 
     def _proof(self, golden: Attention) -> tuple[Recipe, Distance] | None:
         """What golden's values prove to be its attention, and how far they are from it."""
-        for recipe in (*self._proved, *recipes(golden)):
-            whole = golden.given(recipe)
-            if whole is None:
-                continue
-            given = whole.sampled(_MOST_ELEMENTS)
-            rows = _rows(given)
-            if recipe not in self._proved and not may_fit(given, recipe.formula, rows[-_FEW:]):
-                continue
-            found = distance(given, recipe.formula, rows)
-            if found is not None and found.is_proved:
-                if recipe not in self._proved:
-                    self._proved.append(recipe)
-                return recipe, found
-        return None
+        found = proof(golden, self._proved)
+        if found is not None and found[0] not in self._proved:
+            self._proved.append(found[0])
+        return found
 
     def _affordable(self) -> Iterator[_Place]:
         """What is worth a look, as far as it may cost."""
         places, compared = self._places()
         spent = 0.0
         for each in sorted(places, key=lambda place: place.growth, reverse=True):
-            computed = min(each.elements, _MOST_ELEMENTS)
+            computed = min(each.elements, MOST_ELEMENTS)
             spent += _BYTES + each.elements * _BYTES_READ + computed * _BYTES_PER_ELEMENT
             share = _SHARE if each.growth > _STRIKING else _LESS
             if spent > compared / share + _LEAST_BYTES:
@@ -272,11 +256,3 @@ class _Calls:
             return None
         whole = self.run.operations
         return Attention(whole[module], self._members[module], whole[0], result)
-
-
-def _rows(given: Given) -> Array:
-    """Tokens that are looked at: as many as may be, spread evenly, the last one among them."""
-    requests, heads, tokens, _ = given.query.shape
-    count = min(tokens, max(1, _MOST_ELEMENTS // max(1, requests * heads * given.keys)))
-    found: Array = np.unique(np.linspace(tokens - 1, 0, count).round().astype(int))
-    return found

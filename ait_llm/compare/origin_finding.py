@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 
 from ait_llm.compare.origin_recomputing import Recomputing, Results
 from ait_llm.compare.origin_values import RunValues
-from ait_llm.compare.origin_words import behind_a_choice, by_recomputation, without_failure
+from ait_llm.compare.origin_words import (
+    behind_a_choice,
+    behind_stages,
+    by_recomputation,
+    without_failure,
+)
 from ait_llm.core.comparison import Comparison, Origin
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.evidence import Introduced, Unknown
@@ -116,6 +121,11 @@ class Telling:
         certain = not doubtful and (measured.is_wrong or not others)
         text = by_recomputation(self.values, guilty, failed, results, self.comparisons)
         return self.finding(guilty, text, certain, [] if certain else sorted({*doubtful, *others}))
+
+    def behind_stages(self, found: Finding, known: Sequence[int]) -> Finding:
+        """A finding on a way that was cut off behind what golden makes, too."""
+        text = behind_stages(self.values, found.origin.evidence, known)
+        return replace(found, origin=replace(found.origin, evidence=text))
 
     def tolerated(self, found: Finding, index: int | None) -> Finding:
         """A finding that no comparison shows."""

@@ -24,6 +24,7 @@ from ait_llm.compare.origin_words import (
     by_golden,
     by_other_ranks,
     first_seen_later,
+    has_own,
     only_one_is_given,
 )
 from ait_llm.judge.evidence import Introduced, Unknown
@@ -157,11 +158,18 @@ class Operations:
                 return replace(found, origin=origin)
         return None
 
-    def defined_otherwise(self, failed: int, near: Upstream) -> Finding | None:
+    def defined_otherwise(
+        self, failed: int, near: Upstream, first: int | None = None
+    ) -> Finding | None:
         """Operations that compute rightly, but not what golden computes.
 
         What goes in agrees with golden. If what comes out is further away than the operations can
         have amplified that, their parameters or weights differ.
+
+        Args:
+            failed: number of the value.
+            near: the way back from it.
+            first: the operation that is known to make something else first.
         """
         error = self.values.error(failed)
         before = [each for n in near.agreeing if (each := self.values.error(n)) is not None]
@@ -188,7 +196,7 @@ class Operations:
         answer = self.stated.counterparts.get(op)
         if count == 1 and answer is not None:
             text += only_one_is_given(answer, self.values.run.operations[op])
-        op = self._with_numbers(op, near.operations)
+        op = self._with_numbers(op, near.operations) if first is None else first
         others = [candidate for candidate in near.operations if candidate != op]
         wrong = self._recomputing.of_golden(op, self.stated.counterparts.get(op))
         if wrong is not None:
@@ -204,12 +212,13 @@ class Operations:
         return replace(found, own=not others, defined_otherwise=True)
 
     def _with_numbers(self, op: int, near: Sequence[int]) -> int:
-        """The first operation with numbers of its own where this one only moves elements.
+        """The first operation with numbers of its own where this one has nothing such.
 
-        What moves elements has nothing that could be another than golden's.
+        What moves elements, or multiplies what it reads, has nothing that could be another than
+        golden's.
         """
         operations = self.values.run.operations
-        if not is_view(operations[op].type):
+        if not is_view(operations[op].type) and has_own(self.values, op):
             return op
         named = (each for each in near if any(map(_is_number, operations[each].params.items())))
         return next(named, op)

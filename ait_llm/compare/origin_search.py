@@ -10,6 +10,7 @@ from ait_llm.compare.origin_looks import Looks
 from ait_llm.compare.origin_operations import LOOKS, Operations
 from ait_llm.compare.origin_own_code import OwnCode
 from ait_llm.compare.origin_recomputing import Recomputing
+from ait_llm.compare.origin_stages import Stages
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_statements import Statements
 from ait_llm.compare.origin_values import RunValues, Upstream
@@ -61,6 +62,8 @@ class Search:
         self._explaining = Explaining(values, comparisons, recomputing, stated, self._matches)
         self._statements = Statements(tell, stated, is_later=bool(earlier))
         self._code = OwnCode(tell, stated)
+        self._telling = tell
+        self._stages = None if stated.golden is None else Stages(values, comparisons, stated.golden)
         before = [each.operations for each in earlier]
         self.operations: Operations = Operations(tell, recomputing, stated, before)
 
@@ -149,10 +152,14 @@ class Search:
         if found is None and self._explaining.is_explained(failed, near):
             self._explaining.clear(failed, near)
             return None
-        return (
-            found
-            or self._code.behind_members(near, failed)
-            or self.operations.by_elimination(near.operations, failed, near)
-            or self.operations.defined_otherwise(failed, near)
+        found = found or self._code.behind_members(near, failed)
+        if found is not None:
+            return found
+        less = None if self._stages is None else self._stages.narrowed(near, failed)
+        near, first = (near, None) if less is None else (less.near, less.first)
+        found = (
+            self.operations.by_elimination(near.operations, failed, near)
+            or self.operations.defined_otherwise(failed, near, first)
             or self.operations.unexplained(failed, near)
         )
+        return found if less is None else self._telling.behind_stages(found, less.known)

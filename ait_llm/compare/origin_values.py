@@ -22,12 +22,14 @@ class Evidence:
     Attributes:
         passed, failed: indices of comparisons of it.
         agrees: it is golden's in what counts, though nothing compared it: a mask of another form.
+        near: by which relative error, where that is known.
         is_explained: comparisons of it failed, by no more than what it was computed from explains.
     """
 
     passed: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
     agrees: bool = False
+    near: float | None = None
     is_explained: bool = False
 
     @property
@@ -156,7 +158,7 @@ class RunValues(RunStructure):
             for index in (*known.failed, *known.passed)
             if DISTANCE in self._comparisons[index].values
         ]
-        return max(found, default=None)
+        return max(found, default=known.near)
 
     def first_failed(self, value: int) -> int:
         """The failing comparison of the first that wrote or read a value, in execution order.
@@ -230,9 +232,15 @@ class RunValues(RunStructure):
         known.is_explained = True
         return cleared
 
-    def accept(self, value: int) -> None:
-        """From now on a value counts as one that agrees, unless a comparison of it fails."""
-        self._evidence.setdefault(value, Evidence()).agrees = True
+    def accept(self, value: int, error: float | None = None) -> None:
+        """From now on a value counts as one that agrees, unless a comparison of it fails.
+
+        Args:
+            value: number of the value.
+            error: by which relative error, where that is known.
+        """
+        known = self._evidence.setdefault(value, Evidence())
+        known.agrees, known.near = True, error
 
     def trouble(self, value: int) -> str:
         """How a value that fails is off, in a few words; empty if it is not known."""

@@ -196,6 +196,11 @@ def _amplified(factor: float) -> str:
     return "not be amplified" if text == "1" else f"be amplified {text} times"
 
 
+def has_own(values: RunValues, op: int) -> bool:
+    """True for an operation with weights, or parameters, beside its inputs."""
+    return bool(_own(values, op))
+
+
 def _own(values: RunValues, op: int) -> str:
     """What an operation computes with beside its inputs; empty for one that has nothing such."""
     operation = values.run.operations[op]
@@ -281,7 +286,7 @@ def by_differing_input(
         text += f", {difference}"
     elif comparison.reason:
         text += f" ({comparison.reason})"
-    if what == "inputs" and values.is_index(value):
+    if what == "inputs" and values.is_index(value) and use.tensor.shape:
         names = [each.tensor.ir_name or "" for each in values.flow.values[value].reads]
         is_place = any(POSITIONS in each.lower() for each in names)
         text += f"; both runs must get the same {'positions' if is_place else 'tokens'}"
@@ -334,3 +339,10 @@ def behind_a_choice(evidence: str) -> str:
 def without_failure(evidence: str) -> str:
     """The evidence of an operation whose error stays within every tolerance."""
     return f"{evidence}; this is within the tolerance of the comparisons"
+
+
+def behind_stages(values: RunValues, evidence: str, known: Sequence[int]) -> str:
+    """The evidence of what lies behind values that golden makes within its module, too."""
+    return f"{evidence}; what golden makes within its module is there up to " + title_of(
+        values, known[-1]
+    )

@@ -141,7 +141,7 @@ def context(given: Given, formula: Formula, rows: Array, step: Step) -> tuple[Ar
     heads = given.query.shape[1]
     if given.result.shape[1] != heads or given.result.shape[3] != given.value.shape[3]:
         return None
-    turned = _turned(given, formula, rows, step)
+    turned = keys_and_queries(given, formula, rows, step)
     if turned is None:
         return None
     sinks = given.sinks if formula.sinks else None
@@ -175,10 +175,10 @@ def _scaled(heads: Array, scale: float, step: Step) -> Array:
     return found
 
 
-def _turned(
-    given: Given, formula: Formula, rows: Array, step: Step
+def keys_and_queries(
+    given: Given, formula: Formula, rows: Array, step: Step = lambda values: values
 ) -> tuple[Array, Array, Array] | None:
-    """Queries of some tokens, and all keys and values."""
+    """Queries of some tokens, and all keys and values, rotated; see :func:`context`."""
     query, key, value = given.query[:, :, rows], given.key, given.value
     if formula.rotary != "none":
         if given.tables is None or given.tables[0].shape[1] != key.shape[2]:

@@ -221,6 +221,54 @@ def test_the_first_wrong_node_is_named(
     assert summary["origins"][0]["op"] in names, summary["origins"]
 
 
+def _scale(model: Any) -> None:
+    _constant(model, "node_mul_559:1", lambda value: value * 1.1)
+
+
+def _softmax(model: Any) -> None:
+    _node(model, "node_Softmax_365").attribute[0].i = 2
+
+
+def _mask(model: Any) -> None:
+    _constant(model, "node_where:2", lambda value: np.full_like(value, -1))
+
+
+@pytest.mark.parametrize("level", ["modules", "operators"])
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        (_scale, "node_mul_559"),
+        (_softmax, "node_Softmax_365"),
+        (_mask, "node_where"),
+        (_sign, "node_cat_5"),  # nothing negates what it reads
+    ],
+)
+def test_of_the_nodes_of_an_attention_the_first_that_golden_does_not_make_is_named(
+    golden: Mapping[str, Path], tmp_path: Path, fault: Callable[[Any], None], name: str, level: str
+) -> None:
+    model = onnx.load(MODEL)
+    fault(model)
+    onnx.save(model, tmp_path / "wrong.onnx")
+    done = dump(tmp_path / "mine", "--exec", program(tmp_path / "wrong.onnx", "DISABLE_ALL"))
+    assert done.returncode == 0, done.stderr
+    code, summary = compared(golden[level], tmp_path / "mine", tmp_path)
+    assert code == 1, summary
+    assert summary["origins"][0]["op"] == name, summary["origins"]
+
+
+def test_another_axis_of_a_node_is_told_against_the_plain_graph(
+    captured: Mapping[str, Path], tmp_path: Path
+) -> None:
+    model = onnx.load(MODEL)
+    _softmax(model)
+    onnx.save(model, tmp_path / "wrong.onnx")
+    done = dump(tmp_path / "mine", "--exec", program(tmp_path / "wrong.onnx", "DISABLE_ALL"))
+    assert done.returncode == 0, done.stderr
+    code, summary = compared(captured["DISABLE_ALL"], tmp_path / "mine", tmp_path)
+    assert (code, summary["origins"][0]["op"]) == (1, "node_Softmax_365")
+    assert "is 2 instead of -1" in summary["origins"][0]["evidence"]
+
+
 def test_a_wrong_sign_in_a_graph_of_right_operators_fails(
     golden: Mapping[str, Path], tmp_path: Path
 ) -> None:
