@@ -75,6 +75,20 @@ def capture(
     return backend_of(options, decompositions)
 
 
+def seal() -> None:
+    """Say that what this process captured so far is whole, as its end would say.
+
+    A dump of a process that goes on is incomplete for ``show`` and ``compare``. In notebooks the
+    end of each cell does this; elsewhere call it between two runs of the model. What is captured
+    later belongs to the dump, too, and needs another call.
+
+    Example:
+        >>> from ait_llm.dump import fx_backend
+        >>> fx_backend.seal()
+    """
+    sessions.rest()
+
+
 def backend_of(options: FxOptions, decompositions: Decompositions | str | None = None) -> Backend:
     """The backend for settings that were checked.
 

@@ -26,6 +26,9 @@ def no_graphs(
     if sentences or any(process.operators for process in processes):
         return sentences
     events = {entry.event for entry in reports}
+    refused = [str(entry.facts.get("reason")) for entry in reports if entry.event == "refused"]
+    if refused:
+        return [f"nothing is captured: {refused[0]}"]
     if "graph" in events:
         return [_nothing_selected(settings)]
     if settings.is_onnx:

@@ -22,8 +22,11 @@ from torch.fx import GraphModule
 
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import sessions
-from ait_llm.dump.fx_backend import steps_of
+from ait_llm.dump.fx_backend import seal, steps_of
+from ait_llm.dump.inject.channel import report
 from ait_llm.errors import UsageError
+
+__all__ = ["backend_of", "capture", "seal"]
 
 Backend = Callable[..., Callable[..., Any]]
 
@@ -103,6 +106,7 @@ def backend_of(options: FxOptions) -> Backend:
         except UsageError as error:  # the program must run as without us
             sys.stderr.write(f"ait: nothing is captured: {error}\n")
             session.note(str(error))
+            report("refused", reason=str(error))
             plain: Any = compile_fx
             compiled: Callable[..., Any] = plain(module, example_inputs, config_patches=patches)
             return compiled

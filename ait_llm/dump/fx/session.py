@@ -115,6 +115,13 @@ class FxSession:
         if self._ledger is not None:
             self._ledger.seal(end)
 
+    def rest(self) -> None:
+        """Seal the ledger for now: what is captured up to here is whole; more may follow."""
+        with self._lock:
+            ledger = self._ledger
+        if ledger is not None and not self._closed:
+            ledger.rest("idle")
+
     def continue_in_child(self) -> None:
         """After a fork: the parent's ledger is not ours."""
         self._lock = threading.Lock()
@@ -150,10 +157,15 @@ def world() -> tuple[int, int]:
 
 
 class _Sessions:
-    """The sessions of this process, sealed when the interpreter exits."""
+    """The sessions of this process, sealed when the interpreter exits.
+
+    In a notebook the end of each cell seals them for now: its interpreter goes on while what it
+    captured is looked at.
+    """
 
     def __init__(self) -> None:
         self._open: dict[Path, FxSession] = {}
+        self._notebook: Any = None
         atexit.register(self._close_all)
         os.register_at_fork(after_in_child=self._continue)
 
@@ -163,6 +175,7 @@ class _Sessions:
         Raises:
             UsageError: it runs with other settings, or the output cannot be written.
         """
+        self._watch_notebook()
         session = self._open.get(options.output)
         if session is None:
             session = self._open[options.output] = FxSession(options)
@@ -172,6 +185,18 @@ class _Sessions:
                 "choose another output folder"
             )
         return session
+
+    def rest(self) -> None:
+        """Seal all for now."""
+        for session in self._open.values():
+            session.rest()
+
+    def _watch_notebook(self) -> None:
+        find = getattr(sys.modules.get("IPython"), "get_ipython", None)
+        shell = find() if find is not None else None
+        if shell is not None and shell is not self._notebook:
+            self._notebook = shell
+            shell.events.register("post_run_cell", lambda *_result: self.rest())
 
     def _close_all(self) -> None:
         for session in self._open.values():

@@ -6,8 +6,10 @@ import json
 import multiprocessing
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -449,3 +451,35 @@ def test_what_each_value_is_is_in_the_ledger(tmp_path: Path) -> None:
     assert parts == [(*made[:2], 0, (6, 1)), (*made[:2], 3, (6, 1))]
     assert found["mul/INPUT.0"] == parts[0]
     assert found["mul/OUTPUT.0"][0] != made[0]
+
+
+def test_a_process_that_goes_on_can_say_that_its_dump_is_whole(tmp_path: Path) -> None:
+    model = torch.compile(nn.Linear(3, 2), backend=fx_backend.capture(tmp_path))
+    model(torch.ones(1, 3))
+    assert [each.sealed for each in open_dump(tmp_path).processes] == [False]
+    fx_backend.seal()
+    assert [each.sealed for each in open_dump(tmp_path).processes] == [True]
+    model(torch.ones(1, 3))  # more of it
+    assert [each.sealed for each in open_dump(tmp_path).processes] == [False]
+    assert {each.step for each in nodes(tmp_path)} == {0, 1}
+
+
+def test_the_end_of_a_cell_of_a_notebook_seals_what_it_captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[Callable[[object], None]] = []
+
+    class Events:
+        def register(self, event: str, called: Callable[[object], None]) -> None:
+            assert event == "post_run_cell"
+            ends.append(called)
+
+    shell = SimpleNamespace(events=Events())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    model = torch.compile(nn.Linear(3, 2), backend=fx_backend.capture(tmp_path))
+    model(torch.ones(1, 3))
+    assert not open_dump(tmp_path).processes[0].sealed
+    for each in ends:
+        each(None)
+    assert open_dump(tmp_path).processes[0].sealed
+    assert len(ends) == 1

@@ -18,6 +18,9 @@ from ait_llm import compare
 from ait_llm.core import Verdict
 from ait_llm.core.comparison import Report
 from ait_llm.dump import inductor_capture
+from ait_llm.dump.fx_summary import no_graphs
+from ait_llm.dump.inject.channel import read_reports, report
+from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.inductor import backend, instrument, recorder
 from ait_llm.dumps import open_dump
 from ait_llm.dumps.operations import Operation
@@ -424,3 +427,24 @@ def test_a_program_runs_as_it_is_with_a_torch_that_cannot_be_watched(
         compiled = torch.compile(model, backend=inductor_capture.capture(tmp_path))
         torch.testing.assert_close(compiled(x), model(x))
     assert "ait: nothing is captured: Inductor of torch 2.1" in capsys.readouterr().err
+
+
+def test_a_summary_names_the_reason_for_which_a_capture_was_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise UsageError("Inductor of torch 2.1 cannot be watched")
+
+    channel = tmp_path / "channel"
+    channel.mkdir()
+    monkeypatch.setenv("AIT_TORCH_CHANNEL", str(channel))
+    monkeypatch.setattr(backend, "check_torch", refuse)
+    torch._dynamo.reset()
+    report("graph", nodes=3)  # as the injected capture does before it compiles
+    with torch.no_grad():
+        made = inductor_capture.capture(tmp_path / "mine")
+        torch.compile(nn.Linear(4, 4).eval(), backend=made)(torch.ones(2, 4))
+    settings = TorchSettings(tmp_path / "mine", types=("inductor",))
+    (sentence,) = no_graphs(settings, 0, list(read_reports(channel)), [])
+    assert f"ait: {sentence}\n" in capsys.readouterr().err
+    assert sentence == "nothing is captured: Inductor of torch 2.1 cannot be watched"
