@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ait_llm.core.comparison import Comparison, Origin, Report, Side, Verdict
+from ait_llm.report.alike import wrong_as_the_origin
 from ait_llm.report.ledger_table import ledger_sentence
 from ait_llm.report.operations import (
     called_operations,
@@ -212,6 +213,10 @@ def _origins(report: Report) -> Iterator[Row]:
         yield "", f"also at {_origin(origin, many)}"
     if len(others) >= MANY:
         yield "", f"and at {counted(len(others) - MANY + 1, 'more place')} (all in the reports)"
+    if alike := wrong_as_the_origin(report):
+        more = f" and {len(alike) - MANY} more" if len(alike) > MANY else ""
+        names = f"{', '.join(alike[:MANY])}{more}"
+        yield "", f"wrong by themselves, too (their inputs agree to the last bit): {names}"
 
 
 def _origin(origin: Origin, with_process: bool) -> str:

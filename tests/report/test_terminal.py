@@ -18,7 +18,7 @@ from report_builder import (
     unreadable,
 )
 
-from ait_llm.core.comparison import Origin, Report, Verdict
+from ait_llm.core.comparison import Comparison, Origin, Report, Verdict
 from ait_llm.report.terminal import terminal_lines
 
 
@@ -132,6 +132,28 @@ def test_an_uncertain_origin_names_the_other_candidates() -> None:
     assert "b (Linear, id 1, token 0)" in shown
     assert "or at: c, d" in shown
     assert "also at b (Linear, id 1, token 1)" in shown
+
+
+def _wrong(op: str, *, inherited: float = 0.0, op_id: str = "", step: int = 0) -> Comparison:
+    mine = record(op, op_id=op_id or op, step=step)
+    return replace(comparison(1, mine=mine), inherited=inherited, introduced=1.0)
+
+
+def test_operations_that_are_wrong_as_the_origin_is_are_named_with_it() -> None:
+    items = (
+        _wrong("attn", op_id="1"),
+        _wrong("attn.q", op_id="1_0"),
+        _wrong("attn.k", op_id="1_1"),
+        _wrong("attn.v", op_id="1_2"),
+        _wrong("attn.o", op_id="1_3", inherited=0.3),
+        _wrong("attn.cached", op_id="1_4", step=1),
+    )
+    origin = Origin("attn.q", "1_0", "Linear", 0, evidence="it fails first")
+    origin = replace(origin, device=items[0].record.device, pid=items[0].record.pid)
+    shown = text(report(*items, origins=(origin,)))
+    assert "wrong by themselves, too (their inputs agree to the last bit): attn.k, attn.v\n" in shown
+    unsure = replace(origin, certain=False)
+    assert "wrong by themselves" not in text(report(*items, origins=(unsure,)))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3000])

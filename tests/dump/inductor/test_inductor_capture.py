@@ -19,9 +19,9 @@ from ait_llm.core import Verdict
 from ait_llm.core.comparison import Report
 from ait_llm.dump import inductor_capture
 from ait_llm.dump.fx_summary import no_graphs
+from ait_llm.dump.inductor import backend, instrument, recorder
 from ait_llm.dump.inject.channel import read_reports, report
 from ait_llm.dump.inject.settings import TorchSettings
-from ait_llm.dump.inductor import backend, instrument, recorder
 from ait_llm.dumps import open_dump
 from ait_llm.dumps.operations import Operation
 from ait_llm.errors import FormatError, UsageError
