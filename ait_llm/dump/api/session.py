@@ -33,6 +33,8 @@ from ait_llm.errors import UsageError
 from ait_llm.formats.api_list import ApiList, combined_apis
 
 _log = logging.getLogger(__name__)
+# Modules of quantised models call nothing else: without these their products are not seen.
+_NAMESPACES = ("quantized",)
 Models = nn.Module | Sequence[nn.Module] | None
 
 
@@ -246,7 +248,8 @@ class ApiSession:
             lists = combined_apis(self.settings.wrap_ops)
             self._listed = self.settings.wrap_ops, *lists, Fingerprint(*lists)
         _, apis, modules, fingerprint = self._listed
-        namespaces, custom = self.settings.custom_op_namespaces, tuple(self._custom)
+        namespaces = (*_NAMESPACES, *self.settings.custom_op_namespaces)
+        custom = tuple(self._custom)
         known = namespaces, custom, fingerprint.take()
         if self._last is None or self._last[0] != known:
 

@@ -394,6 +394,32 @@ def test_operators_of_a_named_namespace_are_recorded(debug: Debug, captured: Rea
     assert names(captured) == ["ait_test_ops.twice.0"]
 
 
+def test_products_of_quantised_modules_are_recorded(debug: Debug, captured: Read) -> None:
+    library = torch.library.Library("quantized", "FRAGMENT")
+    library.define("ait_twice(Tensor x) -> Tensor")
+    library.impl("ait_twice", lambda x: x * 2, "CompositeImplicitAutograd")
+    debugger = debug()
+    debugger.start()
+    torch.ops.quantized.ait_twice(torch.ones(2))
+    debugger.stop()
+
+    assert names(captured) == ["quantized.ait_twice.0"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif("none" == torch.backends.quantized.engine, reason="no engine of quantisation")
+def test_a_dynamically_quantised_linear_module_is_recorded(debug: Debug, captured: Read) -> None:
+    model = torch.ao.quantization.quantize_dynamic(
+        nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, torch.qint8
+    )
+    debugger = debug()
+    debugger.start()
+    model(torch.ones(2, 8))
+    debugger.stop()
+
+    assert names(captured)[0] == "quantized.linear_dynamic.0"
+
+
 def test_stacks_name_the_line_of_the_call_and_are_shared(debug: Debug, captured: Read) -> None:
     x = torch.ones(2)
     debugger = debug()
