@@ -214,8 +214,8 @@ def _origins(report: Report) -> Iterator[Row]:
     if len(others) >= MANY:
         yield "", f"and at {counted(len(others) - MANY + 1, 'more place')} (all in the reports)"
     if alike := wrong_as_the_origin(report):
-        more = f" and {len(alike) - MANY} more" if len(alike) > MANY else ""
-        names = f"{', '.join(alike[:MANY])}{more}"
+        rest = f" and {len(alike) - MANY} more" if len(alike) > MANY else ""
+        names = f"{', '.join(alike[:MANY])}{rest}"
         yield "", f"wrong by themselves, too (their inputs agree to the last bit): {names}"
 
 

@@ -46,6 +46,18 @@ def test_a_command_without_ray_ends_with_2_and_one_sentence(
     assert "--engine ray needs the Python package 'ray'" in result.output
 
 
+def test_a_node_that_starts_too_late_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+
+    def late(**_settings: object) -> None:
+        raise Exception("The current node timed out during startup.")  # noqa: TRY002  as Ray does
+
+    monkeypatch.setattr(ray, "init", late)
+    with pytest.raises(UsageError, match="Ray cannot be started here: The current node timed out"):  # noqa: SIM117
+        with open_engine("ray"):
+            pass
+
+
 def test_a_client_address_is_refused_with_what_to_give_instead() -> None:
     pytest.importorskip("ray")
     with pytest.raises(UsageError, match=r"give auto or HOST:PORT"):  # noqa: SIM117

@@ -151,7 +151,9 @@ def test_operations_that_are_wrong_as_the_origin_is_are_named_with_it() -> None:
     origin = Origin("attn.q", "1_0", "Linear", 0, evidence="it fails first")
     origin = replace(origin, device=items[0].record.device, pid=items[0].record.pid)
     shown = text(report(*items, origins=(origin,)))
-    assert "wrong by themselves, too (their inputs agree to the last bit): attn.k, attn.v\n" in shown
+    assert (
+        "wrong by themselves, too (their inputs agree to the last bit): attn.k, attn.v\n" in shown
+    )
     unsure = replace(origin, certain=False)
     assert "wrong by themselves" not in text(report(*items, origins=(unsure,)))
 

@@ -407,7 +407,7 @@ def test_products_of_quantised_modules_are_recorded(debug: Debug, captured: Read
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.skipif("none" == torch.backends.quantized.engine, reason="no engine of quantisation")
+@pytest.mark.skipif(torch.backends.quantized.engine == "none", reason="no engine of quantisation")
 def test_a_dynamically_quantised_linear_module_is_recorded(debug: Debug, captured: Read) -> None:
     model = torch.ao.quantization.quantize_dynamic(
         nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, torch.qint8
