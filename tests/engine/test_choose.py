@@ -50,7 +50,7 @@ def test_a_node_that_starts_too_late_is_one_sentence(monkeypatch: pytest.MonkeyP
     ray = pytest.importorskip("ray")
 
     def late(**_settings: object) -> None:
-        raise Exception("The current node timed out during startup.")  # noqa: TRY002  as Ray does
+        raise Exception("The current node timed out during startup.")
 
     monkeypatch.setattr(ray, "init", late)
     with pytest.raises(UsageError, match="Ray cannot be started here: The current node timed out"):  # noqa: SIM117
