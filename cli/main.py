@@ -16,7 +16,7 @@ import click
 
 from ait_llm.cli.fault import end_with_fault, shows_traces
 from ait_llm.cli.localised import localised, take_language
-from ait_llm.cli.manual import examples, write_examples, write_prose
+from ait_llm.cli.manual import HELP_NAMES, examples, write_examples, write_prose
 from ait_llm.cli.usage import usage_sentence
 from ait_llm.cli.version import version_options
 from ait_llm.errors import AitError, FormatError, IncompleteError, MissingDependencyError
@@ -245,7 +245,7 @@ def _show(error: click.ClickException) -> None:
 @click.command(
     cls=Host,
     source=installed_commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP_NAMES},
 )
 @click.option(
     "--lang",

@@ -21,6 +21,7 @@ EXIT_CODES = (
     "3 incomplete, 4 a fault of ait itself."
 )
 _LAST = ("--allow-skip", "--json", "--log-level", "--quiet", "--help")
+HELP_NAMES = ["-h", "--help"]
 _BLANK, _HYPHEN = "\u00a0", "\u2011"  # at which lines do not break
 _NAMES = 4  # columns of names; what is longer stands on a line of its own
 _LONGEST_CHOICE = 24
@@ -47,6 +48,8 @@ class ManualCommand(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # click keeps the names that it sees first, also those of a call without the parent.
+        self.context_settings.setdefault("help_option_names", HELP_NAMES)
         complete_paths(self.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

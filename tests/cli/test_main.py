@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from ait_llm.cli import main as host
+from ait_llm.cli.manual import ManualCommand
 from ait_llm.errors import IncompleteError, UsageError
 from ait_llm.probe.builds import native_builds
 
@@ -52,6 +53,13 @@ def run(*words: str) -> tuple[int, str, str]:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_command_that_is_called_without_its_parent_has_the_same_names_of_help() -> None:
+    alone = ManualCommand("alone", callback=lambda: None, help="Does nothing.")
+    result = CliRunner().invoke(alone, ["-h"])
+    assert result.exit_code == 0
+    assert "-h, --help" in result.stdout
 
 
 def test_version_is_printed() -> None:
