@@ -125,7 +125,7 @@ def by_the_tool(model: Path) -> Path:
     path = model.with_name("tool.onnx")
     program = (
         "import sys; from onnxruntime.transformers.optimizer import optimize_model as o;"
-        "o(sys.argv[1], sys.argv[3], 4, 32, 0).save_model_to_file(sys.argv[2])"
+        "o(sys.argv[1], sys.argv[3], 4, 32, opt_level=0).save_model_to_file(sys.argv[2])"
     )
     kind = "bert" if "bert" in model.parent.name else "gpt2"
     subprocess.run(
