@@ -52,7 +52,8 @@ def linears(graph: CallGraph) -> Iterator[Composite]:
             for each in graph.path(weight, root)
         )
         definition = {"out_in": places[3] != bool(turned % 2)}
-        yield Composite(Role.LINEAR, tuple(members), x, result, operands, definition)
+        bare = None if len(members) == 1 else call.outputs[0]
+        yield Composite(Role.LINEAR, tuple(members), x, result, operands, definition, bare)
 
 
 def _is_matrix(graph: CallGraph, value: int) -> bool:
@@ -107,7 +108,13 @@ def _scaled(graph: CallGraph, place: int, table: int) -> Composite:
             result = product.outputs[0]
             definition = {"scaled": product.numbers[0] if product.numbers else True}
     return Composite(
-        Role.EMBEDDING, tuple(members), call.inputs[1], result, {"weight": table}, definition
+        Role.EMBEDDING,
+        tuple(members),
+        call.inputs[1],
+        result,
+        {"weight": table},
+        definition,
+        None if len(members) == 1 else call.outputs[0],
     )
 
 

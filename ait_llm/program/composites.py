@@ -28,6 +28,8 @@ class Composite:
         operands: further values by name: ``weight``, ``bias``, ``ids``, ``key``, ``value``, ``up``,
             ``cos``, ``sin``, ``mask``; weights as they came from outside.
         definition: what decides the result beside the operands: ``eps``, ``scale``.
+        bare: the result before the last member adds a bias or multiplies by a number; None if no
+            member does only that.
     """
 
     role: Role
@@ -36,6 +38,7 @@ class Composite:
     result: int
     operands: Mapping[str, int] = field(default_factory=dict)
     definition: Definition = field(default_factory=dict)
+    bare: int | None = None
 
 
 Finder = Callable[[CallGraph], Iterator[Composite]]

@@ -120,6 +120,7 @@ class OperatorProgram(Program):
             fan_in=fan_in,
             fan_out=0 if written is None else width_of(written),
             size=size,
+            bare=None if each.bare is None else self._value(each.bare),
         )
 
     def _tensor(self, each: Composite, value: Value | None, role: TensorRole) -> Tensor | None:

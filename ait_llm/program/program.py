@@ -57,6 +57,8 @@ class Unit:
         result: what it writes, with the bias that a later operation adds.
         fan_in, fan_out: widths of source and result, 0 if unknown.
         size: elements of the source per element of its last axis.
+        bare: the result before a later operator adds a bias or multiplies it by a number; None if
+            none of the unit does that, or if it was not dumped.
     """
 
     op: int
@@ -66,6 +68,7 @@ class Unit:
     fan_in: int
     fan_out: int
     size: int = 0
+    bare: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ait_llm.match.programs.layout import Layouts
 from ait_llm.match.programs.likeness import Likeness
 from ait_llm.match.programs.links import SURE, Links
 from ait_llm.match.programs.looked_up import LookedUpTables
+from ait_llm.match.programs.outcomes import add_outcomes
 from ait_llm.match.programs.plan import Place, plan, same_ids
 from ait_llm.match.programs.products import Products
 from ait_llm.match.programs.ranks import CongruenceOfRanks
@@ -139,6 +140,7 @@ class Evidence:
         rotary.add_rotated()
         rotary.add_composites()
         Sums(self.left, self.right, self.links).add()
+        add_outcomes(self.left, self.right, self.links)
 
     def _open_places(self, places: Iterable[Place]) -> Iterator[Place]:
         """What alignment may pair: blocks that answer each other, without what is settled."""

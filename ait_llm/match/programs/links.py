@@ -17,6 +17,7 @@ from ait_llm.match.programs.multiples import multiple_of, multiplied
 from ait_llm.match.programs.rank_columns import gives_summand
 from ait_llm.match.programs.shapes import Columns
 from ait_llm.match.programs.shards import portion_of
+from ait_llm.match.programs.taken_in import results
 from ait_llm.program.describe import (
     integers,
     is_float,
@@ -27,7 +28,7 @@ from ait_llm.program.describe import (
 from ait_llm.program.flow import Value
 from ait_llm.program.layers import Block
 from ait_llm.program.program import Program, Unit
-from ait_llm.program.roles import Role, scales_rows
+from ait_llm.program.roles import Role
 
 SURE = 0.95
 LIKELY = 0.9
@@ -148,15 +149,15 @@ class Links:
                 reason += "; only its order tells it from its twins"
             elif item.evidence:
                 limit = min(limit, LIKELY)
-        if a.role is Role.EMBEDDING and _scales(self._left, a) != _scales(self._right, t):
-            return  # only one of them multiplies the rows by a number
+        same = results(self._left, a, self._right, t)
+        if same is None:
+            return
         if self._is_summand(a, t):
             return
         if self._is_all_of(item, a, t) and self._add_multiple(a, t, limit, reason):
             return
         self.add(
-            _logits(self._left, a, self._right, t),
-            _logits(self._right, t, self._left, a),
+            *same,
             limit,
             reason,
             left_columns=left_columns,
@@ -409,20 +410,3 @@ def _hidden(side: Program, op: int) -> tuple[Value | None, Value | None]:
         None if source is None else side.value(op, source),
         side.value(op, result),
     )
-
-
-def _scales(side: Program, unit: Unit) -> bool:
-    """True for an embedding that multiplies its rows, as its class says."""
-    return scales_rows(side.operations[unit.op].type)
-
-
-def _logits(side: Program, unit: Unit, other: Program, partner: Unit) -> Value | None:
-    """What a unit gives; of a head whose counterpart also caps the logits, those of the model."""
-    if unit.result is None or "logits" not in other.operations[partner.op].type.lower():
-        return unit.result
-    shape = shape_of(unit.result.uses[0].tensor)
-    for around in side.flow.ancestors(unit.op):
-        for tensor in side.operations[around].outputs:
-            if is_float(tensor) and shape_of(tensor) == shape:
-                return side.value(around, tensor)
-    return unit.result

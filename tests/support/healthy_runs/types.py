@@ -13,7 +13,7 @@ from matching_truth.program import Program, capture
 from healthy_runs.model import Healthy, Source
 
 _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-_ONE_WAY = ("mamba", "gemma2", "gpt-oss")  # no attention, or only eager has caps and sinks
+ONE_WAY = ("mamba", "gemma2", "gpt-oss")  # no attention, or only eager has caps and sinks
 
 
 def of(program: Program) -> Source:
@@ -45,7 +45,7 @@ def pairs() -> Iterator[Healthy]:
                 yield Healthy(
                     f"{start}/{name}-{level}", run(torch.float32), run(dtype), alone=operators
                 )
-                if family not in _ONE_WAY:
+                if family not in ONE_WAY:
                     yield Healthy(
                         f"{start}/sdpa-{name}-{level}",
                         run(dtype),

@@ -37,6 +37,7 @@ class Program:
         drive: calls the model: one pass or several.
         dtype: in which it runs as users run it.
         operators: also every aten operator is captured.
+        modules: False if operators alone are.
         prepare: changes the model before it runs, in the type of the run; told if that is the run
             in float64.
     """
@@ -47,6 +48,7 @@ class Program:
     dtype: torch.dtype = torch.float32
     operators: bool = False
     prepare: Prepare = as_it_is
+    modules: bool = True
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,11 @@ def run(program: Program, found: Captured) -> None:
 
 def _run(model: nn.Module, program: Program, folder: Path) -> None:
     config = DumpConfig(
-        dump_path=folder, token_range=range(16), operators=program.operators, weights=True
+        dump_path=folder,
+        token_range=range(16),
+        operators=program.operators,
+        modules=program.modules,
+        weights=True,
     )
     with torch.no_grad(), register_hook(model, config):
         program.drive(model)
