@@ -14,7 +14,7 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.program.calls import CallGraph
 from ait_llm.program.common_nodes import CommonNode
 from ait_llm.program.composites import Composite, find_composites
-from ait_llm.program.describe import size_of, width_of
+from ait_llm.program.describe import shape_of, size_of, width_of
 from ait_llm.program.flow import Flow, Value
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import kind_of
@@ -155,6 +155,16 @@ class OperatorProgram(Program):
             return None
         transposed = kind == "weight" and composite.definition.get("out_in") is False
         return Parameter(unit.op, kind, value.uses[0].tensor, value, transposed)
+
+    def table(self, unit: Unit) -> Parameter | None:
+        """The weight of an embedding, also where the operator that reads it has no tensor of it."""
+        known = self.parameter(unit, "weight")
+        record = self.operations[unit.op].weights.get("input_0")
+        if known is not None or not isinstance(record, Mapping):
+            return known
+        saved = self.run.weights.get(str(record.get("name")))
+        is_whole = saved is not None and list(shape_of(saved) or ()) == record.get("shape")
+        return Parameter(unit.op, "weight", saved, None) if saved is not None and is_whole else None
 
     @property
     def rotations(self) -> Mapping[int, Rotation]:

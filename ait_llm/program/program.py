@@ -298,6 +298,10 @@ class Program:
         transposed = unit.role is Role.LINEAR and params_of(operation).get("transposeB") is False
         return Parameter(unit.op, kind, tensor, value, transposed)
 
+    def table(self, unit: Unit) -> Parameter | None:
+        """The weight of an embedding, also where the operator that reads it has no tensor of it."""
+        return self.parameter(unit, "weight")
+
     def reads_adapted(self, op: int) -> bool:
         """True for an operator of a module with an adapter that reads what it is made of."""
         return reads_adapted(self.operations[op], self.adapters)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +116,8 @@ class Aligner:
     def align(self, left: Sequence[Unit], right: Sequence[Unit]) -> list[Pair]:
         """The pairs of one block."""
         rows, columns = groups(self._left, left), groups(self._right, right)
-        steps = self._aligned(self._forms_of(rows, 0), self._forms_of(columns, 1))
+        aligned = self._aligned(self._forms_of(rows, 0), self._forms_of(columns, 1))
+        steps = self._swapped(rows, columns, self._told_by_weights(rows, columns, aligned))
         return [
             Pair(
                 rows[step.row],
@@ -123,8 +125,23 @@ class Aligner:
                 self._share(rows[step.row], columns[step.column]),
                 tuple(columns[other][0].op for other in step.others),
             )
-            for step in self._swapped(rows, columns, self._told_by_weights(rows, columns, steps))
+            for step in self._without_rivals(rows, columns, steps)
         ]
+
+    def _without_rivals(
+        self, rows: Sequence[Group], columns: Sequence[Group], steps: Sequence[Step]
+    ) -> Iterator[Step]:
+        """Without tables of which one that has no partner fits the same one as well."""
+        paired = {step.row for step in steps}, {step.column for step in steps}
+        ours = [each for n, each in enumerate(rows) if n not in paired[0] and _is_table(each)]
+        theirs = [each for n, each in enumerate(columns) if n not in paired[1] and _is_table(each)]
+        for step in steps:
+            row, column = rows[step.row], columns[step.column]
+            score = self.score(row, column)
+            rivals = [self.score(each, column) for each in ours]
+            rivals += [self.score(row, each) for each in theirs]
+            if max(rivals, default=_NEVER) < score:
+                yield step
 
     def _told_by_weights(
         self, rows: Sequence[Group], columns: Sequence[Group], steps: Sequence[Step]
@@ -226,7 +243,7 @@ class Aligner:
             )
         elif unit.role in (Role.NORM, Role.UNKNOWN):
             what = (self._is_rms(side, unit), _width_of_readers(side, unit))
-        elif unit.role is Role.EMBEDDING and self._same_ids:
+        elif unit.role is Role.EMBEDDING and (self._same_ids or self._has_rivals):
             what = (unit.op,)
         return unit.role, unit.fan_in, unit.fan_out, what, self._anchors(group, place)
 
@@ -272,7 +289,20 @@ class Aligner:
             score += self._score_of_readers(a, t)
         if a.role is Role.EMBEDDING and self._same_ids:
             score += 3.0 if (a.op, t.op) in self._same_ids else -3.0
+        if a.role is Role.EMBEDDING and self._has_rivals:
+            tables = self._left.table(a), self._right.table(t)
+            is_same = None not in tables and are_equal(*tables)
+            score += 1.0 if is_same else 0.0
         return score
+
+    @cached_property
+    def _has_rivals(self) -> bool:
+        """True if several tables of a side are of one width, so that their rows have to tell."""
+        for side in (self._left, self._right):
+            widths = [unit.fan_out for unit in side.units if unit.role is Role.EMBEDDING]
+            if len(set(widths)) < len(widths):
+                return True
+        return False
 
     def _score_linear(self, left: Group, right: Group) -> float:
         if not self._same(left[0].fan_in, right[0].fan_in):
@@ -318,6 +348,10 @@ class Aligner:
         if not mine or not theirs:
             return 0.0
         return 3.0 if mine == theirs or self._is_share(mine, theirs) else -1.0
+
+
+def _is_table(group: Group) -> bool:
+    return group[0].role is Role.EMBEDDING
 
 
 def _width_of_readers(side: Program, unit: Unit) -> int:

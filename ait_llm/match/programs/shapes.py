@@ -118,6 +118,8 @@ def make_views(
     views = None if keys is None else key_views(left, right, keys, tokens.pairs)
     if views is not None:
         return Views(*views)
+    if _are_rows_joined(left, right):
+        return _without_tokens(left, right, left_columns, right_columns)
     table = _without_leading_ones(left)
     is_table = whole and table and table == _without_leading_ones(right)
     if not is_table or not all(_is_one_for_all(each, tokens) for each in (left, right)):
@@ -169,6 +171,15 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
         or (side.batch and len(shape) == _MATRIX and shape[0] % side.count == 0)
         for side in sides
     )
+
+
+def _are_rows_joined(left: Shape, right: Shape) -> bool:
+    """True for ``[requests, positions, columns]`` and the same with requests and positions joined.
+
+    So products of matrices see what is no row of the tokens: frames, patches, another sequence.
+    """
+    few, many = sorted((left, right), key=len)
+    return (len(few), len(many)) == (_MATRIX, _MATRIX + 1) and few[0] == many[0] * many[1]
 
 
 def _without_leading_ones(shape: Shape) -> Shape:
