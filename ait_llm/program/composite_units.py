@@ -19,9 +19,10 @@ _PRODUCTS = {
     "matmul": (0, 1, 2, False),
     "onednn_mm": (0, 1, 2, True),
     "ms_FusedMatMul": (0, 1, 2, False),
+    "convolution": (0, 1, 2, True),
 }
-# Their weight is packed: what is read is a handle of it.
-_PACKED = frozenset({"onednn_mm"})
+# Their weight is packed, so that what is read is a handle of it, or has a kernel's dims as well.
+_NO_MATRIX = frozenset({"onednn_mm", "convolution"})
 _ACTIVATIONS = frozenset(
     {"silu", "gelu", "relu", "leaky_relu", "elu", "mish", "hardswish", "softplus", "quick_gelu"}
 )
@@ -38,7 +39,7 @@ def linears(graph: CallGraph) -> Iterator[Composite]:
         root = graph.before(weight, order=True)
         if graph.writer(root) is not None:
             continue
-        if call.kind not in _PACKED and not _is_matrix(graph, root):
+        if call.kind not in _NO_MATRIX and not _is_matrix(graph, root):
             continue
         operands = {"weight": root}
         members, result = [place], call.outputs[0]

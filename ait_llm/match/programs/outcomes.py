@@ -1,8 +1,9 @@
-"""What a model gives in the end, where one side says so by a module and the other by an operator.
+"""What modules of one side give, where the other side was captured operator by operator, alone.
 
-The code of a model may go on behind its last projection: it caps or scales the logits. A capture of
-modules shows what comes of it as the result of the model, one of operators as that of the last
-operator of the model's own code, which nothing reads.
+The code of a module goes on behind the last module within it: a layer adds its residual, a model
+caps its logits, experts are summed up. A capture of modules shows what comes of it as the result of
+the module. The name of an operator says within which module it ran, so what leaves those of one
+module is that result.
 """
 
 from __future__ import annotations
@@ -10,40 +11,59 @@ from __future__ import annotations
 from ait_llm.dumps.model import Tensor
 from ait_llm.match.programs.links import LIKELY, Links
 from ait_llm.program.describe import is_float, shape_of
+from ait_llm.program.flow import Value
 from ait_llm.program.program import Program
 
 
 def add_outcomes(left: Program, right: Program, links: Links) -> None:
-    """Link the result of the only outermost module of one side to the last operator's."""
+    """Link results of modules to the only value of their shape that operators within hand on.
+
+    What is within a module has to answer what is within the one of its name.
+    """
     if left.is_packed or right.is_packed or left.has_modules == right.has_modules:
         return
     whole, parts = (left, right) if left.has_modules else (right, left)
-    tops = [op for op in whole.tops if whole.members(op)]
-    if len(tops) != 1:
-        return
-    result = _only_result(whole, tops[0])
-    own = f"{whole.operations[tops[0]].name}."
-    last = next(
-        (
-            (op, tensor)
-            for op in range(len(parts.operations) - 1, -1, -1)
-            if parts.operations[op].name.startswith(own)
-            for tensor in parts.operations[op].outputs
-            if (value := parts.value(op, tensor)) is not None and not value.reads
-        ),
-        None,
-    )
-    if result is None or last is None or not is_float(last[1]):
-        return
-    given, made = whole.value(tops[0], result), parts.value(*last)
-    if given is None or made is None or shape_of(result) != shape_of(last[1]):
-        return
-    pair = (given, made) if whole is left else (made, given)
-    if not links.of_left.get(pair[0].number) and not links.of_right.get(pair[1].number):
-        links.add(*pair, LIKELY, "what the model gives")
+    known, others = links.of_left, links.of_right
+    units = [(op, each) for op, several in links.units.items() for each in several]
+    if whole is right:
+        known, others = others, known
+        units = [(other, op) for op, other in units]
+    for op in range(len(whole.operations)):
+        result = _first_result(whole, op) if whole.members(op) else None
+        given = None if result is None else whole.value(op, result)
+        if result is None or given is None or known.get(given.number):
+            continue
+        path = f"{whole.operations[op].name}."
+        within = set(whole.within(op))
+        inside = [
+            parts.operations[other].name.startswith(path) for at, other in units if at in within
+        ]
+        made = _handed_on(parts, path, shape_of(result)) if inside and all(inside) else None
+        if made is not None and not others.get(made.number):
+            pair = (given, made) if whole is left else (made, given)
+            links.add(*pair, LIKELY, "what the module gives")
 
 
-def _only_result(side: Program, op: int) -> Tensor | None:
-    """The result of a module that has but one."""
+def _first_result(side: Program, op: int) -> Tensor | None:
+    """The first result of a module; None if another one of its shape may be taken for it."""
     results = [tensor for tensor in side.operations[op].outputs if is_float(tensor)]
-    return results[0] if len(results) == 1 else None
+    shapes = [shape_of(tensor) for tensor in results]
+    return results[0] if results and shapes.count(shapes[0]) == 1 else None
+
+
+def _handed_on(side: Program, path: str, shape: tuple[int, ...] | None) -> Value | None:
+    """What operators within a module make and others read, else nobody; None if it is not one."""
+    handed: dict[int, Value] = {}
+    unread: dict[int, Value] = {}
+    for op, operation in enumerate(side.operations):
+        for tensor in operation.outputs if operation.name.startswith(path) else ():
+            value = side.value(op, tensor)
+            if value is None or not is_float(tensor) or shape_of(tensor) != shape:
+                continue
+            readers = [side.operations[use.op].name for use in value.reads]
+            if not readers:
+                unread[value.number] = value
+            elif not all(name.startswith(path) for name in readers):
+                handed[value.number] = value
+    found = list((handed or unread).values())
+    return found[0] if len(found) == 1 else None

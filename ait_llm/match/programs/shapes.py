@@ -118,8 +118,8 @@ def make_views(
     views = None if keys is None else key_views(left, right, keys, tokens.pairs)
     if views is not None:
         return Views(*views)
-    if _are_rows_joined(left, right):
-        return _without_tokens(left, right, left_columns, right_columns)
+    if len(left) != len(right) and (number := _joined_rows(left)) == _joined_rows(right):
+        return _of_rows(number, left, right, left_columns, right_columns)
     table = _without_leading_ones(left)
     is_table = whole and table and table == _without_leading_ones(right)
     if not is_table or not all(_is_one_for_all(each, tokens) for each in (left, right)):
@@ -173,13 +173,16 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
     )
 
 
-def _are_rows_joined(left: Shape, right: Shape) -> bool:
-    """True for ``[requests, positions, columns]`` and the same with requests and positions joined.
+def _joined_rows(shape: Shape) -> int:
+    """Requests and positions, joined, of what is no row of the tokens; 0 if its dims do not tell.
 
-    So products of matrices see what is no row of the tokens: frames, patches, another sequence.
+    So products of matrices see frames, patches and other sequences: ``[requests, positions,
+    columns]`` and the same in heads, as one row each.
     """
-    few, many = sorted((left, right), key=len)
-    return (len(few), len(many)) == (_MATRIX, _MATRIX + 1) and few[0] == many[0] * many[1]
+    if len(shape) == _MATRIX:
+        return shape[0]
+    is_told = len(shape) == _MATRIX + 1 or (len(shape) == _MATRIX + 2 and shape[1] != shape[2])
+    return shape[0] * shape[1] if is_told else 0
 
 
 def _without_leading_ones(shape: Shape) -> Shape:
@@ -206,11 +209,19 @@ def _without_tokens(
     left: Shape, right: Shape, left_columns: Columns | None, right_columns: Columns | None
 ) -> Views | None:
     """Same number of rows and no padding known: leading axes are taken as one."""
-    if not left or not right:
+    if not left or not right or prod(left[:-1]) != prod(right[:-1]):
         return None
-    rows = prod(left[:-1])
-    if rows != prod(right[:-1]):
-        return None
+    return _of_rows(prod(left[:-1]), left, right, left_columns, right_columns)
+
+
+def _of_rows(
+    rows: int,
+    left: Shape,
+    right: Shape,
+    left_columns: Columns | None,
+    right_columns: Columns | None,
+) -> Views | None:
+    """Views of tensors that have the same rows in the same order."""
     every = tuple(range(rows))
     one = _finish(left, _Space((), every), every, left_columns)
     other = _finish(right, _Space((), every), every, right_columns)
@@ -295,7 +306,7 @@ def _finish(
     if chosen != tuple(range(rows)):
         views.append(Rows(0, chosen))
     if columns is not None and columns.total != width:
-        return None
+        return _of_each_head(views, len(chosen), width, columns)
     if columns is None or columns.is_all:
         return tuple(views), (len(chosen), width)
     if columns.parts:
@@ -311,6 +322,22 @@ def _finish(
         views.append(Part(1, columns.start, columns.start + columns.width))
     views += turned(columns, (len(chosen),), columns.width)
     return tuple(views), (len(chosen), columns.width)
+
+
+def _of_each_head(
+    views: list[View], rows: int, width: int, columns: Columns
+) -> tuple[tuple[View, ...], Shape] | None:
+    """Views down to a stretch of each head, and their shape, where it is the last axis alone."""
+    heads, rest = divmod(width, columns.total)
+    if rest or not heads or columns.parts or columns.turn:
+        return None
+    kept = heads * columns.width
+    views += [
+        Reshape((rows, heads, columns.total)),
+        Part(2, columns.start, columns.start + columns.width),
+        Reshape((rows, kept)),
+    ]
+    return tuple(views), (rows, kept)
 
 
 def turned(columns: Columns, lead: Shape, width: int, rest: Shape = ()) -> Iterator[View]:
