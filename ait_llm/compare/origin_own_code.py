@@ -162,14 +162,26 @@ class OwnCode:
         op, known = self.values.producer(failed), self.values.evidence[failed]
         if op is None or not any(self._is_of(op, each) for each in known.passed):
             return None
-        index = self.values.first_failed(failed)
+        index = self._failed_elsewhere(failed, op)
+        if index is None:
+            return None
         place, record = self.values.place_of(index), self._comparisons[index].mine
-        if place is None or record is None or place == op:
+        if place is None or record is None:
             return None
         if record.role == "out":  # a module hands on what its member made, and golden's does not
             return self._own_code(within(self.values, place, failed))
         found = misread(self.values, failed, op, place)
         return None if found is None else self._own_code(found)
+
+    def _failed_elsewhere(self, failed: int, op: int) -> int | None:
+        """The first failing comparison of a value that is not of the operation that made it."""
+        index = self.values.first_failed(failed)
+        if self.values.place_of(index) != op:
+            return index
+        if any(self.values.is_own_output(op, each) for each in self.values.evidence[failed].passed):
+            failing = self.values.evidence[failed].failed
+            return next((each for each in failing if self.values.place_of(each) != op), None)
+        return None
 
     def _is_of(self, op: int, index: int) -> bool:
         """True if a comparison is of a result of an operation, or of a module that hands it on."""

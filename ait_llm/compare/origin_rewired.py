@@ -140,10 +140,8 @@ class Wiring:
         if not chain:
             return None
         module = self._answering(self._golden.owner(place))
-        if module is None:  # operators alone, named by their modules
-            module = (
-                op if is_operator(self._golden.run.operations[self._golden.owner(place)]) else None
-            )
+        if module is None and self._are_alone(op, place):
+            module = op
         lacks = tuple(self._golden.run.operations[each] for each in chain)
         return None if module is None else LeftOut(module, op, lacks)
 
@@ -233,11 +231,19 @@ class Wiring:
         return next((op for op in found if not is_operator(self._values.run.operations[op])), None)
 
     def _is_of_one_code(self, mine: int, golden: int) -> bool:
-        """True for one operator in modules of one class, so that their codes should be one."""
+        """True for one operator in modules of one class, so that their codes should be one.
+
+        Operators that were captured without modules are of the module in their names.
+        """
         one, two = self._values.run.operations[mine], self._golden.run.operations[golden]
-        return kind_of(one) == kind_of(two) and self._values.code_of(mine) == self._golden.code_of(
-            golden
-        )
+        if kind_of(one) != kind_of(two):
+            return False
+        codes = self._values.code_of(mine), self._golden.code_of(golden)
+        return codes[0] == codes[1] if all(codes) else _path_of(one) == _path_of(two)
+
+    def _are_alone(self, mine: int, golden: int) -> bool:
+        """True if the operators of one side were captured without their modules."""
+        return not (self._values.code_of(mine) and self._golden.code_of(golden))
 
     def _sources(self, mine: int, golden: int) -> Iterator[tuple[_Source, _Source]]:
         """What makes the inputs of two operators, as far as operators of the passes do."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ait_llm.compare.origin_explaining import Explaining
 from ait_llm.compare.origin_finding import Finding, Telling
+from ait_llm.compare.origin_handing import Handing
 from ait_llm.compare.origin_looks import Looks
 from ait_llm.compare.origin_operations import LOOKS, Operations
 from ait_llm.compare.origin_own_code import OwnCode
@@ -64,6 +65,7 @@ class Search:
         self._code = OwnCode(tell, stated)
         self._telling = tell
         self._stages = None if stated.golden is None else Stages(values, comparisons, stated.golden)
+        self._handing = Handing(tell, stated.golden)
         before = [each.operations for each in earlier]
         self.operations: Operations = Operations(tell, recomputing, stated, before)
 
@@ -88,6 +90,7 @@ class Search:
             if failed is None:
                 return self._within_tolerance(list(grown), looks) or self._of_what_code_made()
             found = self._of_failure(failed, deeply=number < LOOKS)
+            found = self._handing.instead_of(found, failed)
             if found is not None:
                 return self._code.with_mask(found, failed, self._matches)
         return None

@@ -21,6 +21,7 @@ KINDS = LABELLED | {
     "l": "API-level captures, of msprobe and ours",
     "m": "Published weights: all-MiniLM-L6-v2",
     "n": "Models of pictures: a U-Net and a DiT of diffusers",
+    "o": "Modules, operators, or both captured of one program",
 }
 _HEAD = """# Healthy runs
 

@@ -290,9 +290,9 @@ class Aligner:
         if a.role is Role.EMBEDDING and self._same_ids:
             score += 3.0 if (a.op, t.op) in self._same_ids else -3.0
         if a.role is Role.EMBEDDING and self._has_rivals:
-            tables = self._left.table(a), self._right.table(t)
-            is_same = None not in tables and are_equal(*tables)
-            score += 1.0 if is_same else 0.0
+            ours, theirs = self._left.table(a), self._right.table(t)
+            if ours is not None and theirs is not None and are_equal(ours, theirs):
+                score += 1.0
         return score
 
     @cached_property

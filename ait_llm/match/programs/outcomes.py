@@ -23,11 +23,9 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
     if left.is_packed or right.is_packed or left.has_modules == right.has_modules:
         return
     whole, parts = (left, right) if left.has_modules else (right, left)
-    known, others = links.of_left, links.of_right
+    known = links.of_left if whole is left else links.of_right
     units = [(op, each) for op, several in links.units.items() for each in several]
-    if whole is right:
-        known, others = others, known
-        units = [(other, op) for op, other in units]
+    units = units if whole is left else [(other, op) for op, other in units]
     for op in range(len(whole.operations)):
         result = _first_result(whole, op) if whole.members(op) else None
         given = None if result is None else whole.value(op, result)
@@ -39,9 +37,9 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
             parts.operations[other].name.startswith(path) for at, other in units if at in within
         ]
         made = _handed_on(parts, path, shape_of(result)) if inside and all(inside) else None
-        if made is not None and not others.get(made.number):
+        if made is not None:  # perhaps what a module within gives, too, where code is left out
             pair = (given, made) if whole is left else (made, given)
-            links.add(*pair, LIKELY, "what the module gives")
+            links.add_also(*pair, LIKELY, "what the module gives")
 
 
 def _first_result(side: Program, op: int) -> Tensor | None:
@@ -60,7 +58,10 @@ def _handed_on(side: Program, path: str, shape: tuple[int, ...] | None) -> Value
             value = side.value(op, tensor)
             if value is None or not is_float(tensor) or shape_of(tensor) != shape:
                 continue
-            readers = [side.operations[use.op].name for use in value.reads]
+            views = {use.op for use in value.writes}
+            readers = [
+                side.operations[each.op].name for each in value.reads if each.op not in views
+            ]
             if not readers:
                 unread[value.number] = value
             elif not all(name.startswith(path) for name in readers):

@@ -210,3 +210,27 @@ def test_positions_of_all_requests_may_have_an_axis_before_them(count: int, seq:
     assert views is not None
     np.testing.assert_array_equal(apply(places, views.left), apply(places[None], views.right))
     assert make_views((seq,), (1, seq + 1), _batch(count, seq)) is None
+
+
+@given(st.integers(1, 3), st.integers(5, 9), st.integers(1, 3), st.integers(1, 4))
+def test_rows_of_another_sequence_may_be_joined_and_cut_in_heads(
+    batch: int, frames: int, heads: int, dim: int
+) -> None:
+    tokens = _tokens([4], 4, left=True)  # of the decoder; frames are no rows of it
+    whole = np.random.default_rng(0).random((batch, frames, heads * dim))
+    shapes = ((batch * frames, heads * dim), (batch, frames, heads, dim))
+    for shape in shapes:
+        views = make_views(shape, whole.shape, tokens)
+        assert views is not None
+        np.testing.assert_array_equal(
+            apply(whole.reshape(shape), views.left), apply(whole, views.right)
+        )
+
+
+def test_columns_of_each_head_are_cut_where_the_last_axis_is_that_of_one_head() -> None:
+    whole = np.random.default_rng(0).random((1, 1, 4, 16))
+    tokens = _tokens([1], 1, left=True)
+    half = whole[..., 8:].reshape(1, 4, 1, 8)
+    views = make_views(half.shape, whole.shape, tokens, None, Columns(8, 8, 16))
+    assert views is not None
+    np.testing.assert_array_equal(apply(half, views.left), apply(whole, views.right))

@@ -55,7 +55,8 @@ class Namesakes:
             self._surplus(self._left, first, len(second), self._ports.left_reasons)
             self._surplus(self._right, second, len(first), self._ports.right_reasons)
         self._ports.learn((op, partner) for _, op, partner in found)
-        for pair, op, partner in found:
+        # who computes a value says which one it is; modules around hand it on, rightly or not
+        for pair, op, partner in sorted(found, key=lambda each: self._parts(self._left, each[1])):
             self._ports.pair(op, partner, pair.confidence, pair.reason)
 
     def _alike(
