@@ -27,8 +27,12 @@ def inherited_error(operation: Operation, match: Match) -> float | None:
         index = match.mine.record.index
         if index not in right:
             return None
-        mine = apply(right[index].reshape(match.mine.tensor.shape), match.mine.views)
-        golden = apply(match.golden.tensor.nd().astype(np.float64), match.golden.views)
+        made = right[index]
+        golden = match.golden.tensor.nd()
+        if golden.dtype.kind == "c":
+            made, golden = made[..., 0] + 1j * made[..., 1], golden.astype(np.complex128)
+        mine = apply(made.reshape(match.mine.tensor.shape), match.mine.views)
+        golden = apply(golden.astype(made.dtype), match.golden.views)
         return relative_distance(golden, mine.reshape(golden.shape))
     except (AitError, ValueError):
         return None

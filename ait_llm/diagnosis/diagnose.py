@@ -19,6 +19,7 @@ from ait_llm.diagnosis.places import confinement, places
 from ait_llm.diagnosis.reductions import reductions
 from ait_llm.diagnosis.residual import Array, Hypothesis, Residual, round_to
 from ait_llm.errors import AitError
+from ait_llm.judge.real_parts import real_parts
 from ait_llm.judge.standards.rounding import terms_of, unit_of
 from ait_llm.opcheck.cases import REFUSALS
 
@@ -210,4 +211,4 @@ def _dtype(tensor: Tensor) -> DType:
 
 
 def _float64(tensor: Tensor) -> Array:
-    return np.asarray(tensor.detach().double().numpy(), np.float64)
+    return np.asarray(real_parts(tensor).detach().double().numpy(), np.float64)

@@ -113,7 +113,7 @@ def introduced_error(operation: Operation, *, in_place: bool = False) -> Introdu
 def right_outputs(operation: Operation) -> dict[int, Array]:
     """What an operation should have made of its own inputs, rounded, as float64, by index.
 
-    Empty where it cannot be recomputed.
+    Complex numbers are ``[..., 2]``. Empty where it cannot be recomputed.
     """
     judged = recomputed(operation)
     if isinstance(judged, Unknown):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import AitError
+from ait_llm.judge.real_parts import in_real_parts, is_complex, of_real_parts, real_parts
 from ait_llm.judge.standards import Computation, Judgement, Output, Standard
 from ait_llm.opcheck.cases import REFUSALS, evaluate, first_line
 from ait_llm.opcheck.element_errors import cosine_similarity, errors_of, kl_divergence
@@ -89,6 +90,22 @@ def judge_outputs(
     Raises:
         AitError: golden cannot be computed of these inputs.
     """
+    if any(map(is_complex, (*inputs, *produced.outputs.values()))):
+        judged = judge_outputs(
+            of_real_parts(golden, inputs),
+            [None if tensor is None else real_parts(tensor) for tensor in inputs],
+            params,
+            replace(
+                produced,
+                outputs={index: real_parts(one) for index, one in produced.outputs.items()},
+                inputs_after={i: real_parts(one) for i, one in produced.inputs_after.items()},
+            ),
+            standard,
+            base,
+            metrics=metrics,
+            run=None if run is None else lambda own, how: in_real_parts(run(own, how)),
+        )
+        return [_of_complex(item, produced) for item in judged]
     compute = run or remembered(lambda own, how: evaluate(golden, inputs, own, how))
     outputs = _listed(produced)
     known = golden.recover(inputs, outputs, params)
@@ -116,6 +133,16 @@ def judge_outputs(
             note = "another legal result than golden's: the operator or its kernels may choose it"
             return [_noted(replace(item, checked=_passed(item.checked)), note) for item in first]
     return first
+
+
+def _of_complex(item: Judged, produced: Produced) -> Judged:
+    """A verdict about real parts as one about the complex numbers that they are of."""
+    name = item.checked.output
+    whole = next((t for i, t in produced.outputs.items() if name == f"outtensor{i}"), None)
+    if whole is None or not whole.is_complex():
+        return item
+    kind = str(whole.dtype).removeprefix("torch.")
+    return replace(item, checked=replace(item.checked, dtype=kind, shape=tuple(whole.shape)))
 
 
 def remembered(run: Run) -> Run:

@@ -3,12 +3,12 @@
     python scripts/bench/healthy.py [PATTERN ...] [--details] [--keep DIR] [--write]
 
 Pairs are those of ``tests/support/healthy_runs``; ``a/*`` are programs against themselves,
-``i/*`` other data types, ``o/*`` modules against operators, and so on. Each is compared, and each side of a pair with operators is
-judged by itself, too. Some need packages that the tests do without: litgpt, peft, optimum-quanto,
-diffusers, and, in an environment named by ``AIT_LLM_PEER_PYTHON``, mindstudio-probe. ``--write``
-puts what was found into ``healthy.json``, beside what is there of other pairs, and makes
-``docs/healthy-results.md`` of it. The exit code is 1 where a pair gives an alarm or an exit code
-other than 0.
+``i/*`` other data types, ``o/*`` modules against operators, and so on. Each is compared, and each
+side of a pair with operators is judged by itself, too. Some need packages that the tests do
+without: litgpt, peft, optimum-quanto, diffusers, accelerate and pillow, and, in an environment
+named by ``AIT_LLM_PEER_PYTHON``, mindstudio-probe. ``--write`` puts what was found into
+``healthy.json``, beside what is there of other pairs, and makes ``docs/healthy-results.md`` of it.
+The exit code is 1 where a pair gives an alarm or an exit code other than 0.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def compute_operator(
         raise UnverifiableError(f"{type_name} makes {count} elements of these arguments")
     if is_exact(type_name) or not _has_floats(given):
         return _as_it_is(func, given)
-    if not any(one.dtype.is_floating_point for one in like):
+    if not any(_has_parts(one.dtype) for one in like):
         return _as_it_is(func, given)
     dtype = _widest(inputs, how)
     rounded = _narrowest(inputs) if params.get(_ROUNDED) else None
@@ -209,12 +209,12 @@ def _converted(call: Call, dtype: torch.dtype, rounded: torch.dtype | None) -> C
     def convert(value: Any) -> Any:
         if isinstance(value, Tensor):
             if id(value) not in copies:
-                wide = value.to(dtype) if value.dtype.is_floating_point else value
+                wide = value.to(_as_wide(value.dtype, dtype)) if _has_parts(value.dtype) else value
                 is_written = any(value is one for one in call.written)
                 copies[id(value)] = wide.clone() if is_written and wide is value else wide
             return copies[id(value)]
-        if isinstance(value, torch.dtype) and value.is_floating_point:
-            return dtype
+        if isinstance(value, torch.dtype) and _has_parts(value):
+            return _as_wide(value, dtype)
         if rounded is not None and type(value) is float:
             return float(torch.tensor(value, dtype=torch.float64).to(rounded))
         return value
@@ -236,16 +236,26 @@ def _has_floats(call: Call) -> bool:
     values = [*call.args, *call.kwargs.values()]
     flat = [one for value in values for one in (value if isinstance(value, list) else [value])]
     return any(
-        one.dtype.is_floating_point
+        _has_parts(one.dtype)
         if isinstance(one, Tensor)
-        else isinstance(one, float) or (isinstance(one, torch.dtype) and one.is_floating_point)
+        else isinstance(one, float) or (isinstance(one, torch.dtype) and _has_parts(one))
         for one in flat
     )
 
 
+def _has_parts(dtype: torch.dtype) -> bool:
+    """True for floating numbers, and complex ones, which are two of them."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _as_wide(dtype: torch.dtype, wide: torch.dtype) -> torch.dtype:
+    """A floating type, or the complex type of two of its numbers."""
+    return wide.to_complex() if dtype.is_complex else wide
+
+
 def _widest(inputs: Sequence[Tensor | None], how: Arithmetic) -> torch.dtype:
     """The type to compute in: that of the input that asks for most."""
-    kinds = {t.dtype for t in inputs if t is not None and t.dtype.is_floating_point}
+    kinds = {t.dtype.to_real() for t in inputs if t is not None and _has_parts(t.dtype)}
     wide = {how.widen(torch.empty(0, dtype=kind)).dtype for kind in kinds}
     if not wide or any(kind.itemsize < 2 for kind in wide) or torch.float64 in wide:
         return torch.float64
@@ -268,6 +278,6 @@ def tensors_of(found: Any) -> list[Tensor]:
 
 def _finish(found: Tensor, like: Tensor, how: Arithmetic) -> Tensor:
     """A result in the type that it has, rounded or not."""
-    if not like.dtype.is_floating_point:
+    if not _has_parts(like.dtype):
         return found.to(like.dtype)
     return how.round(found, like.dtype)
