@@ -46,7 +46,7 @@ def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
     """An operator reads what another operation makes than in golden's code."""
     operations = values.run.operations
     reader, reads = _call(operations[found.op]), _call(operations[found.reads])
-    text = f"the code of `{name_of(values, values.owner(found.op))}`"
+    text = f"the code of `{_place_of(operations[found.op])}`"
     if found.lacks:
         text = f"the code of `{_place_of(found.lacks[-1])}` leaves out {_named(found.lacks)}"
     text += f": `{reader}` reads what `{reads}`"
@@ -79,6 +79,16 @@ def by_left_out(values: RunValues, found: LeftOut, failed: int) -> str:
     return (
         f"the code of `{code}` leaves out {lacking}: it hands on what {what} makes, and golden's "
         f"makes {lacking} of it first; {first_that_fails(values, failed)}"
+    )
+
+
+def by_added(values: RunValues, added: Sequence[int], failed: int) -> str:
+    """My code does something more with a value before it hands it on."""
+    operations = [values.run.operations[op] for op in added]
+    return (
+        f"the code of `{_place_of(operations[-1])}` computes {_named(operations)} as well: what "
+        "that reads agrees, and golden's hands it on as it is; "
+        f"{first_that_fails(values, failed)}"
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ait_llm.compare.origin_finding import OWN_CODE, Finding, Telling
 from ait_llm.compare.origin_run import RunStructure
-from ait_llm.compare.origin_words import first_that_fails, off_by
+from ait_llm.compare.origin_words import first_that_fails
 from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
@@ -156,7 +156,7 @@ class Handing:
         code = golden.run.operations[maker].name
         text = (
             f"the code of `{code}`: it hands on what `{_name(values, op)}` makes, which agrees, "
-            f"and golden's makes another value of it{off_by(values, failed)}; "
+            f"and golden's makes another value of it; "
             f"{first_that_fails(values, failed)}"
         )
         module = self._module(code)
@@ -176,7 +176,7 @@ class Handing:
             return found
         text = (
             f"the code of `{path}`: what `{_name(values, found.op)}` makes of values that agree is "
-            f"not what golden's code makes in its place{off_by(values, failed)}; "
+            f"not what golden's code makes in its place; "
             f"{first_that_fails(values, failed)}"
         )
         module = self._module(path)

@@ -9,6 +9,7 @@ from itertools import chain, islice
 from ait_llm.compare.origin_attention import Attentions
 from ait_llm.compare.origin_between import Between, between, maker, misread, source, within
 from ait_llm.compare.origin_code_words import (
+    by_added,
     by_left_out,
     by_other_formula,
     by_other_mask,
@@ -106,6 +107,10 @@ class OwnCode:
         if lacking is not None:
             text = by_left_out(self.values, lacking, failed)
             return self._tell.stated(lacking.module, text, OWN_CODE, index)
+        added = self._wiring.adds(op, index)
+        if added:
+            text = by_added(self.values, added, failed)
+            return self._tell.stated(self.values.owner(added[0]), text, OWN_CODE, index)
         found = self._wiring.differs(op)
         if found is None:
             return None
@@ -162,26 +167,14 @@ class OwnCode:
         op, known = self.values.producer(failed), self.values.evidence[failed]
         if op is None or not any(self._is_of(op, each) for each in known.passed):
             return None
-        index = self._failed_elsewhere(failed, op)
-        if index is None:
-            return None
+        index = self.values.first_failed(failed)
         place, record = self.values.place_of(index), self._comparisons[index].mine
-        if place is None or record is None:
+        if place is None or record is None or place == op:
             return None
         if record.role == "out":  # a module hands on what its member made, and golden's does not
             return self._own_code(within(self.values, place, failed))
         found = misread(self.values, failed, op, place)
         return None if found is None else self._own_code(found)
-
-    def _failed_elsewhere(self, failed: int, op: int) -> int | None:
-        """The first failing comparison of a value that is not of the operation that made it."""
-        index = self.values.first_failed(failed)
-        if self.values.place_of(index) != op:
-            return index
-        if any(self.values.is_own_output(op, each) for each in self.values.evidence[failed].passed):
-            failing = self.values.evidence[failed].failed
-            return next((each for each in failing if self.values.place_of(each) != op), None)
-        return None
 
     def _is_of(self, op: int, index: int) -> bool:
         """True if a comparison is of a result of an operation, or of a module that hands it on."""

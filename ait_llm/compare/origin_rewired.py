@@ -145,6 +145,39 @@ class Wiring:
         lacks = tuple(self._golden.run.operations[each] for each in chain)
         return None if module is None else LeftOut(module, op, lacks)
 
+    def adds(self, op: int, index: int) -> tuple[int, ...]:
+        """What mine does with a value before handing it on, and golden's code does not.
+
+        Args:
+            op: index of an operator of mine.
+            index: of a comparison of its result.
+
+        Returns:
+            Indices of my operators in their order, of which the first reads the golden value that
+            the result of the last is compared with; none where that is not so.
+        """
+        right = self._golden.value_at(self._comparisons[index].golden)
+        chain = [op]
+        while right is not None and len(chain) <= _LONGEST:
+            operation = self._values.run.operations[chain[0]]
+            if not is_operator(operation) or is_moving(operation) or kind_of(operation) in _CASTS:
+                return ()
+            if any(self._agrees(each.number, right) for each in self._values.inputs(chain[0])):
+                return tuple(chain)
+            made = [each.op for each in _made(self._values, chain[0]) if each is not None]
+            if len(made) != 1:
+                return ()
+            chain.insert(0, made[0])
+        return ()
+
+    def _agrees(self, number: int, right: Value) -> bool:
+        """True if a value of mine agrees with this one of golden's."""
+        known = self._values.evidence.get(number)
+        if known is None or not known.is_right:
+            return False
+        values = (self._golden.value_at(self._comparisons[index].golden) for index in known.passed)
+        return any(value is right for value in values)
+
     def _behind(self, op: int, place: int) -> list[int]:
         """Golden operators up to one that read, one after the other, what an operator makes.
 

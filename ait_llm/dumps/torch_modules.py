@@ -68,6 +68,7 @@ class TorchDump(Dump):
         self._files = TorchFiles(place.root)
         self._saved: dict[str, Mapping[str, Tensor]] = {}
         self._own: dict[str, Mapping[str, Mapping[str, Tensor]]] = {}
+        self._weight_lines: dict[str, tuple[LedgerEntry, ...]] = {}
 
     @property
     def root(self) -> Path:
@@ -146,18 +147,23 @@ class TorchDump(Dump):
 
     def _units_of_weights(self, process: str) -> frozenset[str]:
         """What the ledger calls parameters and buffers, of each model."""
-        ledger = self._ledgers.get(process)
-        entries = iter(()) if ledger is None else ledger.entries()
-        return frozenset(entry.op for entry in entries if entry.type == WEIGHTS)
+        return frozenset(entry.op for entry in self._lines_of_weights(process))
 
     def _table(self, process: str, step: int) -> dict[tuple[str, int], dict[str, Recorded]]:
         return read_statistics(self._place.tensors / process / str(step) / "statistics.csv")
 
     def _line_of_weights(self, process: str) -> Mapping[str, Any]:
-        ledger = self._ledgers.get(process)
-        entries = iter(()) if ledger is None else ledger.entries()
-        first = next((one for one in entries if one.type == WEIGHTS), None)
-        return {} if first is None else first.line
+        lines = self._lines_of_weights(process)
+        return lines[0].line if lines else {}
+
+    def _lines_of_weights(self, process: str) -> tuple[LedgerEntry, ...]:
+        """Lines about parameters and buffers, a few of many, and so remembered."""
+        if process not in self._weight_lines:
+            ledger = self._ledgers.get(process)
+            entries = iter(()) if ledger is None else ledger.entries()
+            found = tuple(entry for entry in entries if entry.type == WEIGHTS)
+            self._weight_lines[process] = found
+        return self._weight_lines[process]
 
     @property
     def models(self) -> tuple[TopologyFile, ...]:

@@ -34,6 +34,29 @@ def test_an_operator_that_mine_lacks_is_named_with_its_module(
     assert origin.evidence.startswith(f"the code of `{module}` leaves out {lacking}: ")
 
 
+@pytest.mark.parametrize("modules", [True, False])
+@pytest.mark.parametrize(
+    ("left_out", "module", "more"),
+    [
+        ("scale", "root.layers.1", "`aten._softmax.default` reads what `aten.mul.Tensor` makes"),
+        ("bias", "root.layers.1", "`aten.add.Tensor`"),
+        ("residual", "root.layers.1", "computes `aten.add.Tensor@1` as well"),
+        ("last residual", "root.layers.1", "computes `aten.add.Tensor@2` as well"),
+        ("activation", "root.layers.1", "computes `aten.gelu.default` as well"),
+        ("embedding scale", "root", "computes `aten.mul.Tensor` as well"),
+    ],
+)
+def test_an_operator_that_only_mine_has_is_named_with_its_module(
+    tmp_path: Path, left_out: str, module: str, more: str, modules: bool
+) -> None:
+    golden = captured(tmp_path / "golden", left_out, modules=modules)
+    found = compare(golden, captured(tmp_path / "mine", "", modules=modules), jobs=1)
+    (origin,) = found.origins
+    assert (found.exit_code(), origin.kind, origin.certain) == (1, "code between modules", True)
+    assert origin.evidence.startswith(f"the code of `{module}`")
+    assert more in origin.evidence
+
+
 def test_operators_that_mine_lacks_one_after_the_other_are_named_together(tmp_path: Path) -> None:
     golden = captured(tmp_path / "golden", "", modules=True)
     (origin,) = compare(golden, captured(tmp_path / "mine", "cap", modules=True), jobs=1).origins
