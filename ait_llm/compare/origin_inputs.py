@@ -18,6 +18,7 @@ from ait_llm.formats.elements import Array
 from ait_llm.match.left_out import kept_rows
 from ait_llm.program.describe import integers
 from ait_llm.program.one_pass import LeftOut
+from ait_llm.program.roles_fx import is_view
 
 _TOLD = 3  # places
 _MOST = 1 << 22  # elements
@@ -58,6 +59,8 @@ def other_input(values: RunValues, counterparts: Mapping[int, Operation]) -> Oth
             other = theirs.get(_name(tensor))
             if other is None or value is None or values.producer(value.number) is not None:
                 continue
+            if tensor.index and _is_of_shape(values.run.operations[op]):
+                continue  # sizes, which two graphs may tell in other words
             name = values.run.operations[op].name
             text = _difference(name, tensor, other, values.run.left_out)
             if text:
@@ -65,6 +68,10 @@ def other_input(values: RunValues, counterparts: Mapping[int, Operation]) -> Oth
     if len({_is_mask(each.tensor) for each in found}) > 1:
         return None
     return found[0] if found else None
+
+
+def _is_of_shape(operation: Operation) -> bool:
+    return is_view(operation.type) or ".reshape" in operation.type.lower()
 
 
 def _difference(op: str, mine: Tensor, golden: Tensor, left_out: LeftOut | None) -> str:
