@@ -226,3 +226,92 @@ def test_a_fault_at_a_fused_node_is_named_and_nothing_else(
     code, summary = compared(plain[name], captured(wrong, tmp_path / "mine"), tmp_path)
     assert code == 1, summary
     assert {origin["op"] for origin in summary["origins"]} == {culprit}
+
+
+def _norm(path: Path, *, told: bool) -> Path:
+    """A norm whose weight is as it is, or made by a node of which nobody tells the size."""
+    helper, kind = onnx.helper, onnx.TensorProto
+    draw = np.random.default_rng(0)
+    values = {
+        "table": draw.normal(size=(40, 16)),
+        "weight": 1 + draw.normal(size=16),
+        "bias": draw.normal(size=16),
+    }
+    weights = [
+        onnx.numpy_helper.from_array(value.astype(np.float32), name)
+        for name, value in values.items()
+    ]
+    weights.append(onnx.numpy_helper.from_array(np.ones(16, np.bool_), "all"))
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"], name="embed"),
+        helper.make_node("Compress", ["weight", "all"], ["kept"], name="keep"),
+        helper.make_node(
+            "LayerNormalization", ["x", "weight" if told else "kept", "bias"], ["y"], name="norm"
+        ),
+        helper.make_node("Add", ["y", "kept"], ["out"], name="sum"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "norm",
+        [helper.make_tensor_value_info("ids", kind.INT64, [1, 5])],
+        [helper.make_tensor_value_info("out", kind.FLOAT, [1, 5, 16])],
+        weights,
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_norm_that_only_one_side_knows_as_that_of_torch_passes(
+    tmp_path: Path, told: bool
+) -> None:
+    golden, mine = (
+        captured(_norm(tmp_path / f"{name}.onnx", told=each), tmp_path / name)
+        for name, each in (("golden", told), ("mine", not told))
+    )
+    types = {
+        operation.type
+        for folder in (golden, mine)
+        for operation in open_dump(folder).operations()
+        if operation.name == "norm"
+    }
+    assert types == {"aten.layer_norm.default", "onnx.LayerNormalization.default"}
+    assert compared(golden, mine, tmp_path / "out")[0] == 0
+
+
+def _heads(path: Path, sizes: list[int], shift: float = 0.0) -> Path:
+    """Rows of a table in heads of four, by sizes that are told in one way or another."""
+    helper, kind = onnx.helper, onnx.TensorProto
+    table = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+    weights = [
+        onnx.numpy_helper.from_array(table, "table"),
+        onnx.numpy_helper.from_array(np.array(sizes), "sizes"),
+        onnx.numpy_helper.from_array(np.arange(4, dtype=np.float32) + shift, "bias"),
+    ]
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"], name="embed"),
+        helper.make_node("Reshape", ["x", "sizes"], ["heads"], name="heads"),
+        helper.make_node("Add", ["heads", "bias"], ["out"], name="shift"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "heads",
+        [helper.make_tensor_value_info("ids", kind.INT64, [1, 5])],
+        [helper.make_tensor_value_info("out", kind.FLOAT, [1, 5, 4, 4])],
+        weights,
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(("shift", "accused"), [(0.0, set()), (1.0, {"shift"})])
+def test_sizes_that_two_graphs_tell_in_other_words_are_not_accused(
+    tmp_path: Path, shift: float, accused: set[str]
+) -> None:
+    golden = captured(_heads(tmp_path / "golden.onnx", [0, -1, 4, 4]), tmp_path / "golden")
+    mine = captured(_heads(tmp_path / "mine.onnx", [0, 5, 4, 4], shift), tmp_path / "mine")
+    code, summary = compared(golden, mine, tmp_path / "out")
+    assert code == int(bool(accused))
+    assert {origin["op"] for origin in summary["origins"]} == accused

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ait_llm.core import DType
-from ait_llm.dumps.model import Tensor
+from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.match.model import SideName, record_of
 from ait_llm.match.programs.anchors.ports import Port, PortKey, Ports, key_of
 from ait_llm.match.programs.links import SURE, Links
@@ -82,6 +82,9 @@ class Arguments(Ports):
         ours, theirs = self._left.operations[op], self._right.operations[partner]
         for first, second in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)):
             others = {argument(tensor): tensor for tensor in second}
+            if _is_onnx(ours) is not _is_onnx(theirs):  # places are those of another schema
+                pairs = zip(_tensors(ours, first), _tensors(theirs, second), strict=False)
+                others = {argument(tensor): other for tensor, other in pairs}
             alone = []
             for tensor in first:
                 other = others.pop(argument(tensor), None)
@@ -178,6 +181,20 @@ class Arguments(Ports):
     def fit(self, left: Shape, right: Shape) -> bool:
         """True if tensors of two shapes can be compared."""
         return self._views_of(left, right) is not None
+
+
+def _is_onnx(operation: Operation) -> bool:
+    """True for a node of ONNX that has no form of torch."""
+    return operation.type.startswith("onnx.")
+
+
+def _tensors(operation: Operation, given: Sequence[Tensor]) -> list[Tensor]:
+    """What an operation is given or makes, without the numbers among its arguments."""
+    return [
+        tensor
+        for tensor in given
+        if tensor.role == "out" or str(tensor.index) not in operation.params
+    ]
 
 
 def argument(tensor: Tensor) -> str:
