@@ -110,7 +110,7 @@ class OwnCode:
         added = self._wiring.adds(op, index)
         if added:
             text = by_added(self.values, added, failed)
-            return self._tell.stated(self.values.owner(added[0]), text, OWN_CODE, index)
+            return self._tell.stated(added[0], text, OWN_CODE, index)
         found = self._wiring.differs(op)
         if found is None:
             return None
