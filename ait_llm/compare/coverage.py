@@ -165,6 +165,7 @@ def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
     parts: dict[str, bool] = {}
     last: dict[bool, tuple[int, str, bool]] = {}  # of all operations, and of those with floats
     returned = False
+    results: set[bool] = set()  # of the whole program: whether they were compared
     for record, compared in outputs:
         part, is_float = _part(record), _is_float(record)
         if not is_float and not record.op_type.startswith("aten."):
@@ -175,9 +176,13 @@ def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
             place, _, before = last.get(kind, (-1, "", False))
             if record.order >= place:  # by its place: an earlier one may be called like it
                 last[kind] = record.order, part, compared or (record.order == place and before)
+        if is_float and record.op == _WHOLE:
+            results.add(compared)
         if compared and record.op == _WHOLE and record.index == 0:
             returned = True  # the last module may give what the program goes on from
     missing = [part for part, compared in parts.items() if not compared and _NUMBER.search(part)]
+    if results == {False}:
+        missing.append(_WHOLE)
     if not returned:
         missing += [part for _, part, compared in last.values() if not compared]
     yield from dict.fromkeys(missing)

@@ -33,17 +33,18 @@ class Capped(torch.nn.Module):
         return torch.tanh(self.head(self.embed(input_ids)) / CAP) * CAP
 
 
-def _exported(model: Capped, path: Path) -> None:
+def _exported(model: Capped, path: Path, divided_by: float = CAP) -> None:
     helper, kind = onnx.helper, onnx.TensorProto
     weights = {
         "embed.weight": model.embed.weight,
         "head.weight": model.head.weight.T,
         "cap": torch.tensor(CAP),
+        "divisor": torch.tensor(divided_by),
     }
     nodes = [
         helper.make_node("Gather", ["embed.weight", "input_ids"], ["x"], name="/embed/Gather"),
         helper.make_node("MatMul", ["x", "head.weight"], ["y"], name="/head/MatMul"),
-        helper.make_node("Div", ["y", "cap"], ["small"], name="/Div"),
+        helper.make_node("Div", ["y", "divisor"], ["small"], name="/Div"),
         helper.make_node("Tanh", ["small"], ["bent"], name="/Tanh"),
         helper.make_node("Mul", ["bent", "cap"], ["logits"], name="/Mul"),
     ]
@@ -61,16 +62,16 @@ def _exported(model: Capped, path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
 
 
-@pytest.mark.parametrize("operators", [False, True])
-def test_a_fused_division_leaves_nothing_uncompared(tmp_path: Path, operators: bool) -> None:
+def _captured(folder: Path, divided_by: float, *, operators: bool) -> tuple[Path, Path]:
+    """Dumps of the program and of its graph, in which ONNX Runtime fuses the division."""
     torch.manual_seed(0)
     model, ids = Capped(), torch.tensor([[3, 1, 4, 1, 5]])
-    config = DumpConfig(tmp_path / "golden", operators=operators, weights=True)
+    config = DumpConfig(folder / "golden", operators=operators, weights=True)
     with torch.no_grad(), register_hook(model, config):
         model(ids)
-    _exported(model, tmp_path / "m.onnx")
-    np.savez(tmp_path / "x.npz", input_ids=ids.numpy())
-    words = ["--model", tmp_path / "m.onnx", "--inputs", tmp_path / "x.npz", "-o", tmp_path / "out"]
+    _exported(model, folder / "m.onnx", divided_by)
+    np.savez(folder / "x.npz", input_ids=ids.numpy())
+    words = ["--model", folder / "m.onnx", "--inputs", folder / "x.npz", "-o", folder / "out"]
     kept = {name: text for name, text in os.environ.items() if not name.startswith("AIT_")}
     subprocess.run(
         [sys.executable, "-m", "ait_llm", "llm", "dump", "--type", "onnx", *map(str, words)],
@@ -78,9 +79,29 @@ def test_a_fused_division_leaves_nothing_uncompared(tmp_path: Path, operators: b
         check=True,
         capture_output=True,
     )
-    kinds = {operation.type for operation in open_dump(tmp_path / "out").operations()}
+    return folder / "golden", folder / "out"
+
+
+@pytest.mark.parametrize("operators", [False, True])
+def test_a_wrong_number_in_a_fused_division_fails(tmp_path: Path, operators: bool) -> None:
+    golden, mine = _captured(tmp_path, 0.5 * CAP, operators=operators)
+    sides = ["-gp", golden, "-mp", mine, "-o", tmp_path / "report"]
+    result = CliRunner().invoke(ait, ["llm", "compare", *map(str, sides), "-j", "1", "--json"])
+    summary = json.loads(result.stdout.splitlines()[-1])
+    assert result.exit_code == 1, summary
+    (origin,) = summary["origins"]
+    if operators:
+        assert "FusedMatMul" in origin["op_type"]
+    else:  # modules show no number, so that what is behind the product may be as wrong
+        assert not origin["certain"]
+
+
+@pytest.mark.parametrize("operators", [False, True])
+def test_a_fused_division_leaves_nothing_uncompared(tmp_path: Path, operators: bool) -> None:
+    golden, mine = _captured(tmp_path, CAP, operators=operators)
+    kinds = {operation.type for operation in open_dump(mine).operations()}
     assert "ait_onnx.ms_FusedMatMul.default" in kinds
-    sides = ["-gp", tmp_path / "golden", "-mp", tmp_path / "out", "-o", tmp_path / "report"]
+    sides = ["-gp", golden, "-mp", mine, "-o", tmp_path / "report"]
     result = CliRunner().invoke(ait, ["llm", "compare", *map(str, sides), "-j", "1", "--json"])
     summary = json.loads(result.stdout.splitlines()[-1])
     assert result.exit_code == 0, summary

@@ -174,18 +174,15 @@ class Links:
         left, right = multiple_of(self._left, a), multiple_of(self._right, t)
         if left == right or a.result is None or t.result is None:
             return False
-        self._append(Link(a.result, t.result, limit, reason, factors=(right, left)))
+        found = multiplied(self._left, a, right), multiplied(self._right, t, left)
+        if all(each is None or each[1] for each in found):
+            self._append(Link(a.result, t.result, limit, reason, factors=(right, left)))
         # where the other side multiplies next, that result is the same as it is
-        for side, unit, number, mine in (
-            (self._left, a, right, t.result),
-            (self._right, t, left, a.result),
-        ):
-            value = multiplied(side, unit, number)
-            if value is not None:
-                ours, theirs = (value, mine) if side is self._left else (mine, value)
-                self.of_left.setdefault(ours.number, []).append(
-                    link := Link(ours, theirs, limit, f"{reason}, multiplied")
-                )
+        for each, mine in zip(found, (t.result, a.result), strict=True):
+            if each is not None:
+                ours, theirs = (each[0], mine) if mine is t.result else (mine, each[0])
+                link = Link(ours, theirs, limit, f"{reason}, multiplied")
+                self.of_left.setdefault(ours.number, []).append(link)
                 self.of_right.setdefault(theirs.number, []).append(link)
         return True
 

@@ -25,9 +25,17 @@ def multiple_of(side: Program, unit: Unit) -> float:
     return float(alpha) if isinstance(alpha, int | float) and alpha else 1.0
 
 
-def multiplied(side: Program, unit: Unit, number: float) -> Value | None:
-    """What one operator makes of a projection by multiplying it by this number; None if none."""
-    for use in unit.result.reads if unit.result is not None else ():
+def multiplied(side: Program, unit: Unit, number: float) -> tuple[Value, bool] | None:
+    """What one operator makes of a projection by multiplying it; None if none does.
+
+    If the only operator that reads it multiplies by another number, it is that one, and false.
+    """
+    if number == 1.0 or unit.result is None:
+        return None
+    views = {use.op for use in unit.result.writes}
+    reads = [use for use in unit.result.reads if use.op not in views]
+    found: list[tuple[float, Value]] = []
+    for use in reads:
         operation, kind = side.operations[use.op], side.kind(use.op)
         factors = [
             each
@@ -37,6 +45,10 @@ def multiplied(side: Program, unit: Unit, number: float) -> Value | None:
         if kind not in ("mul", "div") or len(factors) != 1 or not operation.outputs:
             continue
         factor = factors[0] if kind == "mul" else 1 / factors[0] if factors[0] else math.inf
-        if math.isclose(factor, number, rel_tol=_ROUNDING):
-            return side.value(use.op, operation.outputs[0])
-    return None
+        value = side.value(use.op, operation.outputs[0])
+        if value is not None:
+            found.append((factor, value))
+    right = [each for each in found if math.isclose(each[0], number, rel_tol=_ROUNDING)]
+    if right:
+        return right[0][1], True
+    return (found[0][1], False) if len(found) == len(reads) == 1 else None

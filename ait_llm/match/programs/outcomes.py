@@ -32,6 +32,10 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
         if result is None or given is None or known.get(given.number):
             continue
         path = f"{whole.operations[op].name}."
+        if whole.flow.parents[op] is None and not any(
+            each.name.startswith(path) for each in parts.operations
+        ):
+            path = ""  # a graph, whose nodes are named in other words: all of it
         within = set(whole.within(op))
         inside = [
             parts.operations[other].name.startswith(path) for at, other in units if at in within
