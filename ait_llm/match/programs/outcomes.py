@@ -1,4 +1,4 @@
-"""What modules of one side give, where the other side was captured operator by operator, alone.
+"""What modules give, where the other side was captured operator by operator, or is another library.
 
 The code of a module goes on behind the last module within it: a layer adds its residual, a model
 caps its logits, experts are summed up. A capture of modules shows what comes of it as the result of
@@ -20,7 +20,11 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
 
     What is within a module has to answer what is within the one of its name.
     """
-    if left.is_packed or right.is_packed or left.has_modules == right.has_modules:
+    if left.is_packed or right.is_packed:
+        return
+    if left.has_modules == right.has_modules:
+        if left.has_modules:
+            _add_wholes(left, right, links)
         return
     whole, parts = (left, right) if left.has_modules else (right, left)
     known = links.of_left if whole is left else links.of_right
@@ -44,6 +48,21 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
         if made is not None:  # perhaps what a module within gives, too, where code is left out
             pair = (given, made) if whole is left else (made, given)
             links.add_also(*pair, LIKELY, "what the module gives")
+
+
+def _add_wholes(left: Program, right: Program, links: Links) -> None:
+    """Link what two models give, where each is one module around all others."""
+    tops = left.tops, right.tops
+    if len(tops[0]) != 1 or len(tops[1]) != 1:
+        return
+    results = _first_result(left, tops[0][0]), _first_result(right, tops[1][0])
+    if results[0] is None or results[1] is None or shape_of(results[0]) != shape_of(results[1]):
+        return
+    ours, theirs = left.value(tops[0][0], results[0]), right.value(tops[1][0], results[1])
+    if ours is None or theirs is None:
+        return
+    if not links.of_left.get(ours.number) and not links.of_right.get(theirs.number):
+        links.add(ours, theirs, LIKELY, "what the model gives")
 
 
 def _first_result(side: Program, op: int) -> Tensor | None:
