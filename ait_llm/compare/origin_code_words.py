@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ait_llm.compare.origin_attention import WrongFormula
 from ait_llm.compare.origin_between import Between
 from ait_llm.compare.origin_rewired import LeftOut, Rewired
+from ait_llm.compare.origin_run import path_of
 from ait_llm.compare.origin_sums import WrongSum
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.compare.origin_words import first_that_fails, name_of, off_by, title_of
@@ -46,9 +47,9 @@ def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
     """An operator reads what another operation makes than in golden's code."""
     operations = values.run.operations
     reader, reads = _call(operations[found.op]), _call(operations[found.reads])
-    text = f"the code of `{_place_of(operations[found.op])}`"
+    text = f"the code of `{path_of(operations[found.op])}`"
     if found.lacks:
-        text = f"the code of `{_place_of(found.lacks[-1])}` leaves out {_named(found.lacks)}"
+        text = f"the code of `{path_of(found.lacks[-1])}` leaves out {_named(found.lacks)}"
     text += f": `{reader}` reads what `{reads}`"
     right = _call(found.should_read)
     if right == reads and found.moves != found.should_move:
@@ -60,7 +61,7 @@ def by_other_wiring(values: RunValues, found: Rewired, failed: int) -> str:
     elif right != reads:
         text += f" makes, and golden's reads what `{right}` makes"
     else:
-        module = _place_of(found.should_read)
+        module = path_of(found.should_read)
         text += f" makes, and golden's reads what that of `{module}` makes"
     return f"{text}; {first_that_fails(values, failed)}"
 
@@ -74,7 +75,7 @@ def by_left_out(values: RunValues, found: LeftOut, failed: int) -> str:
         what += f" of `{name_of(values, member)}`"
     code = name_of(values, module)
     if module == found.op:  # operators alone, named by their modules
-        code = _place_of(found.lacks[-1])
+        code = path_of(found.lacks[-1])
     lacking = _named(found.lacks)
     return (
         f"the code of `{code}` leaves out {lacking}: it hands on what {what} makes, and golden's "
@@ -86,9 +87,36 @@ def by_added(values: RunValues, added: Sequence[int], failed: int) -> str:
     """My code does something more with a value before it hands it on."""
     operations = [values.run.operations[op] for op in added]
     return (
-        f"the code of `{_place_of(operations[-1])}` computes {_named(operations)} as well: what "
+        f"the code of `{path_of(operations[-1])}` computes {_named(operations)} as well: what "
         "that reads agrees, and golden's hands it on as it is; "
         f"{first_that_fails(values, failed)}"
+    )
+
+
+def by_handed(
+    values: RunValues, code: str, reader: int, maker: int | None, place: str, distance: float
+) -> str:
+    """Code hands another value to what reads it than golden's hands to a module."""
+    made = "comes in from outside" if maker is None else f"`{_full(values, maker)}` makes"
+    return (
+        f"the code of `{code}`: `{_full(values, reader)}` reads what {made}, and golden's "
+        f"`{place}` is handed another value ({distance:.2g} relative error between the two)"
+    )
+
+
+def by_handing_on(values: RunValues, code: str, op: int) -> str:
+    """Code hands on what golden's makes something else of first."""
+    return (
+        f"the code of `{code}`: it hands on what `{_full(values, op)}` makes, which agrees, and "
+        "golden's makes another value of it"
+    )
+
+
+def by_code_up_to(values: RunValues, code: str, op: int) -> str:
+    """Operators of mine make what the code of golden's module, which shows none, does not."""
+    return (
+        f"the code of `{code}`: what it makes of values that agree, up to `{_full(values, op)}`, "
+        "is not what golden's code makes in its place"
     )
 
 
@@ -127,13 +155,14 @@ def _call(operation: Operation) -> str:
     return f"{name}@{operation.call}" if operation.call else name
 
 
+def _full(values: RunValues, op: int) -> str:
+    """An operation by its whole name, and which call of it."""
+    operation = values.run.operations[op]
+    return f"{operation.name}@{operation.call}" if operation.call else operation.name
+
+
 def _named(operations: Sequence[Operation]) -> str:
     return " and ".join(f"`{_call(each)}`" for each in operations)
-
-
-def _place_of(operation: Operation) -> str:
-    """The path of the module whose code calls an operator."""
-    return operation.name.removesuffix(f".{operation.type}")
 
 
 def _made(values: RunValues, found: Between) -> str:

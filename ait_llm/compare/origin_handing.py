@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import takewhile
 
 import numpy as np
 
+from ait_llm.compare.origin_code_words import by_code_up_to, by_handed, by_handing_on
 from ait_llm.compare.origin_finding import OWN_CODE, Finding, Telling
-from ait_llm.compare.origin_run import RunStructure
+from ait_llm.compare.origin_run import RunStructure, path_of
 from ait_llm.compare.origin_words import first_that_fails
 from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.model import Tensor
@@ -70,7 +70,7 @@ class Handing:
             return found
         if found.origin.kind not in ("", OWN_CODE):
             return found
-        path = _path(self._values, found.op)
+        path = path_of(self._values.run.operations[found.op])
         handed = self._handed(path)
         if handed is not None:
             return self._by_handing(found.op, path, handed, failed)
@@ -105,16 +105,15 @@ class Handing:
     def _by_handing(self, op: int, path: str, handed: _Handed, failed: int) -> Finding:
         maker = self._values.producer(handed.value.number)
         code = self._code_between(path, maker, handed.instead)
-        made = "comes in from outside" if maker is None else f"`{_name(self._values, maker)}` makes"
-        text = (
-            f"the code of `{code}`: `{_name(self._values, op)}` reads what {made}, and golden's "
-            f"`{path}` is handed another value ({handed.distance:.2g} relative error between the "
-            f"two); {first_that_fails(self._values, failed)}"
-        )
-        place = self._module(code)
-        at = op if place is None and maker is None else maker if place is None else place
-        assert at is not None
-        return self._tell.stated(at, text, OWN_CODE, self._values.first_failed(failed))
+        text = by_handed(self._values, code, op, maker, path, handed.distance)
+        return self._stated(code, op if maker is None else maker, text, failed)
+
+    def _stated(self, code: str, op: int, text: str, failed: int) -> Finding:
+        """A finding about the code of a module, or an operation where mine shows no such module."""
+        module = _modules(self._values).get(code)
+        text = f"{text}; {first_that_fails(self._values, failed)}"
+        index = self._values.first_failed(failed)
+        return self._tell.stated(op if module is None else module, text, OWN_CODE, index)
 
     def _code_between(self, path: str, maker: int | None, instead: Value) -> str:
         """The module whose code hands on what is read: it is around both that make it."""
@@ -122,7 +121,8 @@ class Handing:
         assert golden is not None
         right = golden.producer(instead.number)
         if maker is not None and right is not None:
-            paths = [_path(self._values, maker).split("."), _path(golden, right).split(".")]
+            ends = self._values.run.operations[maker], golden.run.operations[right]
+            paths = [path_of(each).split(".") for each in ends]
             common = takewhile(lambda pair: pair[0] == pair[1], zip(*paths, strict=False))
             return ".".join(name for name, _ in common) or self._around(path)
         around = self._around(path)
@@ -154,13 +154,7 @@ class Handing:
         if all(each is None or each is other for each in agreeing):
             return None
         code = golden.run.operations[maker].name
-        text = (
-            f"the code of `{code}`: it hands on what `{_name(values, op)}` makes, which agrees, "
-            f"and golden's makes another value of it; "
-            f"{first_that_fails(values, failed)}"
-        )
-        module = self._module(code)
-        return self._tell.stated(op if module is None else module, text, OWN_CODE, index)
+        return self._stated(code, op, by_handing_on(values, code, op), failed)
 
     def _by_code(self, found: Finding, path: str, failed: int) -> Finding:
         """The code of a module, where golden shows a result of that and mine its operators."""
@@ -174,21 +168,11 @@ class Handing:
         maker = golden.producer(other.number)
         if found.origin.kind or (maker is not None and golden.is_leaf(maker)):
             return found
-        text = (
-            f"the code of `{path}`: what `{_name(values, found.op)}` makes of values that agree is "
-            f"not what golden's code makes in its place; "
-            f"{first_that_fails(values, failed)}"
-        )
-        module = self._module(path)
-        index = values.first_failed(failed)
-        stated = self._tell.stated(found.op if module is None else module, text, OWN_CODE, index)
+        stated = self._stated(path, found.op, by_code_up_to(values, path, found.op), failed)
         origin = replace(
             stated.origin, certain=found.origin.certain, candidates=found.origin.candidates
         )
         return replace(stated, origin=origin)
-
-    def _module(self, path: str) -> int | None:
-        return _modules(self._values).get(path)
 
 
 def _has_operators(run: RunStructure) -> bool:
@@ -202,17 +186,6 @@ def _modules(run: RunStructure) -> Mapping[str, int]:
         if not is_operator(operation):
             found.setdefault(operation.name, op)
     return found
-
-
-def _path(run: RunStructure, op: int) -> str:
-    """The path of a module, or of that whose code calls an operator."""
-    operation = run.run.operations[op]
-    return operation.name.removesuffix(f".{operation.type}")
-
-
-def _name(run: RunStructure, op: int) -> str:
-    operation = run.run.operations[op]
-    return f"{operation.name}@{operation.call}" if operation.call else operation.name
 
 
 def _entering(run: RunStructure, path: str) -> dict[int, Value]:
@@ -234,7 +207,6 @@ def _entering(run: RunStructure, path: str) -> dict[int, Value]:
     return found
 
 
-@lru_cache(maxsize=64)
 def _distance(golden: Tensor, mine: Tensor) -> float | None:
     """How far two tensors are apart; None if rounding permits that, or if it is not known."""
     kind, other_kind = dtype_of(golden), dtype_of(mine)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ait_llm.compare.origin_run import path_of
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.core.comparison import Comparison, SideSummary
 from ait_llm.dumps.model import Operation, Tensor
@@ -113,7 +114,7 @@ def other_frequencies(values: RunValues, value: int, item: Comparison) -> str:
         return ""
     if not bases and not any(word in path for word in _ROTARY):
         return ""
-    module = operation.name.removesuffix(f".{operation.type}")
+    module = path_of(operation)
     text = f"the rotary frequencies of `{module}` are not those of golden"
     if told := told_difference(item):
         text += f", {told}"

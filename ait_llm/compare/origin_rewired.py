@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ait_llm.compare.origin_run import RunStructure, operation_key
+from ait_llm.compare.origin_run import RunStructure, operation_key, path_of
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.model import Operation
@@ -225,7 +225,7 @@ class Wiring:
         they are handed, and are right.
         """
         operations = self._values.run.operations
-        reader, maker = (_path_of(operations[op]) for op in (found.op, found.reads))
+        reader, maker = (path_of(operations[op]) for op in (found.op, found.reads))
         if reader == maker or not self._is_of_one_place(found):
             return None
         key = operation_key(found.should_read)
@@ -240,7 +240,7 @@ class Wiring:
     def _is_of_one_place(self, found: Rewired) -> bool:
         """True if golden's module that makes what is read answers mine, as its operators say."""
         answer = self._counterparts.get(found.reads)
-        return answer is not None and _path_of(answer) == _path_of(found.should_read)
+        return answer is not None and path_of(answer) == path_of(found.should_read)
 
     def _comes_of(self, op: int, before: int) -> bool:
         """True if a golden operator reads what an earlier one makes, in the code of one module."""
@@ -252,7 +252,7 @@ class Wiring:
                     continue
                 if each.op == before:
                     return True
-                if _path_of(operations[each.op]) == _path_of(operations[op]):
+                if path_of(operations[each.op]) == path_of(operations[op]):
                     seen.add(each.op)
                     pending.append(each.op)
         return False
@@ -272,7 +272,7 @@ class Wiring:
         if kind_of(one) != kind_of(two):
             return False
         codes = self._values.code_of(mine), self._golden.code_of(golden)
-        return codes[0] == codes[1] if all(codes) else _path_of(one) == _path_of(two)
+        return codes[0] == codes[1] if all(codes) else path_of(one) == path_of(two)
 
     def _are_alone(self, mine: int, golden: int) -> bool:
         """True if the operators of one side were captured without their modules."""
@@ -324,11 +324,6 @@ class Wiring:
                 if place is not None:
                     found.add(place)
         return found
-
-
-def _path_of(operation: Operation) -> str:
-    """The path of the module whose code calls an operator."""
-    return operation.name.removesuffix(operation.type).removesuffix(".")
 
 
 def _turns(moves: tuple[str, ...]) -> int:

@@ -32,6 +32,13 @@ def operation_key(operation: Operation) -> Key:
     return (operation.name, str(operation.op_id), operation.step, operation.call)
 
 
+def path_of(operation: Operation) -> str:
+    """The path of a module, or of that whose code calls an operator, as its name says."""
+    if not is_operator(operation):
+        return operation.name
+    return operation.name.removesuffix(operation.type).removesuffix(".")
+
+
 class RunStructure:
     """One of my runs.
 

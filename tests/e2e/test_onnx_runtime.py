@@ -161,6 +161,15 @@ def test_every_node_is_right_without_golden(
     assert json.loads(result.stdout.splitlines()[-1])["counts"]["PASS"] > 200
 
 
+def captured_with(fault: Callable[[Any], None], folder: Path) -> None:
+    """Capture the graph with a fault in it, in ``mine``."""
+    model = onnx.load(MODEL)
+    fault(model)
+    onnx.save(model, folder / "wrong.onnx")
+    done = dump(folder / "mine", "--exec", program(folder / "wrong.onnx", "DISABLE_ALL"))
+    assert done.returncode == 0, done.stderr
+
+
 def _node(model: Any, name: str) -> Any:
     return next(each for each in model.graph.node if each.name == name)
 
@@ -211,11 +220,7 @@ def test_the_first_wrong_node_is_named(
     fault: Callable[[Any], None],
     names: tuple[str, ...],
 ) -> None:
-    model = onnx.load(MODEL)
-    fault(model)
-    onnx.save(model, tmp_path / "wrong.onnx")
-    done = dump(tmp_path / "mine", "--exec", program(tmp_path / "wrong.onnx", "DISABLE_ALL"))
-    assert done.returncode == 0, done.stderr
+    captured_with(fault, tmp_path)
     code, summary = compared(golden["operators"], tmp_path / "mine", tmp_path)
     assert code == 1, summary
     assert summary["origins"][0]["op"] in names, summary["origins"]
@@ -246,11 +251,7 @@ def _mask(model: Any) -> None:
 def test_of_the_nodes_of_an_attention_the_first_that_golden_does_not_make_is_named(
     golden: Mapping[str, Path], tmp_path: Path, fault: Callable[[Any], None], name: str, level: str
 ) -> None:
-    model = onnx.load(MODEL)
-    fault(model)
-    onnx.save(model, tmp_path / "wrong.onnx")
-    done = dump(tmp_path / "mine", "--exec", program(tmp_path / "wrong.onnx", "DISABLE_ALL"))
-    assert done.returncode == 0, done.stderr
+    captured_with(fault, tmp_path)
     code, summary = compared(golden[level], tmp_path / "mine", tmp_path)
     assert code == 1, summary
     assert summary["origins"][0]["op"] == name, summary["origins"]
@@ -259,11 +260,7 @@ def test_of_the_nodes_of_an_attention_the_first_that_golden_does_not_make_is_nam
 def test_another_axis_of_a_node_is_told_against_the_plain_graph(
     captured: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    model = onnx.load(MODEL)
-    _softmax(model)
-    onnx.save(model, tmp_path / "wrong.onnx")
-    done = dump(tmp_path / "mine", "--exec", program(tmp_path / "wrong.onnx", "DISABLE_ALL"))
-    assert done.returncode == 0, done.stderr
+    captured_with(_softmax, tmp_path)
     code, summary = compared(captured["DISABLE_ALL"], tmp_path / "mine", tmp_path)
     assert (code, summary["origins"][0]["op"]) == (1, "node_Softmax_365")
     assert "is 2 instead of -1" in summary["origins"][0]["evidence"]
@@ -273,11 +270,7 @@ def test_a_wrong_sign_in_a_graph_of_right_operators_fails(
     golden: Mapping[str, Path], tmp_path: Path
 ) -> None:
     """Each operator is right, and what they are together is another function: no rounding is."""
-    model = onnx.load(MODEL)
-    _sign(model)
-    onnx.save(model, tmp_path / "wrong.onnx")
-    done = dump(tmp_path / "mine", "--exec", program(tmp_path / "wrong.onnx", "DISABLE_ALL"))
-    assert done.returncode == 0, done.stderr
+    captured_with(_sign, tmp_path)
     code, summary = compared(golden["operators"], tmp_path / "mine", tmp_path)
     assert (code, summary["verdict"]) == (1, "FAIL")
     [origin] = summary["origins"]

@@ -8,6 +8,9 @@ module is that result.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+
 from ait_llm.dumps.model import Tensor
 from ait_llm.match.programs.links import LIKELY, Links
 from ait_llm.program.describe import is_float, shape_of
@@ -28,26 +31,38 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
         return
     whole, parts = (left, right) if left.has_modules else (right, left)
     known = links.of_left if whole is left else links.of_right
-    units = [(op, each) for op, several in links.units.items() for each in several]
-    units = units if whole is left else [(other, op) for op, other in units]
+    units: dict[int, list[int]] = defaultdict(list)
+    for op, several in links.units.items():
+        for other in several:
+            units[op if whole is left else other].append(other if whole is left else op)
+    within = _by_path(parts)
     for op in range(len(whole.operations)):
         result = _first_result(whole, op) if whole.members(op) else None
         given = None if result is None else whole.value(op, result)
         if result is None or given is None or known.get(given.number):
             continue
-        path = f"{whole.operations[op].name}."
-        if whole.flow.parents[op] is None and not any(
-            each.name.startswith(path) for each in parts.operations
-        ):
-            path = ""  # a graph, whose nodes are named in other words: all of it
-        within = set(whole.within(op))
-        inside = [
-            parts.operations[other].name.startswith(path) for at, other in units if at in within
-        ]
-        made = _handed_on(parts, path, shape_of(result)) if inside and all(inside) else None
+        own = within.get(whole.operations[op].name, [])
+        if not own and whole.flow.parents[op] is None:
+            own = range(len(parts.operations))  # a graph, whose nodes are named in other words
+        inside = frozenset(own)
+        answers = [other for at in whole.within(op) for other in units.get(at, ())]
+        if not answers or not inside.issuperset(answers):
+            continue
+        made = _handed_on(parts, inside, shape_of(result))
         if made is not None:  # perhaps what a module within gives, too, where code is left out
             pair = (given, made) if whole is left else (made, given)
             links.add_also(*pair, LIKELY, "what the module gives")
+
+
+def _by_path(side: Program) -> Mapping[str, Sequence[int]]:
+    """Operators by the path of each module that they ran within, as their names say."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for op, operation in enumerate(side.operations):
+        path = operation.name
+        while "." in path:
+            path = path.rpartition(".")[0]
+            found[path].append(op)
+    return found
 
 
 def _add_wholes(left: Program, right: Program, links: Links) -> None:
@@ -72,22 +87,20 @@ def _first_result(side: Program, op: int) -> Tensor | None:
     return results[0] if results and shapes.count(shapes[0]) == 1 else None
 
 
-def _handed_on(side: Program, path: str, shape: tuple[int, ...] | None) -> Value | None:
-    """What operators within a module make and others read, else nobody; None if it is not one."""
+def _handed_on(side: Program, inside: Set[int], shape: tuple[int, ...] | None) -> Value | None:
+    """What some operators make and others read, else nobody; None if it is not one value."""
     handed: dict[int, Value] = {}
     unread: dict[int, Value] = {}
-    for op, operation in enumerate(side.operations):
-        for tensor in operation.outputs if operation.name.startswith(path) else ():
+    for op in inside:
+        for tensor in side.operations[op].outputs:
             value = side.value(op, tensor)
             if value is None or not is_float(tensor) or shape_of(tensor) != shape:
                 continue
             views = {use.op for use in value.writes}
-            readers = [
-                side.operations[each.op].name for each in value.reads if each.op not in views
-            ]
+            readers = {each.op for each in value.reads} - views
             if not readers:
                 unread[value.number] = value
-            elif not all(name.startswith(path) for name in readers):
+            elif not readers <= inside:
                 handed[value.number] = value
     found = list((handed or unread).values())
     return found[0] if len(found) == 1 else None
