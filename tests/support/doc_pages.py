@@ -262,6 +262,8 @@ def normal(text: str) -> str:
     text = re.sub(r"(/(?:layer|model|\w+_io_tensors))/\d+", r"\1/PID", text)
     text = re.sub(r"\bprocess( +)(\d+|-?\d+_\d+)\b", r"process\1PID", text)
     text = re.sub(r"[\d.]+ GiB( of [\d.]+ GiB)? free", "SPACE free", text)
+    # Doctor adds this line where less than 10 GiB are free.
+    text = re.sub(r"(SPACE free in .*)\n {12,}disables: tensors of a large model; .*", r"\1", text)
     text = re.sub(r"\b(in|,) [\d.]+ s\b", r"\1 TIME", text)
     text = re.sub(r"\.zip \([\d,]+ bytes\)", ".zip (SIZE)", text)
     # Which of many wrong elements is the example is up to the order of the search.
