@@ -26,6 +26,11 @@ class TensorDesc:
         return math.prod(self.shape)
 
     @property
+    def is_absent(self) -> bool:
+        """No tensor to the acceleration library: without type, dimensions or elements."""
+        return self.dtype is DType.UNDEFINED or not self.shape or 0 in self.shape
+
+    @property
     def byte_count(self) -> int:
         """Bytes of the packed data."""
         return self.dtype.byte_count(self.elements)

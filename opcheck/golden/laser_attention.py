@@ -75,7 +75,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     joined = _check(NAME, descs, params)
     query, value = descs[0], descs[2]
     batch, heads, length, _ = _dims(NAME, query, joined, _JOINED_SIZES[0])
-    if descs[_MASK].elements:
+    if not descs[_MASK].is_absent:
         check_shape(NAME, descs, _MASK, (length, length))
     rows = replace(query, (batch, heads, length), F32)
     last = heads * _JOINED_SIZES[2] if joined else value.shape[3]

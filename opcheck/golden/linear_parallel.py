@@ -74,7 +74,7 @@ def _dtypes(config: Config, descs: Sequence[TensorDesc]) -> list[tuple[DType, ..
         types["weight"] = x if config.quant is QuantType.NONE else I8
         rows.append(tuple(types.get(name, I32) for name in config.names))
     index = config.names.index("bias") if "bias" in config.names else None
-    if index is not None and (descs[index].dtype is DType.UNDEFINED or descs[index].elements == 0):
+    if index is not None and descs[index].is_absent:
         rows = [(*row[:index], descs[index].dtype, *row[index + 1 :]) for row in rows]
     return rows
 

@@ -86,7 +86,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
         "sin": (tokens, _ROPE),
         "slots": (tokens,),
     }.items():
-        if descs[_AT[name]].elements or name not in ("scale0", "scale1"):
+        if not descs[_AT[name]].is_absent or name not in ("scale0", "scale1"):
             check_shape(NAME, descs, _AT[name], shape)
     query = replace(descs[0], (tokens, heads, _LATENT + _ROPE))
     if mode is CacheMode.KVCACHE:

@@ -55,7 +55,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     """Shape and dtype of the query."""
     check_count(NAME, descs, 10)
     real = descs[0].dtype
-    mask = descs[5].dtype if descs[5].elements == 0 else real
+    mask = descs[5].dtype if descs[5].is_absent else real
     check_dtypes(NAME, descs, [(*(x,) * 5, mask, *(I32,) * 4) for x in (F16, BF16)])
     heads, _ = _heads(params)
     check_rank(NAME, descs, 0, 2)

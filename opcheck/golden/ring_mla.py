@@ -61,20 +61,21 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     """``[T, H, Dv]`` and float32 ``[H, T]``."""
     merge = enum_param(NAME, params, "calcType", CalcType, 0) is CalcType.MERGE
     check_count(NAME, descs, 9 if merge else 7)
-    unmasked = not bool_param(NAME, params, "maskType", True) and descs[5].elements == 0
+    unmasked = not bool_param(NAME, params, "maskType", True) and descs[5].is_absent
     rows = []
     for real in (F16, BF16):
         for length in (I32, U32):
             mask = descs[5].dtype if unmasked else real
             rows.append((*(real,) * 5, mask, length, *((real, F32) if merge else ())))
     check_dtypes(NAME, descs, rows)
-    heads, kv_heads = _heads(params)
+    _heads(params)
     for index in range(5):
         check_rank(NAME, descs, index, 3)
     if not unmasked:
         check_rank(NAME, descs, 5, 2, 3)
     check_rank(NAME, descs, 6, 1, 2)
-    tokens, keys = descs[0].shape[0], descs[2].shape[0]
+    # The library compares the tensors with each other, and none of them with its parameters.
+    (tokens, heads), (keys, kv_heads) = descs[0].shape[:2], descs[2].shape[:2]
     for index, shape in enumerate(
         (
             (tokens, heads, _NOPE),
@@ -119,6 +120,12 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     key = torch.cat([tensor_at(NAME, inputs, 2), tensor_at(NAME, inputs, 3)], dim=-1)
     value, lengths = tensor_at(NAME, inputs, 4), tensor_at(NAME, inputs, 6).long()
     merge = enum_param(NAME, params, "calcType", CalcType, 0) is CalcType.MERGE
+    if (query.shape[1], key.shape[1]) != _heads(params):
+        raise refused(
+            NAME,
+            f"query and key have {query.shape[1]} and {key.shape[1]} heads, the parameters "
+            "{} and {}".format(*_heads(params)),
+        )
     counts, keys = (lengths[0], lengths[1]) if lengths.dim() == 2 else (lengths, lengths)
     if int(counts.sum()) > len(query) or int(keys.sum()) > len(key):
         raise refused(

@@ -128,6 +128,13 @@ class Generator:
             made.case_preprocess(case.param_text, Operation(), inputs)
         return inputs
 
+    def host(self, case: Case, chip: str, seconds: int = 60) -> dict[str, Any]:
+        """The numbers that a case passes beside its tensors."""
+        made, operation = self._prepare(case, chip), Operation()
+        with limit(seconds, "the generator"), contextlib.redirect_stdout(io.StringIO()):
+            made.case_preprocess(case.param_text, operation, self._inputs(made, case))
+        return operation.host
+
     def _prepare(self, case: Case, chip: str) -> Any:
         """The generator's class for a case, with its chip and seed set."""
         made = getattr(self._module, case.operator, None)

@@ -7,17 +7,18 @@ from math import prod
 from pathlib import Path
 
 import torch
+from vendor.apart import TooMuchError, apart
 from vendor.cases import Case, CaseError, read_cases
 from vendor.explanations import explain
 from vendor.generator import DEVICES, Generator, NotRunError, limit
-from vendor.outcome import Disagreement, Outcome
+from vendor.outcome import Disagreement, Outcome, Side
 from vendor.parameters import printed
 
 from ait_llm.errors import OperationError
 from ait_llm.opcheck.golden import UnverifiableError, golden_ops
 from ait_llm.opcheck.selftest.recorded import Recorded
 
-SECONDS = 60
+SECONDS = 120
 
 
 def run(checkout: Path, operators: Sequence[str] = (), *, largest: int = 1 << 28) -> Outcome:
@@ -29,17 +30,22 @@ def run(checkout: Path, operators: Sequence[str] = (), *, largest: int = 1 << 28
         if not case.passes:
             continue
         try:
-            made = recorded(case, generator, largest=largest)
-            said = differs(made)
-        except (NotRunError, CaseError, UnverifiableError) as reason:
+            said, side, why = apart(lambda case=case: _compared(case, generator, largest))
+        except (NotRunError, CaseError, UnverifiableError, TooMuchError) as reason:
             outcome.skip(case.operator, str(reason))
             continue
         if said:
-            side, why = explain(made)
             outcome.disagreed.append(Disagreement(case.operator, case.label, said, side, why))
         else:
             outcome.agree(case.operator)
     return outcome
+
+
+def _compared(case: Case, generator: Generator, largest: int) -> tuple[str, Side, str]:
+    """In what ours differs, who is to blame, and what shows it."""
+    made = recorded(case, generator, largest=largest)
+    said = differs(made)
+    return (said, *(explain(made) if said else (Side.OURS, "")))
 
 
 def differs(one: Recorded) -> str:

@@ -9,13 +9,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vendor.hostatb_page import DOCS, RECORD, write_sentences
 from vendor.outcome import Disagreement, Outcome, Side
 
 if TYPE_CHECKING:
     from vendor.suites import Suite
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "vendor-suites.md"
-RECORD = Path(__file__).resolve().with_name("suites.json")
+PAGE = DOCS / "vendor-suites.md"
 _HEAD = """# The vendor's own suites
 
 Written by `scripts/vendor_suites --write`; do not edit it. The vendor's public sources have suites
@@ -39,6 +39,7 @@ def write_page(
             record[suite.name] = {"commit": _commit(checkout)} | found[suite.name].record()
     RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     PAGE.write_text(as_page(suites, record), encoding="utf-8")
+    write_sentences()
 
 
 def as_page(suites: Sequence[Suite], record: Mapping[str, Any]) -> str:

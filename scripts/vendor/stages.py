@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any
 
@@ -94,7 +94,7 @@ def end_of(
         desc_of(tensor, _layout(each)) for tensor, each in zip(tensors, case.inputs, strict=True)
     ]
     try:
-        found = operation._native.infer_shape(inputs)
+        found = operation._native.infer_shape([_as_passed(desc) for desc in inputs])
     except OperationError as error:
         return _refused("I", error)
     if case.stage == "I":
@@ -180,6 +180,11 @@ def _name(status: int) -> str:
 def _layout(each: TensorCase) -> int:
     """The vendor's tool says ND where a tensor is in its usual order."""
     return FORMATS["nd" if each.layout == "nchw" else each.layout]
+
+
+def _as_passed(desc: TensorDesc) -> TensorDesc:
+    """The vendor's tool passes a tensor without memory, hence an empty one, without dimensions."""
+    return replace(desc, shape=()) if 0 in desc.shape else desc
 
 
 def _torch_dtype(each: TensorCase) -> torch.dtype:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vendor.cases import OK, Case, CaseError, TensorCase, read_cases
-from vendor.generator import NotRunError
+from vendor.generator import Generator, NotRunError
 from vendor.outcome import Disagreement, Outcome
+from vendor.refusal_reasons import ON_THE_HOST, explain, is_without_host
 from vendor.stages import CHIP, End, end_of, expected, param_of, params_of, shortened
 
 from ait_llm.hostatb.acceptance import acceptances
@@ -27,18 +28,22 @@ _MOST = 420  # characters of a case on record: small ones say as much
 def run(checkout: Path, operators: Sequence[str] = (), *, largest: int = 0) -> Outcome:
     """All refusals on the chip that hostatb stands for, however large: nothing is computed."""
     del largest
-    outcome = Outcome()
+    outcome, generator = Outcome(), None
     for case in _refusals(checkout, operators):
         try:
             got, wanted = end_of(case, None), expected(case)
+            if got.where == ("S", OK):
+                generator = generator or Generator(checkout)
+                if is_without_host(case, got, generator):
+                    raise NotRunError(ON_THE_HOST)
         except (NotRunError, CaseError) as reason:
             outcome.skip(case.operator, str(reason))
             continue
         if got.where == wanted.where:
             outcome.agree(case.operator)
         else:
-            said = f"{shortened(got)}, not {wanted}"
-            outcome.disagreed.append(Disagreement(case.operator, case.label, said))
+            said, blame = f"{shortened(got)}, not {wanted}", explain(case, got, checkout)
+            outcome.disagreed.append(Disagreement(case.operator, case.label, said, *blame))
     return outcome
 
 
@@ -87,7 +92,8 @@ def _row(case: Case, got: End) -> str:
 
 def _word(each: TensorCase) -> str:
     layout = "" if each.layout in ("nd", "nchw") else f"/{each.layout}"
-    return f"{each.dtype}{layout}[{','.join(map(str, each.shape))}]"
+    dims = () if 0 in each.shape else each.shape  # as they are passed
+    return f"{each.dtype}{layout}[{','.join(map(str, dims))}]"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ait_llm.core import DType, Registry, TensorDesc
+from ait_llm.core import Registry, TensorDesc
 from ait_llm.hostatb.acceptance.table import Section, section
 from ait_llm.opcheck.golden.base import Refusal, RefusedError
 
@@ -72,7 +72,7 @@ def require_output(
     Raises:
         RefusedError: its shape is another.
     """
-    if is_empty(wanted) or got.shape == wanted.shape:
+    if wanted.is_absent or got.shape == wanted.shape:
         return
     status = dim if len(got.shape) == len(wanted.shape) else count
     place, shape, limit = (str(one) for one in (index, list(got.shape), list(wanted.shape)))
@@ -153,11 +153,6 @@ def require_kind(
         kind = f"{desc.dtype.label} (format {desc.format})"
         place, found, limit = (str(one) for one in (index, kind, wanted))
         raise RefusedError(f"input {place} is {found}; the library takes {limit}", status)
-
-
-def is_empty(desc: TensorDesc) -> bool:
-    """No tensor, or one without elements."""
-    return desc.dtype is DType.UNDEFINED or not desc.shape or 0 in desc.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +261,7 @@ class Gate:
         if self._rules.name not in acceptances:
             return
         for index, desc in enumerate(descs):
-            if index in optional and is_empty(desc):
+            if index in optional and desc.is_absent:
                 continue
             if not 0 < len(desc.shape) <= MOST_DIMS:
                 text = f"{what} {index} has {len(desc.shape)} dimensions; the library takes 1 to 8"

@@ -11,7 +11,6 @@ from ait_llm.hostatb.acceptance.base import (
     Descs,
     Params,
     accept,
-    is_empty,
     require_input,
     require_output,
     require_param,
@@ -94,11 +93,11 @@ def _sizes(params: Params, inputs: Descs) -> _Sizes:
 
 def _check_absent(inputs: Descs, indices: Sequence[int]) -> None:
     for index in indices:
-        require_input(is_empty(inputs[index]), index, inputs[index], "[]", Refusal.DIM_COUNT)
+        require_input(inputs[index].is_absent, index, inputs[index], "[]", Refusal.DIM_COUNT)
 
 
 def _check_mask(index: int, mask: TensorDesc, sizes: _Sizes) -> None:
-    if is_empty(mask):
+    if mask.is_absent:
         return
     require_rank(index, mask, 2)
     square = sizes.queries == sizes.keys

@@ -9,7 +9,6 @@ from ait_llm.hostatb.acceptance.base import (
     Params,
     accept,
     counted_as,
-    is_empty,
     require_input,
     require_output,
     require_param,
@@ -122,7 +121,7 @@ def _decode_options(params: Params, inputs: Descs) -> None:
         require_shape(index, inputs[index], batch)
         last = index + 1 + (2 if int8 else 0)
         looked_at = _has_status(params) and (params["headNum"] == 128 or int8)
-        if looked_at and len(inputs) > last and not is_empty(inputs[last]):
+        if looked_at and len(inputs) > last and not inputs[last].is_absent:
             require_rank(last, inputs[last], 1)
             require_shape(last, inputs[last], batch)
     if calc in _RING and params["maskType"] == _Mask.UNDEFINED and int8:

@@ -8,7 +8,6 @@ from ait_llm.hostatb.acceptance.base import (
     Descs,
     Params,
     accept,
-    is_empty,
     require_input,
     require_output,
     require_param,
@@ -127,7 +126,7 @@ def _check_product(params: Params, inputs: Descs) -> None:
     width = 1 if params["quantType"] == _Quant.QUANT_TYPE_PER_TENSOR else columns
     groups = -(-depth // size) if size else 1
     for index in (2, 3):
-        if index == 3 or not is_empty(bias):
+        if index == 3 or not bias.is_absent:
             _check_row(index, inputs[index], groups, width)
 
 

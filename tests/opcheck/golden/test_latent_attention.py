@@ -316,3 +316,12 @@ def test_a_ring_step_without_mask_takes_an_empty_one(run: Any) -> None:
     params = {**RING_PARAMS, "calcType": 1}
     found = [run(RING, [*inputs, mask, lengths], params).outputs for mask in (MASK, torch.empty(0))]
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_ring_shapes_follow_the_tensors_and_other_heads_are_refused_when_it_runs(run: Any) -> None:
+    inputs = [*ring_inputs(3, 3), MASK, torch.tensor([3], dtype=torch.int32)]
+    params = {**RING_PARAMS, "headNum": 10, "kvHeadNum": 10, "calcType": 1}
+    shapes = golden_ops.get(RING).infer_shape([desc_of(tensor) for tensor in inputs], params)
+    assert [desc.shape for desc in shapes] == [(3, 2, 128), (2, 3)]
+    with pytest.raises(OperationError, match="have 2 and 1 heads, the parameters 10 and 10"):
+        run(RING, inputs, params)
