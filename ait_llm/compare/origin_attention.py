@@ -13,7 +13,6 @@ from functools import cached_property
 
 from ait_llm.compare.origin_growth import rounding_of
 from ait_llm.compare.origin_run import Key, operation_key, record_key
-from ait_llm.compare.origin_values import DISTANCE
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
@@ -21,6 +20,7 @@ from ait_llm.judge.attention import ASKED, Distance, beyond, distance
 from ait_llm.judge.attention_parts import Attention, Recipe, is_part
 from ait_llm.judge.attention_proof import MOST_ELEMENTS, proof, rows_of
 from ait_llm.judge.definition_meanings import sort_of
+from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass
 

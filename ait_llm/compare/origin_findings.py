@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ait_llm.core.comparison import Comparison, Origin, Verdict
+from ait_llm.judge.definition_pairs import DefinitionsOfPass
+from ait_llm.judge.pairs import DISTANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,23 @@ class Findings:
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     narrowed: Mapping[int, Comparison] = field(default_factory=dict)
+
+
+def nothing_differs(
+    comparisons: Iterable[Comparison], definitions: Iterable[DefinitionsOfPass]
+) -> bool:
+    """True if there is nothing whose origin could be asked for.
+
+    Every tensor has a counterpart with the same elements, and no module is defined otherwise.
+    """
+    return all(map(_is_equal, comparisons)) and not any(
+        map(DefinitionsOfPass.modules_differ, definitions)
+    )
+
+
+def _is_equal(item: Comparison) -> bool:
+    # a pair of empty tensors has no metrics
+    return item.verdict is Verdict.PASS and (not item.values or item.values.get(DISTANCE) == 0)
 
 
 def apply_findings(comparisons: Sequence[Comparison], findings: Findings) -> list[Comparison]:

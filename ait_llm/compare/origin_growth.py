@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ait_llm.compare.origin_run import operation_key, record_key
-from ait_llm.compare.origin_values import DISTANCE, RunValues
+from ait_llm.compare.origin_values import RunValues
 from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison, TensorRecord
+from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass
 

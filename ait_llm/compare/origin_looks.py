@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from ait_llm.compare.origin_growth import rounding_of
 from ait_llm.compare.origin_peers import Like, like
 from ait_llm.compare.origin_run import Key, operation_key, record_key
-from ait_llm.compare.origin_values import DISTANCE
 from ait_llm.core.comparison import Comparison, TensorRecord
+from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import is_moving

@@ -13,11 +13,11 @@ from functools import cached_property
 from ait_llm.compare.origin_attention import WrongFormula
 from ait_llm.compare.origin_growth import rounding_of
 from ait_llm.compare.origin_run import Key, operation_key, record_key
-from ait_llm.compare.origin_values import DISTANCE
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.judge.attention import Distance
+from ait_llm.judge.pairs import DISTANCE
 from ait_llm.judge.scan import BIASES, WEIGHTS, Mixer, distances
 from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass

@@ -9,10 +9,9 @@ from functools import cached_property
 from ait_llm.compare.origin_run import RunStructure, record_key
 from ait_llm.core.comparison import Comparison, Verdict
 from ait_llm.dumps.model import Role
+from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import is_uninitialised
-
-DISTANCE = "relative_euclidean_distance"
 
 
 @dataclass(slots=True)

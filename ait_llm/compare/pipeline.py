@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.compare.coverage import mark_not_comparable, other_results, uncompared_parts
-from ait_llm.compare.ledger import error_ledger, plan_ledger, with_shares
-from ait_llm.compare.origin import find_origins
-from ait_llm.compare.origin_findings import Findings, apply_findings
+from ait_llm.compare.origin_findings import Findings, apply_findings, nothing_differs
 from ait_llm.compare.pair import Settings
 from ait_llm.compare.parted_rows import unknown_rows, without_parted
 from ait_llm.compare.parting import parting_problems
@@ -221,8 +219,12 @@ def compare(
             findings = _origins(comparisons, runs, matches, settings, deep, problems, definitions)
     completed = apply_findings(comparisons, findings)
     rows: tuple[LedgerRow, ...] = ()
-    if len(places) == total and ledger is not False:
-        plan = plan_ledger([pair.mine for pair in pairing.pairs], every)
+    runs = [pair.mine for pair in pairing.pairs]
+    if len(places) == total and ledger is not False and any(run.traits.library for run in runs):
+        # loaded here: it needs the golden operators, which other programs are compared without
+        from ait_llm.compare.ledger import error_ledger, plan_ledger, with_shares
+
+        plan = plan_ledger(runs, every)
         if plan.is_wanted(ledger):
             rows = error_ledger(plan, jobs=jobs or default_jobs(), stop=settings.stop)
             completed = with_shares(completed, [r for r in rows if r.index not in findings.shares])
@@ -388,7 +390,12 @@ def _origins(
     problems: list[Problem],
     definitions: Sequence[DefinitionsOfPass],
 ) -> Findings:
+    if not deep and nothing_differs(comparisons, definitions):
+        return Findings()
     try:
+        # loaded here: a third of all modules, and equal runs need none of them
+        from ait_llm.compare.origin import find_origins
+
         return find_origins(
             comparisons, runs, matches, deep=deep, definitions=definitions, settings=settings
         )

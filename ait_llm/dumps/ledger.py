@@ -20,6 +20,7 @@ from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.opening import open_regular
 
 SCHEMA = 1
+WEIGHTS = "weights"  # type of the entry about the parameters and buffers of a model
 EntryState = Literal["saved", "described", "empty", "failed", "dropped"]
 _MAX_LINE_BYTES = 1 << 20
 _ENGINE = ("request", "schedule", "sampled")
@@ -92,6 +93,7 @@ class Ledger:
         moves: new names of folders that were renamed, by the names that entries have.
         follow: lines that say how the run took the tokens of another one.
         engine: lines in which an engine says what its passes compute.
+        weights: entries about parameters and buffers.
     """
 
     path: Path
@@ -106,6 +108,7 @@ class Ledger:
     moves: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     follow: tuple[Mapping[str, Any], ...] = ()
     engine: tuple[Mapping[str, Any], ...] = ()
+    weights: tuple[LedgerEntry, ...] = ()
 
     def entries(self) -> Iterator[LedgerEntry]:
         """All entries in the order of execution.
@@ -147,6 +150,7 @@ def read_ledger(path: Path) -> Ledger:
     moves: dict[str, str] = {}
     follow: list[Mapping[str, Any]] = []
     engine: list[Mapping[str, Any]] = []
+    weights: list[LedgerEntry] = []
     for number, line in _lines(path):
         if line is None:
             torn = True
@@ -165,6 +169,8 @@ def read_ledger(path: Path) -> Ledger:
                 order.setdefault((last.step, last.op_id.parts[0]), len(order))
             if last.state in ("failed", "dropped"):
                 losses.append(last)
+            if last.type == WEIGHTS:
+                weights.append(last)
             seal = None
         elif kind == "seal":
             seal = Seal(_text(path, number, line, "end"), MappingProxyType(line))
@@ -197,6 +203,7 @@ def read_ledger(path: Path) -> Ledger:
         MappingProxyType(moves),
         tuple(follow),
         tuple(engine),
+        tuple(weights),
     )
 
 

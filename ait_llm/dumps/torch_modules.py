@@ -14,7 +14,7 @@ from typing import Any
 from ait_llm.core import OpId
 from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.lazy import NOTHING
-from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
+from ait_llm.dumps.ledger import WEIGHTS, Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Dump, Loss, Operation, Process, TopologyFile, Traits
 from ait_llm.dumps.operations import IN_GRAPH, NO_FACTS
@@ -42,9 +42,6 @@ from ait_llm.dumps.torch_tables import (
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import open_regular
 
-# Type of the ledger's entry about parameters and buffers.
-WEIGHTS = "weights"
-
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
@@ -68,7 +65,6 @@ class TorchDump(Dump):
         self._files = TorchFiles(place.root)
         self._saved: dict[str, Mapping[str, Tensor]] = {}
         self._own: dict[str, Mapping[str, Mapping[str, Tensor]]] = {}
-        self._weight_lines: dict[str, tuple[LedgerEntry, ...]] = {}
 
     @property
     def root(self) -> Path:
@@ -157,13 +153,8 @@ class TorchDump(Dump):
         return lines[0].line if lines else {}
 
     def _lines_of_weights(self, process: str) -> tuple[LedgerEntry, ...]:
-        """Lines about parameters and buffers, a few of many, and so remembered."""
-        if process not in self._weight_lines:
-            ledger = self._ledgers.get(process)
-            entries = iter(()) if ledger is None else ledger.entries()
-            found = tuple(entry for entry in entries if entry.type == WEIGHTS)
-            self._weight_lines[process] = found
-        return self._weight_lines[process]
+        ledger = self._ledgers.get(process)
+        return () if ledger is None else ledger.weights
 
     @property
     def models(self) -> tuple[TopologyFile, ...]:

@@ -158,6 +158,12 @@ class DefinitionsOfPass:
             if operation.definition and not is_operator(operation):
                 yield from self.of(op)
 
+    def modules_differ(self) -> bool:
+        """True if any module is defined otherwise, activations by their classes included."""
+        return any(
+            self.of(op) for op in self.counterparts if not is_operator(self._mine.operations[op])
+        )
+
     def _differences(self, golden: Operation, mine: Operation) -> list[DefinitionDifference]:
         if golden.definition is mine.definition and golden.definition:
             return []
