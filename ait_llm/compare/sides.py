@@ -14,10 +14,17 @@ from ait_llm.match.scenario import Scenario
 def same_side(scenario: Scenario) -> list[Problem]:
     """The problem that one dump was given twice; empty otherwise."""
     golden, mine = scenario.golden, scenario.mine
-    if golden.dump is None or mine.dump is None or _place(golden.path) != _place(mine.path):
+    if golden.dump is None or mine.dump is None:
         return []
-    text = f"golden and mine are both {mine.path}: compared with itself, a dump always passes"
-    return [Problem("both", text)]
+    text = itself(golden.path, mine.path)
+    return [Problem("both", text)] if text else []
+
+
+def itself(golden: Path, mine: Path) -> str:
+    """What is wrong with two paths that stand for one dump; empty if they do not."""
+    if _place(golden) != _place(mine):
+        return ""
+    return f"golden and mine are both {mine}: compared with itself, a dump always passes"
 
 
 def _place(path: Path) -> Path:

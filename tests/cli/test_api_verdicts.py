@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -250,9 +251,17 @@ def test_whole_numbers_may_be_of_another_type_and_empty_tensors_of_no_other_shap
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_run_is_healthy_against_itself(name: str, tmp_path: Path) -> None:
-    root = sample(name) / "golden"
-    assert code_in_every_view(root, root, tmp_path) == 0
+def test_a_recorded_run_is_healthy_against_its_copy(name: str, tmp_path: Path) -> None:
+    root, copy = sample(name) / "golden", tmp_path / "copy"
+    shutil.copytree(root, copy)
+    assert code_in_every_view(root, copy, tmp_path / "out") == 0
+
+
+def test_one_dump_given_twice_is_said_and_is_no_pass(tmp_path: Path) -> None:
+    root = sample("L0_stat") / "golden"
+    code, found, _ = record_of(root, root, tmp_path)
+    assert code == 3
+    assert f"golden and mine are both {root}" in json.dumps(found)
 
 
 @pytest.mark.parametrize(("text", "code"), [("a", 0), ("b", 1)])
@@ -319,9 +328,10 @@ def test_the_page_says_what_the_command_says(name: str, tmp_path: Path) -> None:
     assert "<title>FAIL - ait llm compare</title>" in record["page"]
 
 
-def test_the_page_of_a_recorded_run_against_itself_is_that_of_a_pass(tmp_path: Path) -> None:
-    root = sample("zoo_tensor") / "golden"
-    code, _, record = record_of(root, root, tmp_path)
+def test_the_page_of_a_recorded_run_against_its_copy_is_that_of_a_pass(tmp_path: Path) -> None:
+    root, copy = sample("zoo_tensor") / "golden", tmp_path / "copy"
+    shutil.copytree(root, copy)
+    code, _, record = record_of(root, copy, tmp_path / "out")
     assert (code, record["exit_code"], record["verdict"]) == (0, 0, "PASS")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.compare.api.columns import Mode
+from ait_llm.compare.sides import itself
 from ait_llm.dumps.api_json import UnfinishedError
 from ait_llm.dumps.api_ledger import problem_of
 from ait_llm.dumps.api_place import ApiPlace, find_api_places
@@ -106,6 +107,8 @@ def pair_sides(mine: Path, golden: Path) -> ApiPairs:
     ours, theirs = _places(mine), _places(golden)
     single = len(ours) == len(theirs) == 1
     matched, problems = _matched(ours, theirs)
+    if same := itself(golden, mine):
+        problems = [same, *problems]
     if not matched:
         raise UsageError(
             f"{mine} and {golden}: no step and rank is in both; give folders of a step"
