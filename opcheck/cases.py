@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from ait_llm.core import FORMAT_FRACTAL_NZ, DType
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.formats import to_torch
+from ait_llm.formats.layout import nz_c0, nz_storage_shape
 from ait_llm.opcheck.api.cases import api_case
 from ait_llm.opcheck.aten_cases import aten_case, is_aten
 from ait_llm.opcheck.case import Case, NoCase
@@ -187,10 +189,12 @@ def values_of(tensor: Tensor) -> torch.Tensor:
 
     Raises:
         FormatError: as :func:`inputs_of`.
+        UnverifiableError: of blocks only as many elements were saved as the matrix has.
     """
     if 0 in tensor.shape:  # there is no data, and nothing is missing
         return to_torch(np.empty(tensor.shape, tensor.dtype.numpy_type or np.float32), tensor.dtype)
     if tensor.format == FORMAT_FRACTAL_NZ and len(tensor.shape) < _NZ_DIMS:
+        _require_whole_blocks(tensor)
         return to_torch(tensor.nd(), tensor.dtype)
     found = tensor.torch()
     if tensor.dtype is not DType.COMPLEX32:
@@ -198,6 +202,17 @@ def values_of(tensor: Tensor) -> torch.Tensor:
     import torch
 
     return found.to(torch.complex64)
+
+
+def _require_whole_blocks(tensor: Tensor) -> None:
+    """The library counts the elements of the matrix, and so saves the start of padded blocks."""
+    from ait_llm.opcheck.golden import UnverifiableError
+
+    stored = tensor.numpy(mmap=True).size
+    shape = list(tensor.shape)
+    blocks = nz_storage_shape(shape if len(shape) > 1 else [1, *shape], nz_c0(tensor.dtype))
+    if stored == prod(shape) < prod(blocks):
+        raise UnverifiableError(f"{tensor.name} {shape}: the padding of its blocks was not saved")
 
 
 def evaluate(

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ait_llm.core import TensorDesc
+from ait_llm.core import FORMAT_ND, TensorDesc
 from ait_llm.hostatb.acceptance import Gate
 from ait_llm.hostatb.exchange import in_group
 from ait_llm.hostatb.faults import KernelCall
@@ -15,7 +15,7 @@ from ait_llm.hostatb.injection import active_faults
 from ait_llm.hostatb.native_types import NativeTensor
 from ait_llm.hostatb.site import Site
 from ait_llm.hostatb.spec import Kernel, OperatorSpec, Plan
-from ait_llm.hostatb.tensors import torch_view
+from ait_llm.hostatb.tensors import has_hidden_blocks, matrix_view, torch_view
 from ait_llm.opcheck.golden.base import DEVICE, GoldenOp, Result, golden_ops
 
 
@@ -85,15 +85,20 @@ class OperatorLeaf:
         """Compute one kernel and write its results into the tensors' memory."""
         chosen, golden = self._kernels[kernel]
         tensors = [torch_view(tensor) for tensor in inputs]
-        seen = _reshaped(tensors, chosen.input_shapes)
+        seen = _reshaped([matrix_view(tensor) for tensor in inputs], chosen.input_shapes)
         faults = active_faults()
         if faults:
-            formats = [tensor.desc.format for tensor in inputs]
+            formats = [_format_seen(tensor.desc) for tensor in inputs]
             call = KernelCall(self.site, self.spec, golden, seen, formats, chosen.golden_param)
             result = faults.compute(call)
         else:
             result = golden.compute(seen, chosen.golden_param, DEVICE)
         _store(result, tensors, inputs, outputs)
+
+
+def _format_seen(desc: TensorDesc) -> int:
+    """The format in which a kernel's definition gets a tensor."""
+    return FORMAT_ND if has_hidden_blocks(desc) else desc.format
 
 
 def _reshaped(

@@ -7,6 +7,8 @@ for int8. Source: format definition of the acceleration library.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,13 @@ ROW_BLOCK = 16
 def column_block(dtype: torch.dtype) -> int:
     """Columns of one block (n0): 32 bytes' worth, or 16 for wider elements than int8."""
     return 32 if dtype.itemsize == 1 else 16
+
+
+def nz_shape(shape: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
+    """The dims in which a matrix ``[..., m, n]`` is stored."""
+    block = column_block(dtype)
+    *batch, rows, columns = shape
+    return (*batch, -(-columns // block), -(-rows // ROW_BLOCK) * ROW_BLOCK, block)
 
 
 def nd_to_nz(matrix: Tensor) -> Tensor:

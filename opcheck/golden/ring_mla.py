@@ -120,12 +120,10 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     key = torch.cat([tensor_at(NAME, inputs, 2), tensor_at(NAME, inputs, 3)], dim=-1)
     value, lengths = tensor_at(NAME, inputs, 4), tensor_at(NAME, inputs, 6).long()
     merge = enum_param(NAME, params, "calcType", CalcType, 0) is CalcType.MERGE
-    if (query.shape[1], key.shape[1]) != _heads(params):
-        raise refused(
-            NAME,
-            f"query and key have {query.shape[1]} and {key.shape[1]} heads, the parameters "
-            "{} and {}".format(*_heads(params)),
-        )
+    heads, kv_heads = _heads(params)
+    if (query.shape[1], key.shape[1]) != (heads, kv_heads):
+        shapes = f"{list(query.shape)} and {list(key.shape)}"
+        raise refused(NAME, f"query and key are {shapes}; the heads are {heads} and {kv_heads}")
     counts, keys = (lengths[0], lengths[1]) if lengths.dim() == 2 else (lengths, lengths)
     if int(counts.sum()) > len(query) or int(keys.sum()) > len(key):
         raise refused(

@@ -63,6 +63,20 @@ def _half_scores(one: Recorded) -> list[Tensor]:
     return [torch.einsum("hqk,khd->qhd", weights, value).reshape(rows, -1)]
 
 
+def _half_product(one: Recorded) -> list[Tensor]:
+    """RmsNormBackward: the gradient times gamma in their 16 bits, from which much is subtracted."""
+    grad, x, rstd, gamma = one.inputs[0], one.inputs[1].float(), *one.inputs[2:4]
+    weighted = grad * gamma
+    dims = tuple(range(-gamma.dim(), 0))
+    return [weighted * rstd - (weighted * rstd.pow(3) * x).mean(dims, keepdim=True) * x]
+
+
+def _half_sums(one: Recorded) -> list[Tensor]:
+    """IndexAdd: a sum that is rounded to 16 bits after each of its terms."""
+    x, indices, updates, factor = one.inputs
+    return [x.index_add(one.params.get("axis", 0), indices, updates, alpha=factor.item())]
+
+
 FAULTS = (
     Fault(
         "FaUpdateOperation",
@@ -81,6 +95,18 @@ FAULTS = (
         "its mask is -10000 everywhere and is added in float16, whose steps there are 8; the "
         "same sum in float16 gives its numbers",
         _half_scores,
+    ),
+    Fault(
+        "RmsNormBackwardOperation",
+        "it rounds a product to float16 before something of its size is subtracted; ours, rounded "
+        "so, gives its numbers",
+        _half_product,
+    ),
+    Fault(
+        "IndexAddOperation",
+        "it rounds to 16 bits after each of the terms that one element gets; the same sum, rounded "
+        "so, gives its numbers",
+        _half_sums,
     ),
 )
 

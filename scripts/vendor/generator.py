@@ -174,18 +174,18 @@ def _seed(seed: int) -> None:
 
 @contextlib.contextmanager
 def limit(seconds: int, what: str) -> Iterator[None]:
-    """Some cases take minutes in plain Python: raise NotRunError after a while."""
+    """Some cases take minutes in plain Python: raise NotRunError after so much processor time."""
 
     def stop(number: int, frame: object) -> None:
         raise NotRunError(f"{what} takes more than {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _stand_ins(chip: SimpleNamespace) -> dict[str, ModuleType]:
