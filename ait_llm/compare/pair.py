@@ -115,7 +115,7 @@ def _judged(match: Match, settings: Settings) -> Comparison:
     elif match.rounded_to is not None:
         settings = _rounded(match, match.rounded_to, settings)
     golden, mine = match.golden.tensor, match.mine.tensor
-    settings = _quantised(golden, mine, settings)
+    settings = settings if match.in_same_steps else _quantised(golden, mine, settings)
     if golden.has_data and mine.has_data:
         if settings.tolerance is None and match.golden.parameter and match.mine.parameter:
             settings = replace(settings, tolerance=WEIGHTS)

@@ -13,8 +13,8 @@ from ait_llm.core import OpId
 from ait_llm.dumps.fx_kernels import KernelLaunch, buffer_types, read_kernels
 from ait_llm.dumps.fx_nodes import GraphNode, GraphValue, graph_nodes, graph_results, graph_sources
 from ait_llm.dumps.fx_place import FILE_NAME, FxPlace, FxUnit, find_fx_place
-from ait_llm.dumps.fx_records import FxFiles, others_among, tensors_among
-from ait_llm.dumps.fx_types import Places, logical_types, read_graph
+from ait_llm.dumps.fx_records import FxFiles, InFewBits, others_among, tensors_among
+from ait_llm.dumps.fx_types import Places, logical_types, read_graph, weights_in_few_bits
 from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.lazy import Lazy
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
@@ -36,6 +36,7 @@ class FxDump(Dump):
         self._place = place
         self._begins: dict[Path, str] = {}
         self._types: dict[Path, Places] = {}
+        self._few_bits: dict[Path, Mapping[tuple[str, str], InFewBits]] = {}
         self._graphs: dict[Path, Mapping[str, GraphNode]] = {}
         self._sources: dict[Path, Mapping[str, GraphValue]] = {}
         self._results: dict[Path, Mapping[str, tuple[str, int]]] = {}
@@ -111,6 +112,7 @@ class FxDump(Dump):
         self.__dict__.pop("_told", None)
         self._begins.clear()
         self._types.clear()
+        self._few_bits.clear()
         self._graphs.clear()
         self._sources.clear()
         self._results.clear()
@@ -174,6 +176,7 @@ class FxDump(Dump):
             self._graphs[folder] = graph_nodes(nodes)
             self._sources[folder] = graph_sources(nodes)
             self._results[folder] = graph_results(nodes)
+            self._few_bits[folder] = weights_in_few_bits(nodes)
             types = logical_types(nodes)
             self._types[folder] = {**types, **buffer_types(self._launches(folder))}
         return self._types[folder]
@@ -197,6 +200,7 @@ class FxDump(Dump):
         calls: Counter[str] = Counter()
         place_of_unit = f"{self._below_root(unit.folder.parent)}/{unit.step_directory}"
         nodes = self._graphs.get(unit.folder.parent, {})
+        few_bits = self._few_bits.get(unit.folder.parent, {})
         counted_from = unit.step_directory - unit.step
         identities, calls_of_model = self._told
         tensors: dict[tuple[str, int], Tensor] = {}
@@ -215,7 +219,8 @@ class FxDump(Dump):
         operations = []
         for place, (time, node, target) in enumerate(sorted(found)):
             known = identities.get(f"{place_of_unit}/{node}-{target}", {})
-            values = self._values(sorted(found[time, node, target]), node, types, known)
+            files = sorted(found[time, node, target])
+            values = self._values(files, node, types, few_bits, known)
             launch = launches.get(node)
             described = nodes.get(node) if launch is None else None
             definition = {} if described is None else described.definition
@@ -249,6 +254,7 @@ class FxDump(Dump):
         files: Sequence[_File],
         node: str,
         types: Places,
+        few_bits: Mapping[tuple[str, str], InFewBits],
         identities: Mapping[str, Identity],
     ) -> tuple[Tensor, ...]:
         values = []
@@ -265,7 +271,7 @@ class FxDump(Dump):
                     index,
                     path,
                     "",
-                    self._source(types.get((node, stem))),
+                    self._source(types.get((node, stem)), few_bits.get((node, stem))),
                     "after" if is_result else "before",
                     stem,
                     argument=argument,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ait_llm.core import DType, TensorDesc
 from ait_llm.dumps.tensors import Described, Source, Tensor
@@ -15,6 +16,18 @@ from ait_llm.formats.opening import contained_file
 from ait_llm.formats.payload import Payload
 
 
+class InFewBits(NamedTuple):
+    """How a weight is stored whose real numbers a file has.
+
+    Attributes:
+        stored_as: for people.
+        rounding: relative Euclidean distance that rounding to what can be stored has cost.
+    """
+
+    stored_as: str
+    rounding: float
+
+
 class FxFiles(Source):
     """Reads ``.npy`` files; shared by all tensors of a dump that have one logical type.
 
@@ -24,13 +37,17 @@ class FxFiles(Source):
         root: folder that no link may leave.
         logical: element type in the program where the files hold a wider one: ``.npy`` files have
             no bf16, so such values lie in them as float32. None: as the file says.
+        few_bits: of a weight that the program keeps in few bits.
     """
 
-    __slots__ = ("_logical", "_root")
+    __slots__ = ("_few_bits", "_logical", "_root")
 
-    def __init__(self, root: Path, logical: DType | None = None) -> None:
+    def __init__(
+        self, root: Path, logical: DType | None = None, few_bits: InFewBits | None = None
+    ) -> None:
         self._root = root
         self._logical = logical
+        self._few_bits = few_bits
 
     def header(self, tensor: Tensor) -> Described:
         """Logical type and shape."""
@@ -54,6 +71,14 @@ class FxFiles(Source):
         if dtype is loaded.dtype or dtype.numpy_type is None:
             return loaded
         return LoadedTensor(loaded.array.astype(dtype.numpy_type), dtype)
+
+    def stored_as(self, tensor: Tensor) -> str:
+        """How the program keeps a weight of few bits."""
+        return "" if self._few_bits is None else self._few_bits.stored_as
+
+    def rounding(self, tensor: Tensor) -> float:
+        """What rounding to few bits has cost, as the capture worked it out."""
+        return 0.0 if self._few_bits is None else self._few_bits.rounding
 
     def _narrowed(self, stored: DType) -> DType:
         """The logical type where the file holds float32 in its place."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.core import DType
+from ait_llm.dumps.fx_records import InFewBits
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import contained_file, read_small
 
@@ -57,6 +58,32 @@ def logical_types(nodes: Sequence[Mapping[str, Any]]) -> Places:
             if types and types[0] is not None:
                 found[name, stem] = types[0]
     return found
+
+
+def weights_in_few_bits(
+    nodes: Sequence[Mapping[str, Any]],
+) -> Mapping[tuple[str, str], InFewBits]:
+    """Arguments that are weights of few bits, by node and ``INPUT.1``."""
+    weights = {node["name"]: found for node in nodes if (found := _in_few_bits(node)) is not None}
+    if not weights:
+        return {}
+    found = {}
+    for node in nodes:
+        args = node.get("args")
+        for stem, argument in _arguments(args if isinstance(args, list) else []):
+            if argument in weights:
+                found[node["name"], stem] = weights[argument]
+    return found
+
+
+def _in_few_bits(node: Mapping[str, Any]) -> InFewBits | None:
+    about = node.get("quantised")
+    if not isinstance(about, dict):
+        return None
+    words, rounding = about.get("stored_as"), about.get("rounding")
+    if not isinstance(words, str) or not isinstance(rounding, int | float) or not 0 <= rounding < 1:
+        return None
+    return InFewBits(words, float(rounding))
 
 
 def _nodes(path: Path, root: Path) -> list[dict[str, Any]]:

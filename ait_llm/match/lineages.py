@@ -22,17 +22,20 @@ class Lineages:
 
     Args:
         golden, mine: the programs.
+        in_same_steps: one has as real numbers what the other keeps in few bits.
     """
 
-    def __init__(self, golden: Program, mine: Program) -> None:
+    def __init__(self, golden: Program, mine: Program, *, in_same_steps: bool = False) -> None:
         self._sides = golden, mine
+        self._in_same_steps = in_same_steps
         self._found = lineage(golden.flow), lineage(mine.flow)
 
     def of(self, golden: Source, mine: Source) -> tuple[float, DType | None]:
         """How far numbers in few bits may have brought two tensors apart, and the coarsest type."""
         first, second = self._of(0, golden), self._of(1, mine)
         fine, coarse = sorted((first.steps, second.steps))
-        steps = math.hypot(fine, coarse) if fine * _SAME_GRID < coarse else 0.0
+        is_apart = fine * _SAME_GRID < coarse and not self._in_same_steps
+        steps = math.hypot(fine, coarse) if is_apart else 0.0
         return steps, coarsest(first.dtype, second.dtype)
 
     def _of(self, side: int, source: Source) -> Lineage:

@@ -102,6 +102,8 @@ class Match:
         rounded_to: the coarsest type that the values they were computed from were rounded to,
             where that is known; it decides the tolerance where it is coarser than both.
         without: requests whose rows the views leave out, because they read other tokens.
+        in_same_steps: what one side keeps in few bits the other has as the same real numbers, so
+            that weights have to agree.
     """
 
     golden: Source
@@ -115,6 +117,7 @@ class Match:
     relation: str = ""
     rounded_to: DType | None = None
     without: tuple[int, ...] = ()
+    in_same_steps: bool = False
 
     @property
     def is_self_check(self) -> bool:

@@ -26,7 +26,7 @@ from ait_llm.program.roles import is_operator
 # maximum is three and a half times theirs in int4.
 _NARROW = {DType.INT8: 0.023, DType.INT4: 0.14}
 # Operators that round what they are given to int8, block by block, where nobody sees it.
-_ROUNDING = {"ggml.linear.default": _NARROW[DType.INT8]}
+_ROUNDING = dict.fromkeys(("ggml.linear.default", "onnx.linear.default"), _NARROW[DType.INT8])
 _PACKED = frozenset({DType.INT8, DType.UINT8, DType.INT32, DType.INT4})
 
 
@@ -119,7 +119,7 @@ class _Types:
         is_quantised = least > 0
         is_quantised |= self._count(op, _ROUNDING.get(operation.type, 0.0))
         for given in operation.inputs:
-            is_quantised |= self._count(op, _steps_of(dtype_of(given)))
+            is_quantised |= self._count(op, _steps_of(dtype_of(given)) or _cost(given))
             source = self._flow.at(op, "in", given.index)
             if source is not None and source is not value:
                 before = known[source.number]
@@ -176,6 +176,11 @@ def _packed(weight: tuple[str, Tensor]) -> float:
     if not is_matrix or dtype not in _PACKED:
         return 0.0
     return _steps_of(dtype) or _NARROW[DType.INT4]
+
+
+def _cost(given: Tensor) -> float:
+    """What rounding has cost a weight of few bits that an operator is given as real numbers."""
+    return given.rounding if given.stored_as else 0.0
 
 
 def _steps_of(dtype: DType | None) -> float:

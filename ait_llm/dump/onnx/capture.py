@@ -71,6 +71,7 @@ class SessionCapture:
         self._steps = itertools.count()
         self._storages = itertools.count(1)
         self._weights: dict[str, Array] = {}
+        self._rounded: dict[str, float] = {}  # what it cost the weights of a few bits
         self._weight_files: dict[str, str] = {}
         self._weight_storages: dict[str, int] = {}
         self._number, self._folder = session.claim_graph()
@@ -144,10 +145,11 @@ class SessionCapture:
 
     def _describe(self, values: Mapping[str, Array]) -> None:
         """Write ``graph.json``, now that the shapes are known."""
-        known = {**{name: self._weight(name) for name in self._laid.weights}, **values}
+        weights = (*self._laid.weights, *self._laid.quantised)
+        known = {**{name: self._weight(name) for name in weights}, **values}
         shapes = {name: value.shape for name, value in known.items()}
         types = {name: str(value.dtype) for name, value in known.items()} | dict(self._laid.narrow)
-        nodes = describe(self._laid, shapes, types)
+        nodes = describe(self._laid, shapes, types, self._rounded)
         facts = {"graph": self._number, "pid": os.getpid(), "phase": "inference"}
         version = str(sys.modules["onnxruntime"].__version__)
         write_graph(self._folder / FILE, described(nodes, onnxruntime=version, **facts))
@@ -156,6 +158,9 @@ class SessionCapture:
     def _weight(self, name: str) -> Array:
         import onnx
 
+        if name not in self._weights and name in self._laid.quantised:
+            real, cost = self._laid.quantised[name].real(self._weight)
+            self._weights[name], self._rounded[name] = real, cost
         if name not in self._weights:
             found = onnx.numpy_helper.to_array(self._laid.weights[name], str(self._base))
             if found.dtype.kind == "V" or found.dtype.name not in np.sctypeDict:

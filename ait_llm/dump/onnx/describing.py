@@ -14,13 +14,17 @@ _Made = Mapping[str, tuple[str, int, bool]]
 
 
 def describe(
-    laid: Laid, shapes: Mapping[str, Sequence[int]], types: Mapping[str, str]
+    laid: Laid,
+    shapes: Mapping[str, Sequence[int]],
+    types: Mapping[str, str],
+    rounded: Mapping[str, float],
 ) -> list[Any]:
     """The nodes as ``graph.json`` has them, with what the first run knew of their results.
 
     Args:
         laid: the graph.
         shapes, types: of each value by name, the type as torch calls it.
+        rounded: what rounding has cost the weights of a few bits.
     """
 
     def output(name: str) -> dict[str, Any] | None:
@@ -31,10 +35,15 @@ def describe(
     made_by: dict[str, tuple[str, int, bool]] = {}
     lines: list[Any] = []
     read = {name for each in laid.nodes for name in _read(each.operator)}
-    for name in (*laid.inputs, *(each for each in laid.weights if each in read)):
+    weights = (each for each in (*laid.weights, *laid.quantised) if each in read)
+    for name in (*laid.inputs, *weights):
         fit = fit_for_file(name)
         made_by[name] = (fit, 0, False)
-        lines.append({"name": fit, "op": "placeholder", "target": name, "outputs": [output(name)]})
+        line = {"name": fit, "op": "placeholder", "target": name, "outputs": [output(name)]}
+        if name in rounded:
+            words = laid.quantised[name].words
+            line["quantised"] = {"stored_as": words, "rounding": rounded[name]}
+        lines.append(line)
     for each in laid.nodes:
         several = len(each.outputs) > 1
         for place, name in enumerate(each.outputs):

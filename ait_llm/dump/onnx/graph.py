@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ait_llm.dump.onnx.apart import taken_apart
+from ait_llm.dump.onnx.few_bits import FewBits, weight_of, with_real_weight
 from ait_llm.dump.onnx.node import Array, Node, Operator
 from ait_llm.dump.onnx.operators import operator_of
 
@@ -64,6 +65,7 @@ class Laid:
         hidden: nodes within the branches and bodies of others, whose values are not seen.
         results: names of what the model gives back.
         sums: what fused nodes add up and do not show, by the names of what they add.
+        quantised: weights of a few bits, by the names of the real numbers that they stand for.
     """
 
     nodes: tuple[Placed, ...]
@@ -74,6 +76,7 @@ class Laid:
     hidden: int
     results: tuple[str, ...] = ()
     sums: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    quantised: Mapping[str, FewBits] = field(default_factory=dict)
 
 
 def lay_out(model: onnx.ModelProto) -> Laid:
@@ -104,6 +107,7 @@ def lay_out(model: onnx.ModelProto) -> Laid:
     placed, hidden = [], 0
     known = dict(constants)  # and numbers that are cast first, as the runtime does with float16
     told, sums = _told(graph, weights, types)
+    quantised = _with_real_weights(told, weights)
     for each in told:
         hidden += sum(_hidden(attribute) for attribute in each.attribute)
         if each.op_type == "Constant" and each.output[0] in constants:
@@ -127,7 +131,10 @@ def lay_out(model: onnx.ModelProto) -> Laid:
     own = {each.name for each in graph.input} - set(weights)
     inputs = tuple(each.name for each in graph.input if each.name in own)
     arrays = {name: onnx.numpy_helper.from_array(value, name) for name, value in constants.items()}
-    return Laid(tuple(placed), {**arrays, **weights}, inputs, shown, narrow, hidden, results, sums)
+    known_weights = {**arrays, **weights}
+    return Laid(
+        tuple(placed), known_weights, inputs, shown, narrow, hidden, results, sums, quantised
+    )
 
 
 def _told(
@@ -150,6 +157,19 @@ def _told(
             if not set(part.output) <= set(node.output):
                 sums[part.output[0]] = part.input[0], part.input[1]
     return told, sums
+
+
+def _with_real_weights(
+    told: list[onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]
+) -> dict[str, FewBits]:
+    """Tell products of a few bits as products with real numbers, in place; their weights."""
+    found = {}
+    for place, node in enumerate(told):
+        weight = weight_of(node, weights)
+        if weight is not None:
+            found[weight.name] = weight
+            told[place] = with_real_weight(node, weight)
+    return found
 
 
 def _node(

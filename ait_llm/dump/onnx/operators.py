@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ait_llm.dump.onnx.attention import attention, grouped_attention, rotary
+from ait_llm.dump.onnx.few_bits import KIND, product
 from ait_llm.dump.onnx.node import Named, Node, Operator
 
 _TO_THE_END = 1 << 62  # ends of slices from here on mean the end of the axis
@@ -310,6 +311,7 @@ _OPERATORS: Mapping[str, _Make] = {
     "Trilu": _triangle,
     "Where": lambda node: ("aten.where.self", *map(Named, node.inputs)),
     "Unsqueeze": _unsqueezed,
+    f"ait.{KIND}": product,
     "com.microsoft.Gelu": _gelu,
     "com.microsoft.GroupQueryAttention": grouped_attention,
     "com.microsoft.MultiHeadAttention": attention,

@@ -30,6 +30,7 @@ from ait_llm.match.programs.links import LIKELY, POSSIBLE, SURE, Link
 from ait_llm.match.programs.peers import Peers
 from ait_llm.match.programs.read_weights import ReadWeights
 from ait_llm.match.programs.reasons import ADDRESS, UNINITIALISED, WEIGHT, reason_for
+from ait_llm.match.programs.restored import are_restored
 from ait_llm.match.programs.shapes import make_views, reshaped
 from ait_llm.match.programs.weights import WeightLink
 from ait_llm.match.views import View
@@ -81,7 +82,8 @@ class _Matching:
         self._views = LinkViews(evidence.tokens, evidence.links, evidence.portion)
         self._peers = Peers(left.run)
         sides = (left, right) if evidence.left_is_golden else (right, left)
-        self._lineages = Lineages(*sides)
+        self._is_restored = are_restored(evidence.weights)
+        self._lineages = Lineages(*sides, in_same_steps=self._is_restored)
         self._mentioned: set[PortKey] = set()  # right tensors that are in a match
 
     def matches(self) -> Iterator[Match | Unmatched]:
@@ -369,7 +371,7 @@ class _Matching:
         golden, mine = (left, right) if self._known.left_is_golden else (right, left)
         steps, rounded_to = self._lineages.of(golden, mine)
         about = confidence, reason, alternatives, uses, steps, relation, rounded_to
-        return Match(golden, mine, PROGRAMS, *about)
+        return Match(golden, mine, PROGRAMS, *about, in_same_steps=self._is_restored)
 
     def _parameter(self, side: Program, parameter: Parameter) -> Source:
         source = self._source(side, Use(parameter.op, parameter.tensor))
