@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ait_llm.compare.origin_caps import Caps
+from ait_llm.compare.origin_experts import Experts
 from ait_llm.compare.origin_explaining import Explaining
 from ait_llm.compare.origin_finding import Finding, Telling
 from ait_llm.compare.origin_handing import Handing
@@ -66,6 +68,8 @@ class Search:
         self._telling = tell
         self._stages = None if stated.golden is None else Stages(values, comparisons, stated.golden)
         self._handing = Handing(tell, stated.golden)
+        self._caps = Caps(tell, stated.golden)
+        self._experts = Experts(tell, stated.golden)
         before = [each.operations for each in earlier]
         self.operations: Operations = Operations(tell, recomputing, stated, before)
 
@@ -123,11 +127,13 @@ class Search:
             self._statements.given_otherwise((failed, *near.differing))
             or self._statements.other_weight(near.operations, failed)
             or self._statements.weight_of_code(near, failed)
+            or self._experts.other_weight(near, failed)
             or self._statements.other_frequencies(near)
             or self._statements.from_outside(near)
             or self._statements.counted_from_elsewhere((failed, *near.differing))
             or self.operations.wrong(near, failed)
             or self._statements.other_definition(near, failed)
+            or self._caps.other(near, failed)
             or self._statements.counted_otherwise(failed)
             or self.operations.by_own_error(near.operations, failed)
             or self.operations.handed_on(near, failed)

@@ -40,6 +40,7 @@ from ait_llm.match.checkpoint import (
     with_parameters,
 )
 from ait_llm.match.choose import match_runs
+from ait_llm.match.expert_weights import with_experts
 from ait_llm.match.head_order import check_head_order
 from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
@@ -375,7 +376,8 @@ def _match(
             if isinstance(item, Match):
                 matches.append(item)
         found.append((pair.golden, pair.mine, matches))
-        definitions.append(DefinitionsOfPass(pair.golden, pair.mine, matches))
+        golden = with_experts(pair.golden, options.weights_from.get("golden"))
+        definitions.append(DefinitionsOfPass(golden, pair.mine, matches))
     if on_matches is not None:
         on_matches(found)
     return ours + golden_only, our_sources + golden_sources, problems, definitions

@@ -67,13 +67,13 @@ def weights_in_few_bits(
     weights = {node["name"]: found for node in nodes if (found := _in_few_bits(node)) is not None}
     if not weights:
         return {}
-    found = {}
+    read: dict[tuple[str, str], InFewBits] = {}
     for node in nodes:
         args = node.get("args")
         for stem, argument in _arguments(args if isinstance(args, list) else []):
             if argument in weights:
-                found[node["name"], stem] = weights[argument]
-    return found
+                read[node["name"], stem] = weights[argument]
+    return read
 
 
 def _in_few_bits(node: Mapping[str, Any]) -> InFewBits | None:

@@ -214,6 +214,15 @@ def _stamp(path: Path) -> int:
         raise FormatError(path, f"cannot be read: {error.strerror}") from None
 
 
+def stored_weights(path: Path) -> Mapping[str, Tensor]:
+    """The weights at a path by name, quantised ones as real numbers.
+
+    Raises:
+        FormatError: there are none, or a file is damaged.
+    """
+    return _stored(path, _stamp(path))
+
+
 @lru_cache(maxsize=4)
 def _stored(path: Path, stamp: int) -> Mapping[str, Tensor]:
     """The weights at a path by name, quantised ones as real numbers; ``stamp`` tells versions."""

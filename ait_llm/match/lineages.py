@@ -27,15 +27,15 @@ class Lineages:
 
     def __init__(self, golden: Program, mine: Program, *, in_same_steps: bool = False) -> None:
         self._sides = golden, mine
-        self._in_same_steps = in_same_steps
-        self._found = lineage(golden.flow), lineage(mine.flow)
+        self._found = tuple(
+            lineage(each.flow, of_weights=not in_same_steps) for each in self._sides
+        )
 
     def of(self, golden: Source, mine: Source) -> tuple[float, DType | None]:
         """How far numbers in few bits may have brought two tensors apart, and the coarsest type."""
         first, second = self._of(0, golden), self._of(1, mine)
         fine, coarse = sorted((first.steps, second.steps))
-        is_apart = fine * _SAME_GRID < coarse and not self._in_same_steps
-        steps = math.hypot(fine, coarse) if is_apart else 0.0
+        steps = math.hypot(fine, coarse) if fine * _SAME_GRID < coarse else 0.0
         return steps, coarsest(first.dtype, second.dtype)
 
     def _of(self, side: int, source: Source) -> Lineage:

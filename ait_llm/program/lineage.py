@@ -43,13 +43,18 @@ class Lineage(NamedTuple):
     steps: float
 
 
-def lineage(flow: Flow) -> tuple[Lineage, ...]:
+def lineage(flow: Flow, *, of_weights: bool = True) -> tuple[Lineage, ...]:
     """The lineage of each value, by its number.
 
     What comes from outside of the pass has its own type. Parameters of the model count where the
     dump tells their type.
+
+    Args:
+        flow: of the pass.
+        of_weights: the steps of weights in few bits count. They do not where the other side has the
+            same numbers; what is rounded as the program runs does.
     """
-    types = _Types(flow)
+    types = _Types(flow, of_weights=of_weights)
     found = [Lineage(None, 0.0)] * len(flow.values)
     kinds: dict[Lineage, Lineage] = {}  # a pass has few, and many values
     # Where modules alone were captured, plain code between them computes what nobody is seen to
@@ -96,8 +101,9 @@ def _joined(first: Lineage, second: Lineage) -> Lineage:
 class _Types:
     """Types and steps of values, asked for in the order in which they came up."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, *, of_weights: bool) -> None:
         self._flow = flow
+        self._of_weights = of_weights
         self._operations = flow.run.operations
         self._own: dict[str, list[str]] = {}
         for path in flow.run.weights:
@@ -119,7 +125,7 @@ class _Types:
         is_quantised = least > 0
         is_quantised |= self._count(op, _ROUNDING.get(operation.type, 0.0))
         for given in operation.inputs:
-            is_quantised |= self._count(op, _steps_of(dtype_of(given)) or _cost(given))
+            is_quantised |= self._count(op, _steps_of(dtype_of(given)) or self._cost(given))
             source = self._flow.at(op, "in", given.index)
             if source is not None and source is not value:
                 before = known[source.number]
@@ -144,6 +150,10 @@ class _Types:
             self._walked += steps**2
         return steps > 0
 
+    def _cost(self, given: Tensor) -> float:
+        """What rounding has cost a weight of few bits that is given as real numbers."""
+        return given.rounding if self._of_weights and given.stored_as else 0.0
+
     @staticmethod
     def _named(operation: Operation) -> list[str]:
         """Parameters that an operator was given."""
@@ -159,6 +169,8 @@ class _Types:
 
     def _steps(self, module: str) -> float:
         """What rounding has cost the weight of a module; of several, the one it cost most."""
+        if not self._of_weights:
+            return 0.0
         if module not in self._of_module:
             weights = [(path, self._flow.run.weights[path]) for path in self._own.get(module, ())]
             found = max((each.rounding for _, each in weights), default=0.0)
@@ -176,11 +188,6 @@ def _packed(weight: tuple[str, Tensor]) -> float:
     if not is_matrix or dtype not in _PACKED:
         return 0.0
     return _steps_of(dtype) or _NARROW[DType.INT4]
-
-
-def _cost(given: Tensor) -> float:
-    """What rounding has cost a weight of few bits that an operator is given as real numbers."""
-    return given.rounding if given.stored_as else 0.0
 
 
 def _steps_of(dtype: DType | None) -> float:

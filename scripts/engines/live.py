@@ -117,7 +117,8 @@ def examine(family: str, name: str, checkpoint: Path, folder: Path) -> dict[str,
     folder.mkdir(parents=True)
     begun = time.monotonic()
     code = capture(name, checkpoint, folder, bug)
-    found: dict[str, Any] = {"family": family, "case": name, "dump": code}
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    found: dict[str, Any] = {"family": family, "case": name, "day": day, "dump": code}
     if is_plain_too(name):
         found["same"] = answers(folder / "plain.log") == answers(folder / "mine.log") != []
     words = ["ait", "llm", "golden", "--model", str(checkpoint), "--like", str(folder / "mine")]
@@ -207,7 +208,9 @@ def main() -> None:
     results = []
     for path in sorted(options.folder.glob("*/*.json")):
         log = path.with_suffix("") / "compare.log"
-        results.append(json.loads(path.read_text()) | summary(log, bug_of(path.stem)))
+        day = time.strftime("%Y-%m-%d", time.gmtime(path.stat().st_mtime))
+        found = {"day": day, **json.loads(path.read_text())}
+        results.append(found | summary(log, bug_of(path.stem)))
     if options.write is not None:
         from results_page import HEADING, page
 
@@ -216,7 +219,7 @@ def main() -> None:
         ran = {(each["family"], each["case"]) for each in results}
         every = [(family, name) for family in FAMILIES for name in cases(family)]
         missing = [" ".join(each) for each in every if each not in ran]
-        text = page(results, missing)
+        text = page(results, missing, kept)
         options.write.write_text(f"{text}\n{heading}{rest}" if heading else text, "utf-8")
 
 

@@ -1,6 +1,7 @@
 """Exports a small Llama for the tests: ``record_onnx.py FOLDER``, with torch.onnx and onnxscript.
 
-Writes ``llama.onnx`` and the weights of the same model, ``llama.safetensors``. What the exporter
+Writes ``llama.onnx``, the weights of the same model, ``llama.safetensors``, and the model with
+weights of 4 bits, ``llama_4bits.onnx``, as ONNX Runtime's quantiser makes it. What the exporter
 notes of lines of code is left out, for it names the machine.
 """
 
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import onnx
 import torch
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -56,6 +58,9 @@ def main(folder: Path) -> None:
     onnx.save(model, path)
     state = {name: each.contiguous() for name, each in made.state_dict().items()}
     save_file(state, folder / "llama.safetensors")
+    quantiser = MatMulNBitsQuantizer(str(path), block_size=16, is_symmetric=False)
+    quantiser.process()
+    onnx.save(quantiser.model.model, folder / "llama_4bits.onnx")
 
 
 if __name__ == "__main__":

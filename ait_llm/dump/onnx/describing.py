@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ait_llm.dump.onnx.graph import Laid, Placed, fit_for_file
@@ -17,7 +18,7 @@ def describe(
     laid: Laid,
     shapes: Mapping[str, Sequence[int]],
     types: Mapping[str, str],
-    rounded: Mapping[str, float],
+    rounded: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Any]:
     """The nodes as ``graph.json`` has them, with what the first run knew of their results.
 
@@ -39,7 +40,8 @@ def describe(
     for name in (*laid.inputs, *weights):
         fit = fit_for_file(name)
         made_by[name] = (fit, 0, False)
-        line = {"name": fit, "op": "placeholder", "target": name, "outputs": [output(name)]}
+        line: dict[str, Any] = {"name": fit, "op": "placeholder", "target": name}
+        line["outputs"] = [output(name)]
         if name in rounded:
             words = laid.quantised[name].words
             line["quantised"] = {"stored_as": words, "rounding": rounded[name]}

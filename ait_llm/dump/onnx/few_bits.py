@@ -93,12 +93,11 @@ def unpacked(data: Array, bits: int) -> Array:
     """Small integers out of bytes, along the last axis, the first in the lowest bits."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     small = (data[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return small.reshape(*data.shape[:-1], -1)
+    flat: Array = small.reshape(*data.shape[:-1], -1)
+    return flat
 
 
-def weight_of(
-    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
-) -> FewBits | None:
+def weight_of(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> FewBits | None:
     """The weight of a product of a few bits; None for other nodes, and if the graph computes it.
 
     Args:
