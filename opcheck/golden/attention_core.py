@@ -32,6 +32,7 @@ def attend(
     clamp: tuple[float, float] | None = None,
     clamp_last: bool = False,
     row_scale: Tensor | None = None,
+    sensitivity: Tensor | None = None,
 ) -> Tensor:
     """Attention of one sequence.
 
@@ -44,6 +45,8 @@ def attend(
         clamp: lowest and highest score.
         clamp_last: clamp after the mask is added, not before.
         row_scale: further factor per query row (``[qs]`` or ``[1]``), before the scale.
+        sensitivity: ``[qs, H]``, filled with that of each row to changes of the values, where
+            probabilities are at hand; see :class:`~ait_llm.opcheck.golden.base.Result`.
 
     Returns:
         ``[qs, H, Dv]``; rows that see no key are zero.
@@ -78,7 +81,10 @@ def attend(
         if fused:
             result = _fused(block, *shown, scale, added)
         else:
-            result = _plain(block, *shown, scale, added, clamp, clamp_last)
+            weights = _probabilities(block, shown[0], scale, added, clamp, clamp_last)
+            result = torch.bmm(weights, shown[1]).reshape(*block.shape[:3], -1)
+            if sensitivity is not None:
+                sensitivity[slice(*rows)] = _felt(weights, shown[1]).reshape(heads, -1).T
         result = result.flatten(0, 1)
         if added is not None:
             blind = (added == -math.inf).all(dim=2, keepdim=True)
@@ -215,24 +221,29 @@ def _fused(
     )
 
 
-def _plain(
+def _probabilities(
     query: Tensor,
     key: Tensor,
-    value: Tensor,
     scale: float,
     added: Tensor | None,
     clamp: tuple[float, float] | None,
     clamp_last: bool,
 ) -> Tensor:
-    """The definition, with the heads of a group as rows of one product."""
+    """The definition, with the heads of a group as rows of one product ``[Hk, G * rows, keys]``."""
     scores = torch.bmm(query.flatten(1, 2), key.transpose(1, 2)) * scale
     if clamp is not None and not clamp_last:
         scores = scores.clamp(*clamp)
     scores = _masked(scores, query.shape[1], added)
     if clamp is not None and clamp_last:
         scores = scores.clamp(*clamp)
-    probabilities = scores.softmax(dim=-1)
-    return torch.bmm(probabilities, value).reshape(*query.shape[:3], -1)
+    return scores.softmax(dim=-1)
+
+
+def _felt(weights: Tensor, value: Tensor) -> Tensor:
+    """The norm of what each value adds to a row of ``weights @ value``, over that row's width."""
+    norms = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+    squares = torch.bmm(weights.square(), norms.square_())
+    return squares.div_(value.shape[-1]).sqrt_()
 
 
 def _masked(scores: Tensor, groups: int, added: Tensor | None) -> Tensor:

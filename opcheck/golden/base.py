@@ -212,12 +212,16 @@ class Result:
             a boolean tensor that broadcasts to the output, true at those elements. A checker does
             not compare them.
         dtypes: what the outputs are rounded to, if they are; for operators that round last.
+        sensitivity: of outputs, by index, at least how much a relative change of each input by
+            chance changes the elements of a row, in the root mean square; ``[..., 1]``. Only where
+            it costs next to nothing beside the output.
     """
 
     outputs: tuple[Tensor, ...]
     updated_inputs: Mapping[int, Tensor] = field(default_factory=dict)
     undefined: Mapping[int, Tensor] = field(default_factory=dict)
     dtypes: tuple[torch.dtype, ...] = ()
+    sensitivity: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 Compute = Callable[[Sequence[Tensor | None], Params, Arithmetic], Result]

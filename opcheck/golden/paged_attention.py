@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ait_llm.core import DType
+from ait_llm.opcheck.golden.attention_core import attend
 from ait_llm.opcheck.golden.attention_half import attention_of
 from ait_llm.opcheck.golden.attention_int8 import attend_int8
-from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Noting, Params, Result, golden_op
 from ait_llm.opcheck.golden.masks import (
     Bias,
     Mask,
@@ -239,6 +242,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     if config.compress is not CompressType.NONE:
         query = query.reshape(tokens * config.kv_heads, heads // config.kv_heads, head_size)
     outputs = {}
+    felt = query.new_full(query.shape[:2], math.nan, dtype=torch.float32)
     for sequence in _sequences(named, query.shape[0]):
         rows = slice(sequence.first, sequence.first + sequence.rows)
         keys, values = _keys_and_values(config, named, sequence, head_size)
@@ -260,6 +264,8 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
         else:
             # Kernels of several tokens keep scores in float16, those of one do not.
             attention = attention_of(arithmetic, query.dtype, plain=not config.spec)
+            if attention is attend and isinstance(arithmetic, Noting):
+                attention = partial(attend, sensitivity=felt[rows])
             outputs[rows.start, rows.stop] = attention(
                 arithmetic.widen(query[rows]),
                 arithmetic.widen(keys).to(arithmetic.widen(query[:0]).dtype),
@@ -272,8 +278,9 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     idle = torch.ones(len(query), dtype=torch.bool)
     for first, last in outputs:
         idle[first:last] = False
+    known = {} if bool(felt.isnan().any()) else {0: felt.reshape(tokens, -1, 1)}
     if not bool(idle.any()):
-        return Result((output,))
+        return Result((output,), sensitivity=known)
     # With compression a query row holds several rows of heads.
     idle = idle.reshape(tokens, -1, 1).repeat_interleave(query.shape[1], dim=1)
     return Result((output,), undefined={0: idle})

@@ -33,12 +33,12 @@ from ait_llm.judge.standards.rounding import (
     Limits,
     Permitted,
     limits_of,
-    nudged_limits_of,
     permitted_of,
     unit_of,
     walk_of,
     widest_limits_of,
 )
+from ait_llm.judge.standards.staged import staged_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,7 @@ _FALLEN = 0.55
 # sums, and have means of their own.
 _LINEAR = 0.02
 _USUAL = 4  # roundings of each input that any kernel in use gets by with
-_SAMPLE = 1 << 16
+_SAMPLE, _FEW = 1 << 16, 1 << 12
 
 
 @standards.register("contract")
@@ -246,11 +246,24 @@ def _near(output: Output) -> Judgement | None:
 def _nudged(output: Output, roundings: int) -> Judgement | None:
     """The judgement of results that pass limits of one cheap sample; None for all others."""
     try:
-        limits = nudged_limits_of(output, roundings)
+        staged = staged_of(output, roundings)
     except REFUSALS:
         return None
-    judgement = None if limits is None else _within(output, limits)
-    return judgement if judgement is not None and judgement.passed else None
+    sums = None if staged is None else staged.sums()
+    if staged is None or sums is None:
+        return None
+    values = {"worst": sums.worst, **_relative(sums)}
+    if sums.variance > (max(_LINEAR, _unit(output)) / _RMS) ** 2 * sums.size:
+        return Judgement(True, LIMIT, values=values)
+    kernel = output.computation.golden.kernel(output.computation.params)
+    most = max(1, sums.used // _width(output)) if kernel.shared else sums.used
+    # Rows that err alike are few: few samples tell that more elements than that differ.
+    sample = sums.samples(max(1, sums.used // (_FEW if kernel.shared else _SAMPLE)))
+    independent = min(most, _distinct(sample, sums.used))
+    statistics = _statistics(sums, independent, staged.common)
+    if not all(one.is_kept for one in statistics):
+        return None
+    return Judgement(True, LIMIT, values=values | _named(statistics))
 
 
 def _named(statistics: Sequence[_Statistic]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -145,13 +146,23 @@ def _neighbours(tensor: Tensor, place: int) -> Tensor:
     flat = tensor.contiguous().view(torch.int16).reshape(-1)
     if not bool(flat[:_TILE].view(tensor.dtype).isfinite().all()):
         return tensor
-    generator = torch.Generator().manual_seed(_SEED + place)
-    tile = torch.randint(0, 2, (_TILE + 1,), generator=generator, dtype=torch.int16)
-    made = torch.empty_like(flat)
-    for start in range(0, flat.numel(), len(tile)):
-        part = flat[start : start + len(tile)]
-        torch.bitwise_xor(part, tile[: len(part)], out=made[start : start + len(tile)])
+    count = flat.numel()
+    whole = count - count % (_TILE + 1)
+    tile, made = _coins(place), torch.empty_like(flat)
+    if whole:
+        rows = (one[:whole].view(-1, _TILE + 1) for one in (flat, made))
+        torch.bitwise_xor(next(rows), tile, out=next(rows))
+    torch.bitwise_xor(flat[whole:], tile[: count - whole], out=made[whole:])
     return made.reshape(tensor.shape).view(tensor.dtype)
+
+
+@lru_cache(maxsize=16)
+def _coins(place: int) -> Tensor:
+    """Zeros and ones by chance, the same for each input of a place."""
+    import torch
+
+    generator = torch.Generator().manual_seed(_SEED + place)
+    return torch.randint(0, 2, (_TILE + 1,), generator=generator, dtype=torch.int16)
 
 
 def _unmoved(computation: Computation) -> Result | None:

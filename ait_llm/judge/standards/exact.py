@@ -45,6 +45,8 @@ def _same_bits(output: Output) -> Tensor:
         return golden == mine
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[golden.dtype.itemsize]
     same = golden.contiguous().view(whole) == mine.contiguous().view(whole)
+    if bool(same.all()):
+        return same
     neither = golden.isnan() & mine.isnan()
     if output.computation.golden.kernel(output.computation.params).keeps_nan:
         digits = torch.iinfo(whole).max if whole.is_signed else 0x7F

@@ -16,13 +16,14 @@ from ait_llm.errors import AitError
 from ait_llm.judge.standards.rounding import FLOAT32_UNIT, OWN_ERRORS
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from ait_llm.judge.standards.base import Output
 
 _VARIANCE = 1 / 12  # of an error of half a spacing at most, in spacings
 # What float32 adds to half a spacing: relative to it, and relative to the element.
-_HALF = 0.5 * (1 + 2.0**-8)
+HALF = 0.5 * (1 + 2.0**-8)
 _MORE = OWN_ERRORS * FLOAT32_UNIT
 _BLOCK = 1 << 16
 _EXPONENT = 0xFF << 23  # of the bits of a float32
@@ -101,17 +102,16 @@ def _add(sums: NearSums, parts: Sequence[Tensor]) -> bool:
         return False
     given = mine.float()
     error = given - exact
-    gap = size.clamp(min=info.smallest_normal).view(torch.int32).bitwise_and_(_EXPONENT)
-    gap = gap.view(torch.float32).mul_(float(info.eps))
+    gap = gaps_of(size, golden.dtype)
     steps = error / gap
-    worst = float(steps.abs().max()) / _HALF
+    worst = float(steps.abs().max()) / HALF
     if not worst <= 1:
         common = exact.square().mean(-1, keepdim=True).sqrt_()  # neighbours share their scale
-        worst = float((error.abs() / (gap * _HALF + (size + common) * _MORE)).max())
+        worst = float((error.abs() / (gap * HALF + (size + common) * _MORE)).max())
     if not worst <= 1:
         return False
     sums.worst = max(sums.worst, worst)
-    squares = _dot(steps, steps) / _VARIANCE
+    squares = dot(steps, steps) / _VARIANCE
     sums.squares += squares
     if torch.equal(golden, mine):
         sums.nearest += squares
@@ -119,18 +119,27 @@ def _add(sums: NearSums, parts: Sequence[Tensor]) -> bool:
         own = golden.float()
         distance, weight = (given - own).div_(gap), exact / gap
         rest = (own - exact).div_(gap)
-        sums.nearest += _dot(rest, rest) / _VARIANCE
+        sums.nearest += dot(rest, rest) / _VARIANCE
         sums.distance += float(distance.sum()) / _VARIANCE**0.5
-        sums.product += _dot(distance, weight) / _VARIANCE
-        sums.power += _dot(weight, weight) / _VARIANCE
+        sums.product += dot(distance, weight) / _VARIANCE
+        sums.power += dot(weight, weight) / _VARIANCE
     wide = not _SQUARED[0] < largest < _SQUARED[1]
-    sums.error += _dot(error, error, wide=wide)
-    sums.size += _dot(exact, exact, wide=wide)
-    sums.variance += _dot(gap, gap, wide=wide) * _VARIANCE
+    sums.error += dot(error, error, wide=wide)
+    sums.size += dot(exact, exact, wide=wide)
+    sums.variance += dot(gap, gap, wide=wide) * _VARIANCE
     return True
 
 
-def _dot(left: Tensor, right: Tensor, *, wide: bool = False) -> float:
+def gaps_of(size: Tensor, dtype: torch.dtype) -> Tensor:
+    """Distance between neighbouring values of a type of 16 bits at each float32 size."""
+    import torch
+
+    info = torch.finfo(dtype)
+    gap = size.clamp(min=info.smallest_normal).view(torch.int32).bitwise_and_(_EXPONENT)
+    return gap.view(torch.float32).mul_(float(info.eps))
+
+
+def dot(left: Tensor, right: Tensor, *, wide: bool = False) -> float:
     """The sum of products of a block, few enough for float32 to add up."""
     left, right = left.reshape(-1), right.reshape(-1)
     return float(left.double().dot(right.double()) if wide else left.dot(right))

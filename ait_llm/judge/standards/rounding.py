@@ -34,7 +34,6 @@ from ait_llm.judge.standards.evaluations import (
     coarsely_moved,
     evaluations_of,
     is_half,
-    nudged_of,
     widest,
 )
 
@@ -55,10 +54,10 @@ _DEVIATION = 0.4
 OWN_ERRORS = 64
 # An error of 16-bit roundings on the way, in its standard deviations: of a million elements one is
 # five away, and four samples tell the deviation of one element only roughly.
-_SCATTER = 12.0
+SCATTER = 12.0
 # Rounding errs by half a spacing at most, which is between half a unit and a unit of the value.
 # Where significands m are spread evenly in the logarithm, the mean of 1 / m**2 is 3 / (8 ln 2).
-_SPREAD = (3 / (8 * math.log(2))) ** 0.5
+SPREAD = (3 / (8 * math.log(2))) ** 0.5
 # A neighbour is one to two units away, relative to the value: the root mean square is 1.44 units.
 TYPICAL_MOVE = 1.44
 # Relative move of inputs that have no 16 bits.
@@ -66,7 +65,6 @@ _FLOAT32_MOVE = 2.0**-20
 # What a unit for floats of 8 bits cuts off each time, and how many products it adds at a time.
 _CUT = 2.0**-13
 _AT_A_TIME = 32
-_LESS = 0.75  # of what one sample tells of a row, to err on the strict side
 _EXPONENT = 0x7FF << 52  # of the bits of a float64
 # Elements at a time: some float64 tensors of them fit into the processor's cache.
 _BLOCK = 1 << 15
@@ -114,7 +112,6 @@ class Limits:
             anything in common.
         common: size that errors of float32 may have anywhere: the root mean square of the output
             where ``unknown``, else 0.
-        by_rows: what ``moved`` tells of an element is that of its row, and a little less.
         lost: absolute errors of float32 that what cancels on the way leaves behind; None where
             nothing does.
         is_least: ``absolute`` may be less, and limits tighter than they need be. What is within
@@ -137,7 +134,6 @@ class Limits:
     common: float
     lost: Tensor | None
     is_least: bool
-    by_rows: bool = False
 
     @property
     def walk(self) -> float:
@@ -159,11 +155,7 @@ class Limits:
         size = exact.abs().nan_to_num_(0.0, 0.0, 0.0)
         sensitivity = self._sensitivity(rows) if self.moved else size
         # Neighbours share their scale, samples scatter.
-        own = _row_mean_square(sensitivity)
-        if self.by_rows:
-            sensitivity = (_LESS * own).expand_as(sensitivity)
-        else:
-            sensitivity = sensitivity.maximum(own)
+        sensitivity = sensitivity.maximum(_row_mean_square(sensitivity))
         if self.unknown:
             sensitivity = sensitivity.maximum(size)
         if self.absolute is not None:
@@ -186,8 +178,8 @@ class Limits:
         if staged:
             # The smallest numbers of a type are rounded to steps of one size.
             least = torch.finfo(self.dtype).smallest_normal * torch.finfo(self.dtype).eps
-            bound += _SCATTER * staged * sensitivity + self.roundings * least
-            variance += (_SPREAD * staged * sensitivity).square_()
+            bound += SCATTER * staged * sensitivity + self.roundings * least
+            variance += (SPREAD * staged * sensitivity).square_()
         # The square of a spacing of float64 next to zero is no number any more.
         deviation = torch.sqrt(variance).clamp_(min=torch.finfo(torch.float64).tiny)
         return Permitted(exact, bound, deviation)
@@ -212,14 +204,14 @@ def limits_of(output: Output, roundings: int = 0) -> Limits:
     move = _move_of(computation)
     found = evaluations_of(computation, move, moves=roundings > 0)
     kernel = computation.golden.kernel(computation.params)
-    exact = _pick(found.exact, output)
-    moved = [_pick(result, output) for result in found.moved]
+    exact = pick(found.exact, output)
+    moved = [pick(result, output) for result in found.moved]
     unit = unit_of(computation.inputs, 0.0)
     terms = kernel.terms or terms_of(computation.inputs)
     return Limits(
         exact=_flat(exact),
-        absolute=None if found.absolute is None else _flat(_pick(found.absolute, output)),
-        unmoved=_flat(_pick(found.unmoved, output)),
+        absolute=None if found.absolute is None else _flat(pick(found.absolute, output)),
+        unmoved=_flat(pick(found.unmoved, output)),
         moved=[_flat(tensor) for tensor in moved if tensor.shape == exact.shape],
         move=move,
         dtype=output.golden.dtype,
@@ -233,43 +225,6 @@ def limits_of(output: Output, roundings: int = 0) -> Limits:
         common=_root_mean_square(exact) if kernel.unknown else 0.0,
         lost=_lost(kernel, computation.inputs, exact),
         is_least=found.is_least,
-    )
-
-
-def nudged_limits_of(output: Output, roundings: int) -> Limits | None:
-    """Limits of one cheap sample, tighter than they need be; None where there are none.
-
-    Who is within them is within those of :func:`limits_of`, which cost some evaluations more.
-    """
-    from ait_llm.opcheck.golden.base import UNROUNDED
-
-    computation = output.computation
-    kernel = computation.golden.kernel(computation.params)
-    unit = unit_of(computation.inputs, 0.0)
-    count = max(kernel.roundings, roundings)
-    if not count or not unit or kernel.unknown or not is_half(output.golden.dtype):
-        return None
-    exact, nudged = output.in_arithmetic(UNROUNDED), nudged_of(computation)
-    if nudged is None or _pick(nudged, output).shape != exact.shape:
-        return None
-    return Limits(
-        exact=_flat(exact),
-        absolute=None,
-        unmoved=_flat(exact),
-        moved=[_flat(_pick(nudged, output))],
-        move=TYPICAL_MOVE * unit / 2**0.5,
-        dtype=output.golden.dtype,
-        unit=unit,
-        roundings=count,
-        shared=kernel.shared,
-        alike=kernel.alike,
-        terms=1,
-        cut=0.0,
-        unknown=False,
-        common=0.0,
-        lost=None,
-        is_least=False,
-        by_rows=True,
     )
 
 
@@ -298,12 +253,12 @@ def amplification_of(output: Output) -> float:
         unmoved, results = found.unmoved, list(found.moved)
     if unmoved is None:
         return 1.0
-    before = _pick(unmoved, output).double()
+    before = pick(unmoved, output).double()
     size = float(before.nan_to_num(0.0, 0.0, 0.0).norm())
     changes = [
-        float((_pick(moved, output).double() - before).nan_to_num_(0.0, 0.0, 0.0).norm())
+        float((pick(moved, output).double() - before).nan_to_num_(0.0, 0.0, 0.0).norm())
         for moved in results
-        if _pick(moved, output).shape == before.shape
+        if pick(moved, output).shape == before.shape
     ]
     if not changes or not size:
         return 1.0
@@ -365,7 +320,8 @@ def spacing(values: Tensor, dtype: torch.dtype) -> Tensor:
     return size.view(torch.int64).bitwise_and_(_EXPONENT).view(torch.float64).mul_(float(info.eps))
 
 
-def _pick(result: Result, output: Output) -> Tensor:
+def pick(result: Result, output: Output) -> Tensor:
+    """The part of a result that an output is."""
     return result.updated_inputs[output.index] if output.is_input else result.outputs[output.index]
 
 
