@@ -109,3 +109,21 @@ def test_a_fault_is_the_vendors_only_where_it_gives_the_vendors_numbers() -> Non
     assert explain(overflowing(golden))[0] is Side.VENDOR
     assert overflowing(golden).differs() != ""
     assert explain(overflowing(golden + 1))[0] is Side.OURS
+
+
+def sums_in_16_bits() -> Recorded:
+    """IndexAdd of many terms to one element, each sum rounded."""
+    x, terms = torch.full((1, 1), 2048.0).half(), torch.ones(64, 1).half()
+    indices, factor = torch.zeros(64, dtype=torch.int32), torch.ones(1).half()
+    golden = x.index_add(0, indices, terms)
+    return Recorded(
+        "IndexAddOperation", "i 1", {"indexType": 1}, [x, indices, terms, factor], [golden]
+    )
+
+
+def test_sums_in_16_bits_are_the_vendors_fault_only_where_they_give_its_numbers() -> None:
+    one = sums_in_16_bits()
+    assert one.differs() != ""
+    assert explain(one)[0] is Side.VENDOR
+    wrong = Recorded(one.op, one.case, one.params, one.inputs, [one.golden[0] * 2])
+    assert explain(wrong)[0] is Side.OURS
