@@ -29,7 +29,7 @@ def norms(graph: CallGraph) -> Iterator[Composite]:
                 {"rms": "rms" in call.kind, **_eps(call.numbers[-1:])},
             )
         elif call.inputs and (
-            call.kind in ("rsqrt", "sqrt") or _is_power(call, -0.5) or _is_power(call, 0.5)
+            call.kind in ("rsqrt", "sqrt") or is_power(call, -0.5) or is_power(call, 0.5)
         ):
             found = _written_out(graph, place)
             if found is not None:
@@ -115,14 +115,14 @@ def _mean_square(graph: CallGraph, value: int) -> tuple[float, list[int], int] |
     twice = square.kind == "mul" and len(square.inputs) == 2 == square.inputs.count(
         square.inputs[0]
     )
-    if not (twice or square.kind == "square" or _is_power(square, 2)):
+    if not (twice or square.kind == "square" or is_power(square, 2)):
         return None
     return eps, [*members, place], square.inputs[0]
 
 
 def _divided(graph: CallGraph, root: int, source: int) -> list[int] | None:
     """The product of x with the inverse root, or the quotient."""
-    inverse = graph.kind(root) == "rsqrt" or _is_power(graph.calls[root], -0.5)
+    inverse = graph.kind(root) == "rsqrt" or is_power(graph.calls[root], -0.5)
     value, members = graph.calls[root].outputs[0], []
     x = graph.before(source)
     for place, read in graph.after(value):
@@ -214,5 +214,6 @@ def _cast_behind(graph: CallGraph, value: int, members: list[int]) -> int:
         value = outputs[0]
 
 
-def _is_power(call: Call, exponent: float) -> bool:
+def is_power(call: Call, exponent: float) -> bool:
+    """True if a call raises its input to this power."""
     return call.kind == "pow" and bool(call.numbers) and call.numbers[0] == exponent

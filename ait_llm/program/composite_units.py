@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ait_llm.program.calls import Call, CallGraph
-from ait_llm.program.composites import Composite
+from ait_llm.program.composite_norms import is_power
+from ait_llm.program.composites import Composite, Definition
 from ait_llm.program.roles import Role
 
 # Matrix products: place of the activation, of the weight, of the bias, and whether the weight is
@@ -125,9 +126,16 @@ def _is_number(graph: CallGraph, value: int) -> bool:
 
 
 def activations(graph: CallGraph) -> Iterator[Composite]:
-    """Activations by their operator, or ``x * sigmoid(x)`` and the two spellings of GELU."""
+    """Activations by their operator, ``relu(x) ** 2``, ``x * sigmoid(x)``, two spellings of GELU."""
     for place, call in enumerate(graph.calls):
-        if call.kind in _ACTIVATIONS and call.inputs:
+        if call.kind == "relu" and (square := _squared(graph, call)) is not None:
+            result = graph.calls[square].outputs[0]
+            function: Definition = {"function": "relu2"}
+            members = (place, square)
+            yield Composite(
+                Role.ACTIVATION, members, call.inputs[0], result, definition=function
+            )
+        elif call.kind in _ACTIVATIONS and call.inputs:
             yield Composite(
                 Role.ACTIVATION,
                 (place,),
@@ -141,6 +149,17 @@ def activations(graph: CallGraph) -> Iterator[Composite]:
             yield from _silu(graph, place, call)
         elif call.kind in ("tanh", "erf") and call.inputs:
             yield from _gelu(graph, place, call)
+
+
+def _squared(graph: CallGraph, call: Call) -> int | None:
+    """The one reader of what a call makes, if it squares that."""
+    readers = graph.readers(call.outputs[0]) if call.inputs else ()
+    if len(readers) != 1:
+        return None
+    reader = graph.calls[readers[0]]
+    is_square = reader.kind == "square" or is_power(reader, 2.0)
+    is_product = reader.kind == "mul" and len(reader.inputs) == 2 and len({*reader.inputs}) == 1
+    return readers[0] if is_square or is_product else None
 
 
 def _silu(graph: CallGraph, place: int, call: Call) -> Iterator[Composite]:

@@ -28,7 +28,7 @@ from ait_llm.program.describe import (
 from ait_llm.program.flow import Value
 from ait_llm.program.layers import Block
 from ait_llm.program.program import Program, Unit
-from ait_llm.program.roles import Role
+from ait_llm.program.roles import Role, is_operator
 
 SURE = 0.95
 LIKELY = 0.9
@@ -103,6 +103,8 @@ class Links:
             a, t = pair.left[0], pair.right[0]
             if a.role is Role.EXPERTS:  # what it sums comes from the products of single experts
                 continue
+            if a.role is Role.EMBEDDING and self._looks_up_others(a, t):
+                continue
             limit = min(certainty, self._limit(pair, LIKELY))
             reason = f"what the {a.role.value} {where} reads"
             ours, theirs = self._sum_before(self._left, a), self._sum_before(self._right, t)
@@ -111,6 +113,17 @@ class Links:
                 if kinds[0] != kinds[1]:  # quantised for this operation alone
                     continue
             self.add(ours, theirs, limit, reason, alternatives=pair.alternatives)
+
+    def _looks_up_others(self, a: Unit, t: Unit) -> bool:
+        """True if a module stands against an operator, and may read other rows than it is given.
+
+        A table of learned positions counts them itself, or begins behind its first rows (OPT).
+        """
+        ours, theirs = self._left.run.operations[a.op], self._right.run.operations[t.op]
+        if is_operator(ours) == is_operator(theirs):
+            return False
+        module = theirs if is_operator(ours) else ours
+        return module.type != "Embedding"
 
     def _link_pieces(self, pair: Pair, pieces: Sequence[Piece], limit: float, where: str) -> None:
         """Link the columns of what one side computes as one."""
