@@ -126,15 +126,13 @@ def _is_number(graph: CallGraph, value: int) -> bool:
 
 
 def activations(graph: CallGraph) -> Iterator[Composite]:
-    """Activations by their operator, ``relu(x) ** 2``, ``x * sigmoid(x)``, two spellings of GELU."""
+    """Activations by their operator, as ``relu(x) ** 2``, ``x * sigmoid(x)`` or GELU written out."""
     for place, call in enumerate(graph.calls):
         if call.kind == "relu" and (square := _squared(graph, call)) is not None:
             result = graph.calls[square].outputs[0]
             function: Definition = {"function": "relu2"}
             members = (place, square)
-            yield Composite(
-                Role.ACTIVATION, members, call.inputs[0], result, definition=function
-            )
+            yield Composite(Role.ACTIVATION, members, call.inputs[0], result, definition=function)
         elif call.kind in _ACTIVATIONS and call.inputs:
             yield Composite(
                 Role.ACTIVATION,

@@ -54,7 +54,8 @@ class Unit:
         op: index of the operation.
         role: what it does.
         source: what it reads as activation; None if that was not dumped.
-        result: what it writes, with the bias that a later operation adds.
+        result: what it writes, with the bias that a later operation adds; None if that was not
+            dumped, or if nothing tells which of its results it is.
         fan_in, fan_out: widths of source and result, 0 if unknown.
         size: elements of the source per element of its last axis.
         bare: the result before a later operator adds a bias or multiplies it by a number; None if
@@ -241,6 +242,8 @@ class Program:
         out = None if result is None else self.value(op, result)
         if out is not None and self._is_atb and role is Role.LINEAR:
             out = self._with_bias(op, out)
+        if role is Role.LINEAR and not self._is_atb and _has_twins(operation, result):
+            out = None
         fan_in = 0 if source is None or role is Role.EMBEDDING else width_of(source)
         return Unit(
             op=op,
@@ -398,3 +401,9 @@ def _atb_places(role: Role, operation: Operation) -> Mapping[str, int]:
     if "Rms" in operation.type and len(operation.inputs) <= _RMS_INPUTS:
         return {"weight": len(operation.inputs) - 1}
     return {"weight": 2, "bias": 3}
+
+
+def _has_twins(operation: Operation, result: Tensor | None) -> bool:
+    """True for a projection that gives its product and more of that shape: a router's scores."""
+    shapes = [shape_of(each) for each in operation.outputs if is_float(each)]
+    return result is not None and shapes.count(shape_of(result)) > 1
