@@ -126,7 +126,7 @@ def _is_number(graph: CallGraph, value: int) -> bool:
 
 
 def activations(graph: CallGraph) -> Iterator[Composite]:
-    """Activations by their operator, as ``relu(x) ** 2``, ``x * sigmoid(x)`` or GELU written out."""
+    """Activations by their operator, or written out: ``relu(x) ** 2``, ``x * sigmoid(x)``, GELU."""
     for place, call in enumerate(graph.calls):
         if call.kind == "relu" and (square := _squared(graph, call)) is not None:
             result = graph.calls[square].outputs[0]
