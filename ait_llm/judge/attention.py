@@ -174,6 +174,8 @@ def _exact(made: Array, compute: Compute) -> tuple[Array, Array] | None:
     if exact is None:
         return None
     right, seen = exact
+    if right.shape != made.shape:  # golden's attention is of blocks of tokens, say
+        return None
     if not (np.isfinite(made[seen]).all() and np.isfinite(right[seen]).all() and right[seen].any()):
         return None
     return right, seen

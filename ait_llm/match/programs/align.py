@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ait_llm.match.programs.fuse import Share, columns_of_all, same_family, share
 from ait_llm.match.programs.ordered import Step, best_steps
+from ait_llm.match.programs.owners import Owners
 from ait_llm.match.programs.rank_columns import are_several, columns_of_rank, share_of_rank
 from ait_llm.match.programs.shards import portion_of
 from ait_llm.match.programs.weight_rows import are_equal, digest_of
@@ -103,6 +104,7 @@ class Aligner:
         self._left = left
         self._right = right
         self._portion = portion_of(left.run, right.run)
+        self._owners = Owners(left, right)
         self._same_ids = same_ids or set()
         known = known or {}
         self._known = {op: op for op in known}, {other: op for op, other in known.items()}
@@ -245,7 +247,8 @@ class Aligner:
             what = (self._is_rms(side, unit), _width_of_readers(side, unit))
         elif unit.role is Role.EMBEDDING and (self._same_ids or self._has_rivals):
             what = (unit.op,)
-        return unit.role, unit.fan_in, unit.fan_out, what, self._anchors(group, place)
+        owner = self._owners.path(place, unit.op)
+        return unit.role, unit.fan_in, unit.fan_out, (*what, owner), self._anchors(group, place)
 
     def _anchors(self, group: Group, place: int) -> frozenset[int]:
         """Left operations that are among a group, or answer one of it, as is known already."""
@@ -277,6 +280,8 @@ class Aligner:
         anchors = self._anchors(left, 0), self._anchors(right, 1)
         if any(anchors):
             return _ANCHORED if anchors[0] & anchors[1] and a.role is t.role else _NEVER
+        if self._owners.are_apart(a.op, t.op):
+            return _NEVER
         if a.role is not t.role:
             return self._score_of_unknown(a, t)
         if a.role is Role.LINEAR:

@@ -18,7 +18,9 @@ from ait_llm.match.programs.shards import Portion
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.value_views import Times
 from ait_llm.program.describe import shape_of
+from ait_llm.program.flow import Value
 
+_SHAPES = 4  # of one value that are tried
 # Both shapes, the columns of each side, and the rows that a tensor was gathered from.
 _Sought = tuple[Shape, Shape, Columns | None, Columns | None, tuple[int, ...] | None]
 
@@ -72,19 +74,26 @@ class LinkViews:
         return self._tokens.by_request and share_no_token(shapes[0], shapes[1], self._tokens)
 
     def _elsewhere(self, left: Shape, right: Shape, link: Link) -> Views | None:
-        """Views in the shapes that the two values have where they are written.
+        """Views in other shapes that the two values have, those where they are written first.
 
         A row-major stretch is one value in whatever shape an operator looks at it.
         """
-        first, second = (shape_of(value.uses[0].tensor) for value in (link.left, link.right))
-        if first is None or second is None or (first, second) == (left, right):
-            return None
-        if prod(first) != prod(left) or prod(second) != prod(right):
-            return None
         rows = self._links.rows_of(link.left)
-        views = make_views(first, second, self._tokens, link.left_columns, link.right_columns, rows)
-        if views is None:
-            return None
-        return Views(
-            (*reshaped(left, first), *views.left), (*reshaped(right, second), *views.right)
-        )
+        for first in _shapes_of(link.left, left):
+            for second in _shapes_of(link.right, right):
+                if (first, second) == (left, right):
+                    continue
+                columns = link.left_columns, link.right_columns
+                views = make_views(first, second, self._tokens, *columns, rows)
+                if views is not None:
+                    return Views(
+                        (*reshaped(left, first), *views.left),
+                        (*reshaped(right, second), *views.right),
+                    )
+        return None
+
+
+def _shapes_of(value: Value, shape: Shape) -> list[Shape]:
+    """The shapes in which operators look at all of a value, that of its first use first."""
+    shapes = dict.fromkeys(shape_of(use.tensor) for use in value.uses)
+    return [each for each in shapes if each is not None and prod(each) == prod(shape)][:_SHAPES]

@@ -120,6 +120,9 @@ def make_views(
         return Views(*views)
     if len(left) != len(right) and (number := _joined_rows(left)) == _joined_rows(right):
         return _of_rows(number, left, right, left_columns, right_columns)
+    if tokens.is_plain and not whole and left[:-1] == right[:-1]:
+        # no rows of tokens, and the same on both sides: of experts, or a bias of distances
+        return _of_rows(prod(left[:-1]), left, right, left_columns, right_columns)
     table = _without_leading_ones(left)
     is_table = whole and table and table == _without_leading_ones(right)
     if not is_table or not all(_is_one_for_all(each, tokens) for each in (left, right)):

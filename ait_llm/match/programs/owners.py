@@ -1,0 +1,70 @@
+"""Within which module something ran, where one side shows modules and the other only operators.
+
+The name of an operator begins with the path of the module whose code called it. Where the other
+side has a module of that path, what ran within it is nothing else's.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ait_llm.program.program import Program
+
+_LAYER = re.compile(r"\.\d+(?=\.|$)")
+
+
+class Owners:
+    """Which modules of one side may be what operators of the other one compute.
+
+    Args:
+        left, right: the programs.
+    """
+
+    def __init__(self, left: Program, right: Program) -> None:
+        self._paths: tuple[list[str], list[str]] = ([], [])
+        self._modules: frozenset[str] = frozenset()
+        self._called: frozenset[str] = frozenset()
+        if left.has_modules == right.has_modules or left.is_packed or right.is_packed:
+            return
+        self._whole = 0 if left.has_modules else 1
+        self._paths = _paths(left), _paths(right)
+        self._modules = frozenset(self._paths[self._whole])
+        self._called = frozenset(
+            above for path in {*self._paths[1 - self._whole]} for above in _above(path)
+        )
+
+    def path(self, place: int, op: int) -> str:
+        """The path of an operation's module, with no number of a layer; empty if none counts.
+
+        Args:
+            place: 0 for the left side, 1 for the right one.
+            op: index of the operation.
+        """
+        return self._paths[place][op] if self._paths[place] else ""
+
+    def are_apart(self, left: int, right: int) -> bool:
+        """True if a left operation ran within another module than a right one."""
+        if not self._modules:
+            return False
+        paths = self._paths[0][left], self._paths[1][right]
+        module, owner = paths[self._whole], paths[1 - self._whole]
+        if module in self._called:
+            return not _is_within(owner, module)
+        return owner in self._modules and not _is_within(module, owner)
+
+
+def _paths(side: Program) -> list[str]:
+    names = (
+        each.name if side.has_modules else each.name.removesuffix(f".{each.type}")
+        for each in side.operations
+    )
+    return [_LAYER.sub(".#", name, count=1) for name in names]
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _is_within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(f"{outer}.")
