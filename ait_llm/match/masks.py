@@ -74,6 +74,8 @@ def hidden_scores(golden: Array, mine: Array) -> tuple[Hidden, Hidden] | None:
         Views that hide the same places alike; None if the two do not hide the same places.
     """
     first, second = _hidden(golden), _hidden(mine)
+    if first is None and second is None:
+        return _unlimited(golden, mine)
     if first is None or second is None or not np.array_equal(first[1], second[1]):
         return None
     one, other = (
@@ -81,6 +83,21 @@ def hidden_scores(golden: Array, mine: Array) -> tuple[Hidden, Hidden] | None:
         for values, (_, places) in ((golden, first), (mine, second))
     )
     return one, other
+
+
+def _unlimited(golden: Array, mine: Array) -> tuple[Hidden, Hidden] | None:
+    """Views where both have the largest number of their own type at the same places: a limit."""
+    largest = [-_LOWEST[kind] if (kind := _type_of(each)) else None for each in (golden, mine)]
+    if largest[0] is None or largest[1] is None or golden.dtype == mine.dtype:
+        return None
+    places = golden == largest[0]
+    if not places.any() or not np.array_equal(places, mine == largest[1]):
+        return None
+    return Hidden(largest[0], above=True), Hidden(largest[1], above=True)
+
+
+def _type_of(values: Array) -> DType | None:
+    return next((kind for kind in _LOWEST if values.dtype == kind.numpy_type), None)
 
 
 def _hidden(values: Array) -> tuple[float, Array] | None:

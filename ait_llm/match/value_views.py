@@ -72,14 +72,19 @@ class Hidden:
     Attributes:
         value: exactly as it reads in float64.
         below: whatever is lower hides, too: scores that such a mask was added to.
+        above: in place of that, the value is the largest of its type, as plus infinity.
     """
 
     value: float
     below: bool = False
+    above: bool = False
 
     def apply(self, array: Array) -> Array:
         """The mask, copied."""
         exact = array.astype(np.float64)
+        if self.above:
+            unlimited: Array = np.where(exact >= self.value, array.dtype.type(np.inf), array)
+            return unlimited
         hidden = exact <= self.value if self.below else exact == self.value
         masked: Array = np.where(hidden, array.dtype.type(-np.inf), array)
         return masked
