@@ -37,9 +37,12 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
             units[op if whole is left else other].append(other if whole is left else op)
     within = _by_path(parts)
     for op in range(len(whole.operations)):
-        result = _first_result(whole, op) if whole.members(op) else None
-        given = None if result is None else whole.value(op, result)
-        if result is None or given is None or known.get(given.number):
+        results = [
+            (each, given)
+            for each in (_results(whole, op) if whole.members(op) else ())
+            if (given := whole.value(op, each)) is not None and not known.get(given.number)
+        ]
+        if not results:
             continue
         own = within.get(whole.operations[op].name, [])
         if not own and whole.flow.parents[op] is None:
@@ -48,10 +51,11 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
         answers = [other for at in whole.within(op) for other in units.get(at, ())]
         if not answers or not inside.issuperset(answers):
             continue
-        made = _handed_on(parts, inside, shape_of(result))
-        if made is not None:  # perhaps what a module within gives, too, where code is left out
-            pair = (given, made) if whole is left else (made, given)
-            links.add_also(*pair, LIKELY, "what the module gives")
+        for result, given in results:
+            made = _handed_on(parts, inside, shape_of(result))
+            if made is not None:  # perhaps what a module within gives, too, where code is left out
+                pair = (given, made) if whole is left else (made, given)
+                links.add_also(*pair, LIKELY, "what the module gives")
 
 
 def _by_path(side: Program) -> Mapping[str, Sequence[int]]:
@@ -82,9 +86,15 @@ def _add_wholes(left: Program, right: Program, links: Links) -> None:
 
 def _first_result(side: Program, op: int) -> Tensor | None:
     """The first result of a module; None if another one of its shape may be taken for it."""
+    first = next(filter(is_float, side.operations[op].outputs), None)
+    return first if first in _results(side, op) else None
+
+
+def _results(side: Program, op: int) -> list[Tensor]:
+    """Results of a module that no other one of their shape may be taken for."""
     results = [tensor for tensor in side.operations[op].outputs if is_float(tensor)]
     shapes = [shape_of(tensor) for tensor in results]
-    return results[0] if results and shapes.count(shapes[0]) == 1 else None
+    return [each for each, shape in zip(results, shapes, strict=True) if shapes.count(shape) == 1]
 
 
 def _handed_on(side: Program, inside: Set[int], shape: tuple[int, ...] | None) -> Value | None:
