@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,12 +180,30 @@ def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
             results.add(compared)
         if compared and record.op == _WHOLE and record.index == 0:
             returned = True  # the last module may give what the program goes on from
-    missing = [part for part, compared in parts.items() if not compared and _NUMBER.search(part)]
+    around = {path for part in parts if _LAYER.match(part) for path in _paths_of(part)[:-1]}
+    missing = [
+        part for part, compared in parts.items() if not compared and _is_numbered(part, around)
+    ]
     if results == {False}:
         missing.append(_WHOLE)
     if not returned:
         missing += [part for _, part, compared in last.values() if not compared]
     yield from dict.fromkeys(missing)
+
+
+def _is_numbered(part: str, around: Collection[str]) -> bool:
+    """True for one of several layers: a number is in its name, and not in that of what has them.
+
+    So ``dinov2`` is no layer, but ``conv2`` is.
+    """
+    return any(
+        _NUMBER.search(path.rpartition(".")[2]) and path not in around for path in _paths_of(part)
+    )
+
+
+def _paths_of(part: str) -> list[str]:
+    words = part.split(".")
+    return [".".join(words[: place + 1]) for place in range(len(words))]
 
 
 def _part(record: TensorRecord) -> str:
