@@ -26,7 +26,10 @@ class Siblings:
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._pairs: dict[object, list[Comparison]] = defaultdict(list)
         self._compared: set[_Place] = set()
+        self._called: dict[object, set[tuple[str, str]]] = defaultdict(set)
         for item in comparisons:
+            for side, record in sides_of(item):
+                self._called[_owner(side, record)].add((_own_name(record), record.op_type))
             if item.verdict in _COMPARED:
                 for side, record in sides_of(item):
                     self._pairs[_kind(side, record)].append(item)
@@ -37,7 +40,8 @@ class Siblings:
 
         Where what stands at the place of the counterpart was compared with something else, this
         tensor has none: one mask for all layers, the ids that one rank has unchanged. An empty
-        tensor needs none.
+        tensor needs none. Layers of several kinds, which call other operators, say nothing of each
+        other.
         """
         if record.shape is not None and not prod(record.shape):
             return False
@@ -49,6 +53,8 @@ class Siblings:
         found = dict(sides_of(item))
         sibling, other = found.pop(side), next(iter(found.values()), None)
         if _dims(sibling) != _dims(record) or other is None:
+            return False
+        if self._called[_owner(side, sibling)] != self._called[_owner(side, record)]:
             return False
         name = _renumbered(other.op, _levels(sibling), _levels(record))
         return _place("mine" if side == "golden" else "golden", other, name) not in self._compared
@@ -67,6 +73,18 @@ def _kind(side: str, record: TensorRecord) -> object:
     # the number of a node or kernel of a compiled graph is no layer's
     name = record.op if record.graph else _numbers(record).sub("#", record.op)
     return side, record.step, name, record.op_type, record.call, record.name
+
+
+def _owner(side: str, record: TensorRecord) -> object:
+    """The module whose code called an operator or a module."""
+    return side, record.step, record.pid, record.op.removesuffix(f".{_own_name(record)}")
+
+
+def _own_name(record: TensorRecord) -> str:
+    """The name of an operation without that of the module around it."""
+    if record.op_type and record.op.endswith(f".{record.op_type}"):
+        return record.op_type
+    return record.op.rpartition(".")[2]
 
 
 def _numbers(record: TensorRecord) -> re.Pattern[str]:
