@@ -22,6 +22,7 @@ KINDS = LABELLED | {
     "m": "Published weights: all-MiniLM-L6-v2",
     "n": "Models of pictures: a U-Net and a DiT of diffusers",
     "o": "Modules, operators, or both captured of one program",
+    "p": "Families that nothing here was made for",
 }
 _HEAD = """# Healthy runs
 
