@@ -54,7 +54,8 @@ class Siblings:
         sibling, other = found.pop(side), next(iter(found.values()), None)
         if _dims(sibling) != _dims(record) or other is None:
             return False
-        if self._called[_owner(side, sibling)] != self._called[_owner(side, record)]:
+        called = [self._called[_owner(side, each)] for each in (sibling, record)]
+        if not (called[0] <= called[1] or called[1] <= called[0]):
             return False
         name = _renumbered(other.op, _levels(sibling), _levels(record))
         return _place("mine" if side == "golden" else "golden", other, name) not in self._compared

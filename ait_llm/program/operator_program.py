@@ -142,6 +142,13 @@ class OperatorProgram(Program):
         places = (self._places[member] for member in reversed(each.members))
         return next((place for place in places if place is not None), None)
 
+    def ops_of(self, unit: Unit) -> tuple[int, ...]:
+        """The operations that compute a unit together, in execution order."""
+        composite = self._by_op.get((unit.op, unit.role))
+        members = () if composite is None else composite.members
+        places = (self._places[member] for member in members)
+        return tuple(place for place in places if place is not None) or (unit.op,)
+
     @cached_property
     def _by_op(self) -> dict[tuple[int | None, Role], Composite]:
         return {(self._op(each), each.role): each for each in self._composites}

@@ -225,6 +225,10 @@ class Program:
         """Units by operation."""
         return {unit.op: unit for unit in self.units}
 
+    def ops_of(self, unit: Unit) -> tuple[int, ...]:
+        """The operations that compute a unit, in execution order."""
+        return (unit.op,)
+
     def _may_be_unit(self, op: int) -> bool:
         """True for a module of unknown work that makes one activation of another."""
         operation = self.operations[op]

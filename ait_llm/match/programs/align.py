@@ -247,8 +247,8 @@ class Aligner:
             what = (self._is_rms(side, unit), _width_of_readers(side, unit))
         elif unit.role is Role.EMBEDDING and (self._same_ids or self._has_rivals):
             what = (unit.op,)
-        owner = self._owners.path(place, unit.op)
-        return unit.role, unit.fan_in, unit.fan_out, (*what, owner), self._anchors(group, place)
+        what = (*what, self._owners.paths(place, unit))
+        return unit.role, unit.fan_in, unit.fan_out, what, self._anchors(group, place)
 
     def _anchors(self, group: Group, place: int) -> frozenset[int]:
         """Left operations that are among a group, or answer one of it, as is known already."""
@@ -280,7 +280,7 @@ class Aligner:
         anchors = self._anchors(left, 0), self._anchors(right, 1)
         if any(anchors):
             return _ANCHORED if anchors[0] & anchors[1] and a.role is t.role else _NEVER
-        if self._owners.are_apart(a.op, t.op):
+        if self._owners.are_apart(a, t):
             return _NEVER
         if a.role is not t.role:
             return self._score_of_unknown(a, t)

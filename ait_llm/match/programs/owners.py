@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ait_llm.program.program import Program
+from ait_llm.program.program import Program, Unit
 
 _LAYER = re.compile(r"\.\d+(?=\.|$)")
 
@@ -21,6 +21,7 @@ class Owners:
     """
 
     def __init__(self, left: Program, right: Program) -> None:
+        self._sides = left, right
         self._paths: tuple[list[str], list[str]] = ([], [])
         self._modules: frozenset[str] = frozenset()
         self._called: frozenset[str] = frozenset()
@@ -33,24 +34,32 @@ class Owners:
             above for path in {*self._paths[1 - self._whole]} for above in _above(path)
         )
 
-    def path(self, place: int, op: int) -> str:
-        """The path of an operation's module, with no number of a layer; empty if none counts.
+    def paths(self, place: int, unit: Unit) -> tuple[str, ...]:
+        """The paths of the modules that a unit ran in, without numbers of layers; none if none count.
 
         Args:
             place: 0 for the left side, 1 for the right one.
-            op: index of the operation.
+            unit: of that side.
         """
-        return self._paths[place][op] if self._paths[place] else ""
+        names = self._paths[place]
+        return (
+            tuple(dict.fromkeys(names[op] for op in self._sides[place].ops_of(unit)))
+            if names
+            else ()
+        )
 
-    def are_apart(self, left: int, right: int) -> bool:
-        """True if a left operation ran within another module than a right one."""
+    def are_apart(self, left: Unit, right: Unit) -> bool:
+        """True if a left unit ran within another module than a right one.
+
+        What code outside of a module adds to its product, or multiplies it by, belongs to the unit.
+        """
         if not self._modules:
             return False
-        paths = self._paths[0][left], self._paths[1][right]
-        module, owner = paths[self._whole], paths[1 - self._whole]
+        paths = self.paths(0, left), self.paths(1, right)
+        (module,), owners = paths[self._whole], paths[1 - self._whole]
         if module in self._called:
-            return not _is_within(owner, module)
-        return owner in self._modules and not _is_within(module, owner)
+            return not any(_is_within(owner, module) for owner in owners)
+        return all(owner in self._modules and not _is_within(module, owner) for owner in owners)
 
 
 def _paths(side: Program) -> list[str]:
