@@ -35,7 +35,7 @@ class Owners:
         )
 
     def paths(self, place: int, unit: Unit) -> tuple[str, ...]:
-        """The paths of the modules that a unit ran in, without numbers of layers; none if none count.
+        """The paths of the modules that a unit ran in, without numbers of layers.
 
         Args:
             place: 0 for the left side, 1 for the right one.

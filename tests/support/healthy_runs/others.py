@@ -12,9 +12,9 @@ _FAMILIES = {
     "CAUSAL_LM": (
         "cohere cohere2 gpt_bigcode opt starcoder2 granite granitemoe olmo olmo2 olmoe phi "
         "persimmon nemotron glm glm4 biogpt ctrl lfm2 jetmoe helium exaone4 ernie4_5 ernie4_5_moe "
-        "arcee hunyuan_v1_dense smollm3 seed_oss apertus bitnet modernbert-decoder openai-gpt "
-        "minimax llama4_text deepseek_v2 dots1 glm4_moe phimoe flex_olmo nanochat vaultgemma "
-        "qwen2_moe | bloom mpt gptj codegen xglm rwkv"
+        "arcee hunyuan_v1_dense smollm3 seed_oss apertus bitnet modernbert-decoder "
+        "minimax llama4_text deepseek_v2 dots1 glm4_moe phimoe flex_olmo nanochat "
+        "qwen2_moe | vaultgemma openai-gpt bloom mpt gptj codegen xglm rwkv"
     ),
     "MASKED_LM": (
         "albert distilbert roberta electra mpnet layoutlm esm modernbert | squeezebert roformer "
