@@ -66,8 +66,11 @@ def mark_not_comparable(
 
 def uncompared_parts(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
     """Layers of a program of which nothing was compared, and results that were not."""
+    widths = _widths_of_results(comparisons)
     for side in ("golden", "mine"):
         found: dict[tuple[int, int], list[tuple[TensorRecord, bool]]] = defaultdict(list)
+        others = widths["mine" if side == "golden" else "golden"]
+        is_other = bool(others and widths[side]) and others.isdisjoint(widths[side])
         for item in comparisons:
             record = item.golden if side == "golden" else item.mine
             if record is not None and record.role == "out":
@@ -78,11 +81,27 @@ def uncompared_parts(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
                 )
                 found[record.pid, record.step].append((record, compared))
         for names, steps in _by_steps(found):
+            if is_other and names == [_WHOLE]:
+                continue
             more = f" and of {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             yield Problem(
                 "golden" if side == "golden" else "mine",
                 f"nothing was compared of {', '.join(names[:_SHOWN])}{more}{steps}",
             )
+
+
+def _widths_of_results(comparisons: Sequence[Comparison]) -> Mapping[str, set[int]]:
+    """Columns of what each whole program returns; of golden's only where it was compared.
+
+    An engine may return hidden states, and make golden's result, the logits, of them later.
+    """
+    found: dict[str, set[int]] = defaultdict(set)
+    for item in comparisons:
+        for side, record in sides_of(item):
+            is_result = record.op == _WHOLE and record.role == "out" and _is_float(record)
+            if is_result and record.shape and (side == "mine" or item.verdict in _COMPARED):
+                found[side].add(record.shape[-1])
+    return found
 
 
 def other_results(comparisons: Sequence[Comparison]) -> Iterator[Problem]:

@@ -306,3 +306,19 @@ def test_whole_numbers_of_another_type_are_the_same(tmp_path: Path) -> None:
     golden = _followed(tmp_path / "golden", lambda y: y.argmax(-1) + 1, modules=True)
     mine = _followed(tmp_path / "mine", lambda y: y.argmax(-1).int() + 1, modules=True)
     assert compare(golden, mine, jobs=1).exit_code() == 0
+
+
+@pytest.mark.parametrize(("width", "is_missing"), [(128, False), (256, True)])
+def test_an_engine_may_return_hidden_states_and_make_golden_s_result_of_them_later(
+    width: int, is_missing: bool
+) -> None:
+    logits = record("root", order=1, shape=(1, 256))
+    made = record("root.logits_processor", order=9, shape=(1, 256))
+    returned = record("root", order=1, shape=(24, width))
+    items = [
+        pair("root.layers.0.norm", 2),
+        Comparison(logits, made, Verdict.PASS),
+        Comparison(None, returned, Verdict.SKIPPED, "no counterpart", comparable=False),
+    ]
+    told = [each.text for each in uncompared_parts(items)]
+    assert told == (["nothing was compared of root in step 0"] if is_missing else [])
