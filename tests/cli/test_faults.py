@@ -228,7 +228,7 @@ def test_an_unreadable_file_is_no_fault(tmp_path: Path) -> None:
 def test_a_fault_of_the_search_for_the_origin_loses_no_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ait_llm.compare.pipeline.find_origins", failing(IndexError("injected")))
+    monkeypatch.setattr("ait_llm.compare.origin.find_origins", failing(IndexError("injected")))
     golden, mine = pairs(tmp_path / "golden", [1, 2]), pairs(tmp_path / "mine", [1, 9])
     said = run("compare", "-gp", golden, "-mp", mine, "-o", "out", "--format", "csv")
     assert said.exit_code == 4
