@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,9 @@ def test_compare_of_all_ranks_of_a_capture(debug: Debug, dump_path: Path, tmp_pa
     debugger.start(rank_id=0)
     torch.exp(torch.ones(3))
     debugger.stop()
-    step = str(dump_path / "step0")
-    outcome = compare_distributed(step, step, str(tmp_path / "out"))
+    shutil.copytree(dump_path, tmp_path / "copy")
+    golden, mine = (str(each / "step0") for each in (dump_path, tmp_path / "copy"))
+    outcome = compare_distributed(mine, golden, str(tmp_path / "out"))
     assert [pair.suffix for pair in outcome.pairs] == ["_rank0"]
     assert outcome.exit_code() == 0
 
