@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from math import prod
 
 from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
@@ -26,14 +27,21 @@ class Siblings:
     def __init__(self, comparisons: Sequence[Comparison]) -> None:
         self._pairs: dict[object, list[Comparison]] = defaultdict(list)
         self._compared: set[_Place] = set()
-        self._called: dict[object, set[tuple[str, str]]] = defaultdict(set)
+        self._comparisons = comparisons
         for item in comparisons:
-            for side, record in sides_of(item):
-                self._called[_owner(side, record)].add((_own_name(record), record.op_type))
             if item.verdict in _COMPARED:
                 for side, record in sides_of(item):
                     self._pairs[_kind(side, record)].append(item)
                     self._compared.add(_place(side, record, record.op))
+
+    @cached_property
+    def _called(self) -> Mapping[object, set[tuple[str, str]]]:
+        """What the code of each module called; asked for only where something has no partner."""
+        found: dict[object, set[tuple[str, str]]] = defaultdict(set)
+        for item in self._comparisons:
+            for side, record in sides_of(item):
+                found[_owner(side, record)].add((_own_name(record), record.op_type))
+        return found
 
     def show_a_gap(self, side: str, record: TensorRecord) -> bool:
         """True if another layer's tensor was compared and this one's counterpart was not.
