@@ -21,7 +21,6 @@ from ait_llm.report.writing import writers
 MAX_LINE_BYTES = 16 << 20
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 FLUSH_SECONDS = 0.25  # what a kill may cost
-_BUFFER_BYTES = 1 << 20  # rows are written when they are flushed, not every eight kilobytes
 
 
 def line(data: records.Object) -> str:
@@ -75,7 +74,7 @@ class JsonlWriter:
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file: IO[str] = os.fdopen(
-                os.open(path, flags, FILE_MODE), "w", _BUFFER_BYTES, encoding="ascii", newline=""
+                os.open(path, flags, FILE_MODE), "w", encoding="ascii", newline=""
             )
             self._file.write(line(records.header(report)))
             self._file.flush()

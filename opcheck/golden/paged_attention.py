@@ -278,7 +278,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     idle = torch.ones(len(query), dtype=torch.bool)
     for first, last in outputs:
         idle[first:last] = False
-    known = {} if bool(felt.isnan().any()) else {0: felt.reshape(tokens, -1, 1)}
+    known = {} if bool(felt.isnan().any()) else {0: felt.reshape(tokens, heads, 1)}
     if not bool(idle.any()):
         return Result((output,), sensitivity=known)
     # With compression a query row holds several rows of heads.

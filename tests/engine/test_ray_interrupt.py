@@ -89,7 +89,8 @@ def test_ctrl_c_leaves_a_partial_report_and_no_process(tmp_path: Path) -> None:
         output, errors = running.communicate(timeout=60)
     finally:
         if running.poll() is None:
-            running.kill()
+            os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
     assert running.returncode == 3
     report = json.loads(output)
     assert report["partial"] is True
