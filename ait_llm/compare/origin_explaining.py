@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
-from ait_llm.compare.origin_between import between
+from ait_llm.compare.origin_between import Between, between
 from ait_llm.compare.origin_recomputing import Recomputing
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_values import RunValues, Upstream
-from ait_llm.compare.origin_words import inherited
+from ait_llm.compare.origin_words import inherited, lost_in_terms
 from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.evidence import Introduced
-from ait_llm.judge.gain import bounded_gain, is_amplified, may_be_inherited
+from ait_llm.judge.gain import (
+    bounded_gain,
+    is_amplified,
+    may_be_cancelled,
+    may_be_inherited,
+)
 from ait_llm.match.model import Match
 from ait_llm.program.flow import Value
 
@@ -50,7 +56,7 @@ class Explaining:
         """The way back from a failure to values that agree, or that follow from such."""
         while True:
             near = self.values.upstream(failed)
-            cleared = [value for value in near.differing if self._follows(value)]
+            cleared = [value for value in near.differing if self.follows(value)]
             if not cleared:
                 return near
 
@@ -59,7 +65,7 @@ class Explaining:
         text = inherited(self.values, near.agreeing)
         self.explained |= dict.fromkeys(self.values.clear(failed), text)
 
-    def _follows(self, value: int) -> bool:
+    def follows(self, value: int) -> bool:
         """True if what goes into the code that made a value explains its error; it is cleared."""
         found = between(self.values, value)
         if found is None:
@@ -67,13 +73,52 @@ class Explaining:
         before = self.values.needed(found.agreeing)
         bound = bounded_gain([self.values.run.operations[found.op]])
         failures = self.values.failures(value)
-        if not all(
-            may_be_inherited(each.needed, each.tolerance, before, bound) for each in failures
-        ):
+        if all(may_be_inherited(each.needed, each.tolerance, before, bound) for each in failures):
+            text = inherited(self.values, found.agreeing)
+        elif (smaller := self._lost_in_terms(found)) is not None:
+            text = lost_in_terms(smaller)
+        else:
             return False
-        text = inherited(self.values, found.agreeing)
         self.explained |= dict.fromkeys(self.values.clear(value), text)
         return True
+
+    def _lost_in_terms(self, found: Between) -> float | None:
+        """By how much a value is smaller than what it is computed from, if that explains its error.
+
+        Code of a module may add values that nearly cancel. What is left keeps the rounding of its
+        terms. Nobody saw the sum, so that this explains only an error that changes nothing: the
+        results of all that reads the value agree.
+        """
+        readers = {use.op for use in self.values.flow.values[found.value].reads}
+        results = [each.number for op in readers for each in self.values.outputs(op)]
+        known = [self.values.evidence.get(each) for each in results]
+        if not known or not all(each is not None and each.is_right for each in known):
+            return None
+        failures = self.values.failures(found.value)
+        size = min((size_of(each) for each in failures), default=0.0)
+        largest = max(
+            (
+                size_of(self._comparisons[index])
+                for each in self._made(found)
+                for index in self.values.evidence[each].passed
+            ),
+            default=0.0,
+        )
+        if not 0.0 < size < largest:
+            return None
+        smaller = largest / size
+        fits = all(may_be_cancelled(each.needed, each.tolerance, smaller) for each in failures)
+        return smaller if fits else None
+
+    def _made(self, found: Between) -> Sequence[int]:
+        """Of what the code of a module computes with, what its members made, if they made any."""
+        flow, producer = self.values.flow, self.values.producer
+        made = [
+            each
+            for each in found.agreeing
+            if (op := producer(each)) is not None and found.op in flow.ancestors(op)
+        ]
+        return made or found.agreeing
 
     def is_explained(self, failed: int, near: Upstream) -> bool:
         """True where the error that came in makes the one that is seen, without a fault."""
@@ -132,3 +177,11 @@ class Explaining:
             if (one.op, other.op) == (golden.name, mine) and one.name == other.name:
                 return True
         return False
+
+
+def size_of(item: Comparison) -> float:
+    """Root mean square of golden's tensor in a comparison; 0 where it is not known."""
+    record, summary = item.golden, item.golden_summary
+    if record is None or record.shape is None or summary is None or not summary.norm:
+        return 0.0
+    return summary.norm / math.sqrt(math.prod(record.shape))

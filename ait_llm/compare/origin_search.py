@@ -101,7 +101,7 @@ class Search:
 
     def _of_what_code_made(self) -> Finding | None:
         """What fails alone among what no captured operation made: a mask, say."""
-        left = tuple(self.values.failed())
+        left = tuple(each for each in self.values.failed() if not self._explaining.follows(each))
         way = Upstream((), (), left, ())
         return (
             self._statements.given_otherwise(left)

@@ -331,6 +331,15 @@ def inherited(values: RunValues, agreeing: Sequence[int]) -> str:
     return f"no more than its inputs explain, which are {_number(max(errors, default=0.0))} off"
 
 
+def lost_in_terms(smaller: float) -> str:
+    """Why a small sum of large values is no failure."""
+    return (
+        f"it is {_number(smaller)} times smaller than the largest of what it is computed from, "
+        "against which its error is within the tolerance, and the results of all that reads it "
+        "agree"
+    )
+
+
 def behind_a_choice(evidence: str) -> str:
     """The evidence of an operation behind a choice that golden made differently."""
     return f"{evidence}; it is not held to golden's, because the runs chose differently before it"

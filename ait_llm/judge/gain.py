@@ -23,6 +23,8 @@ from ait_llm.program.roles import Role, is_operator, torch_role
 _UNKNOWN_GAIN = 2.0
 _GAIN_OF_MODULE = 4.0
 _MOST = 4.0  # times the limit, without recomputation
+# What is left of large values that nearly cancel has lost no more than four bits of theirs.
+_MOST_CANCELLED = 16.0
 # Errors that go in are amplified like a random change of all inputs; structure may add to that.
 BEYOND_AMPLIFICATION = 3.0
 
@@ -63,6 +65,21 @@ def may_be_inherited(
         value <= limits[name] or value <= min(_MOST * limits[name], gain * before.get(name, 0.0))
         for name, value in needed.items()
         if name in limits
+    )
+
+
+def may_be_cancelled(
+    needed: Mapping[str, float], limits: Mapping[str, float], smaller: float
+) -> bool:
+    """True if an error beyond its limits is within those of what a value was computed from.
+
+    Args:
+        needed, limits: see :func:`may_be_inherited`.
+        smaller: by how much the value is smaller than the largest of those.
+    """
+    most = min(smaller, _MOST_CANCELLED)
+    return bool(needed) and all(
+        value <= most * limits[name] for name, value in needed.items() if name in limits
     )
 
 
