@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ait_llm.dump.golden_tokens import GoldenRequest, GoldenTokens
+from ait_llm.dump.golden_tokens import GoldenBeams, GoldenRequest, GoldenTokens
 from ait_llm.dumps import Dump, Process, open_dump
 from ait_llm.errors import FormatError
 from ait_llm.program.logits import largest_logit
@@ -25,28 +26,58 @@ def read_golden_tokens(path: Path) -> GoldenTokens:
     """
     dump = open_dump(path)
     found: dict[int, tuple[GoldenRequest, ...]] = {}
+    beams: dict[int, tuple[GoldenBeams, ...]] = {}
     for number, process in enumerate(dump.processes):
+        searches = tuple(_searches(path, process))
+        if searches:
+            beams[_rank(process, number)] = searches
         requests = tuple(_requests(dump, process))
         if requests:
             found[_rank(process, number)] = requests
-    if not found:
+    if not found and not beams:
         raise FormatError(
             path,
             "holds no tokens that a run could follow: ids that the model or its embedding reads, "
             "in more than one step",
             "Capture golden with --type torch -er all",
         )
-    return GoldenTokens(str(path), found)
+    return GoldenTokens(str(path), found, beams)
 
 
 def _requests(dump: Dump, process: Process) -> Iterator[GoldenRequest]:
     if dump.traits.compiled or dump.traits.counted:
         return
+    searched = {line.get("step") for line in _beam_lines(process)}
     for number, read in enumerate(generations(readings(passes_of(dump, process)))):
+        if not searched.isdisjoint(each.run.step for each in read):
+            continue  # rows that went on from each other
         for row, prompt in enumerate(_prompts(read)):
             chosen = tuple(_chosen(read, row))
             if chosen:
                 yield GoldenRequest(number, prompt, chosen)
+
+
+def _searches(path: Path, process: Process) -> Iterator[GoldenBeams]:
+    """The beam searches of a process.
+
+    Raises:
+        FormatError: a line of them is damaged.
+    """
+    found: list[tuple[int, Any, list[Any]]] = []
+    try:
+        for line in _beam_lines(process):
+            if "prompts" in line:
+                found.append((int(line["width"]), line["prompts"], []))
+            elif found:
+                found[-1][2].append(line["kept"])
+        for width, prompts, kept in found:
+            yield GoldenBeams.checked(width, prompts, kept)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(path, f"a line about beams is damaged ({error})") from error
+
+
+def _beam_lines(process: Process) -> Sequence[Mapping[str, Any]]:
+    return () if process.ledger is None else process.ledger.beams
 
 
 def _prompts(read: Sequence[Reading]) -> list[tuple[int, ...]]:

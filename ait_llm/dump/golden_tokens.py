@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ait_llm.errors import UsageError
@@ -41,35 +41,74 @@ class GoldenRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class GoldenBeams:
+    """One beam search of a golden run.
+
+    Attributes:
+        width: beams of each prompt.
+        prompts: the token ids that each one began with, as the search was given them.
+        kept: for each step, from which row each row goes on, and with which token.
+    """
+
+    width: int
+    prompts: tuple[tuple[int, ...], ...]
+    kept: tuple[tuple[tuple[int, int], ...], ...]
+
+    @classmethod
+    def checked(cls, width: int, prompts: Any, kept: Any) -> GoldenBeams:
+        """One of what a file says.
+
+        Raises:
+            TypeError, ValueError: it is damaged.
+        """
+        rows = tuple(tuple(map(int, row)) for row in prompts)
+        steps = tuple(tuple((int(row), int(token)) for row, token in step) for step in kept)
+        count = width * len(rows)
+        for step in steps:
+            if len(step) != count or any(not 0 <= row < count or token < 0 for row, token in step):
+                raise ValueError(f"a step is not of {count} rows")
+        return cls(width, rows, steps)
+
+
+@dataclass(frozen=True, slots=True)
 class GoldenTokens:
     """What all processes of a golden run chose.
 
     Attributes:
         path: the dump, as it was given.
         requests: in the order of the run, by rank; rank -1 where there is none.
+        beams: its beam searches, likewise.
     """
 
     path: str
     requests: Mapping[int, tuple[GoldenRequest, ...]]
+    beams: Mapping[int, tuple[GoldenBeams, ...]] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
         """Tokens of the longest request."""
-        return max(len(each.chosen) for side in self.requests.values() for each in side)
+        chosen = [len(each.chosen) for side in self.requests.values() for each in side]
+        return max(chosen + [len(each.kept) for side in self.beams.values() for each in side])
 
     @property
     def generations(self) -> int:
         """Generations of the process that has most."""
-        return max(len({each.generation for each in side}) for side in self.requests.values())
+        numbers = [len({each.generation for each in side}) for side in self.requests.values()]
+        return max(numbers + [len(side) for side in self.beams.values()])
 
     def of_rank(self, rank: int) -> tuple[GoldenRequest, ...]:
         """The requests of a rank; those of the first one where golden has no such rank."""
-        return self.requests.get(rank) or next(iter(self.requests.values()))
+        return self.requests.get(rank) or next(iter(self.requests.values()), ())
+
+    def beams_of_rank(self, rank: int) -> tuple[GoldenBeams, ...]:
+        """The beam searches of a rank; those of the first one where golden has no such rank."""
+        return self.beams.get(rank) or next(iter(self.beams.values()), ())
 
     def to_json(self) -> str:
         """What :meth:`from_json` reads."""
         requests = {rank: [asdict(each) for each in side] for rank, side in self.requests.items()}
-        return json.dumps({"path": self.path, "requests": requests})
+        beams = {rank: [asdict(each) for each in side] for rank, side in self.beams.items()}
+        return json.dumps({"path": self.path, "requests": requests, "beams": beams})
 
     @classmethod
     def from_json(cls, text: str) -> GoldenTokens:
@@ -89,7 +128,11 @@ class GoldenTokens:
                 )
                 for rank, side in values["requests"].items()
             }
-            return cls(str(values["path"]), requests)
+            beams = {
+                int(rank): tuple(GoldenBeams.checked(**each) for each in side)
+                for rank, side in values["beams"].items()
+            }
+            return cls(str(values["path"]), requests, beams)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"the tokens to follow are not readable ({error}); start through ait llm dump"

@@ -107,6 +107,7 @@ class Ledger:
     torn: bool
     moves: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     follow: tuple[Mapping[str, Any], ...] = ()
+    beams: tuple[Mapping[str, Any], ...] = ()
     engine: tuple[Mapping[str, Any], ...] = ()
     weights: tuple[LedgerEntry, ...] = ()
 
@@ -149,6 +150,7 @@ def read_ledger(path: Path) -> Ledger:
     torn = False
     moves: dict[str, str] = {}
     follow: list[Mapping[str, Any]] = []
+    beams: list[Mapping[str, Any]] = []
     engine: list[Mapping[str, Any]] = []
     weights: list[LedgerEntry] = []
     for number, line in _lines(path):
@@ -181,6 +183,8 @@ def read_ledger(path: Path) -> Ledger:
             moves[_text(path, number, line, "from")] = _text(path, number, line, "to")
         elif kind == "follow":
             follow.append(MappingProxyType(line))
+        elif kind == "beams":
+            beams.append(MappingProxyType(line))
         elif kind in _ENGINE:
             engine.append(MappingProxyType(line))
             seal = None if kind == "schedule" else seal
@@ -202,6 +206,7 @@ def read_ledger(path: Path) -> Ledger:
         torn,
         MappingProxyType(moves),
         tuple(follow),
+        tuple(beams),
         tuple(engine),
         tuple(weights),
     )

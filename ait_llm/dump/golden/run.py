@@ -251,7 +251,7 @@ def _tell_schedule(plan: GoldenPlan, ledger: Ledger) -> None:
                 facts = {"request": stretch.request, "number": len(told) - 1, "prompt": len(tokens)}
                 for start in range(0, len(tokens), LINE_TOKENS):
                     part = tokens[start : start + LINE_TOKENS]
-                    ledger.engine("request", {**facts, "first": start, "tokens": part})
+                    ledger.told("request", {**facts, "first": start, "tokens": part})
             rows.append(
                 {
                     "request": stretch.request,
@@ -262,7 +262,7 @@ def _tell_schedule(plan: GoldenPlan, ledger: Ledger) -> None:
                 }
             )
             row += stretch.count
-        ledger.engine("schedule", {"root": ROOT, "step": each.step, "rows": rows})
+        ledger.told("schedule", {"root": ROOT, "step": each.step, "rows": rows})
 
 
 def _only_newest(model: Any, calls: Calls) -> None:

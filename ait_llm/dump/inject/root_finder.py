@@ -47,9 +47,11 @@ from ait_llm.dump.inject.vllm import VllmRunners, compile_anew
 from ait_llm.dump.pytorch.compiling import is_compiling
 from ait_llm.dump.pytorch.engine_run import EngineRun
 from ait_llm.dump.pytorch.engine_selection import RequestSelection
-from ait_llm.dump.pytorch.following import UTILS, Follower, follow
+from ait_llm.dump.pytorch.following import Follower
+from ait_llm.dump.pytorch.generating import UTILS, watch_generate
 from ait_llm.dump.pytorch.hooks import model_device
 from ait_llm.dump.pytorch.model_capture import ModelCapture
+from ait_llm.dump.pytorch.notes import Notes
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.selection import ModuleSelection
 from ait_llm.dump.pytorch.session import CaptureSession, device_text, sessions
@@ -83,6 +85,7 @@ class RootFinder:
         self._found = 0
         self._lock = threading.RLock()
         self._follower = _follower(settings)
+        self._notes = Notes() if self._follower is None else self._follower.notes
         selection = RequestSelection(settings.steps, settings.requests, settings.passes)
         self._engines = VllmRunners(
             selection, self._on_sampled, self._follow_switch, self._while_compiled
@@ -106,10 +109,9 @@ class RootFinder:
             self._hook()
         else:
             self._switch.when_on(self._turn_on_outside)
-        if self._follower is not None:
-            self._follow()
-            if UTILS not in sys.modules:
-                when_imported(UTILS, self._follow)
+        self._watch_generate()
+        if UTILS not in sys.modules:
+            when_imported(UTILS, self._watch_generate)
         atexit.register(self._report_end)
 
     def _hook(self) -> None:
@@ -318,7 +320,7 @@ class RootFinder:
         if self._settings.capture:
             session = sessions.find(self._options)
             if session is None:
-                session = CaptureSession(self._options, device, self._follower)
+                session = CaptureSession(self._options, device, self._follower, self._notes)
                 sessions.add(session)
             capture = session.capture(model)
             capture.engine = self._engines.running
@@ -329,10 +331,9 @@ class RootFinder:
         self._names[model] = name
         return capture
 
-    def _follow(self) -> None:
-        """Have transformers ask for golden's tokens, as soon as it is there."""
-        if self._follower is not None:
-            follow(self._follower, self._step_of)
+    def _watch_generate(self) -> None:
+        """See what transformers chooses, as soon as it is there, and follow golden."""
+        watch_generate(self._notes, self._step_of, self._follower)
 
     def _step_of(self, model: nn.Module) -> int:
         capture = self._belongs.get(model)

@@ -49,7 +49,7 @@ class Planned:
 class Lines(Protocol):
     """What takes lines for the ledger."""
 
-    def engine(self, kind: str, facts: Mapping[str, Any]) -> None: ...
+    def told(self, kind: str, facts: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(slots=True)
@@ -181,11 +181,11 @@ class EngineRun:
             start += each.count
             for part in _parts(row):
                 if rows and written + part["count"] > LINE_TOKENS:
-                    lines.engine("schedule", {"root": root, "step": self.step, "rows": rows})
+                    lines.told("schedule", {"root": root, "step": self.step, "rows": rows})
                     rows, written = [], 0
                 rows.append(part)
                 written += part["count"]
-        lines.engine("schedule", {"root": root, "step": self.step, "rows": rows})
+        lines.told("schedule", {"root": root, "step": self.step, "rows": rows})
 
     def sampled(
         self, root: str, step: int, tokens: Mapping[str, Sequence[int]], lines: Lines
@@ -193,7 +193,7 @@ class EngineRun:
         """Tell which tokens a pass chose; requests whose prompt goes on have none."""
         chosen = {name: list(map(int, each)) for name, each in tokens.items() if len(each)}
         if chosen:
-            lines.engine("sampled", {"root": root, "step": step, "tokens": chosen})
+            lines.told("sampled", {"root": root, "step": step, "tokens": chosen})
 
     def _meet(self, planned: Planned) -> None:
         state = self._number(planned.request, planned.prompt or 0)
@@ -216,7 +216,7 @@ class EngineRun:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for kind, facts in waiting:
-            lines.engine(kind, facts)
+            lines.told(kind, facts)
 
 
 def _row(value: object, total: int) -> list[int] | None:

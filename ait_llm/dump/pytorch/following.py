@@ -2,25 +2,20 @@
 
 Its own logits stay what they are, and so does all that is captured; only the scores that
 transformers' ``generate`` chooses from are replaced, after every other processor of them. Sampling,
-batches and static caches follow like that; beam search does not, for it orders its beams anew.
+batches and static caches follow like that; a beam search keeps golden's beams (:mod:`beams`).
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ait_llm.dump.golden_tokens import GoldenRequest, GoldenTokens
-
-UTILS = "transformers.generation.utils"
-_PREPARE = "_get_logits_processor"
-
-Tell = Callable[[dict[str, Any]], None]
+from ait_llm.dump.golden_tokens import GoldenBeams, GoldenRequest, GoldenTokens
+from ait_llm.dump.pytorch.notes import Notes
 
 
 class Follower:
@@ -35,25 +30,16 @@ class Follower:
         self.asked = False
         self.refused = False
         rank = os.environ.get("RANK", "")
-        self._requests = tokens.of_rank(int(rank) if rank.isdecimal() else 0)
+        number = int(rank) if rank.isdecimal() else 0
+        self._requests = tokens.of_rank(number)
+        self._beams = tokens.beams_of_rank(number)
         self._used: set[int] = set()
-        self._waiting: list[dict[str, Any]] = []
-        self._tell: Tell | None = None
-
-    def attach(self, tell: Tell) -> None:
-        """Hand over what was noted so far, and from now on, as lines of the ledger."""
-        self._tell = tell
-        for line in self._waiting:
-            tell(line)
-        self._waiting.clear()
+        self._used_beams: set[int] = set()
+        self.notes = Notes()
 
     def note(self, state: str, **facts: Any) -> None:
         """Note what became of following: ``begun``, ``differs``, ``ended``, ``refused``."""
-        line = {"state": state, "golden": self.path, **facts}
-        if self._tell is None:
-            self._waiting.append(line)
-        else:
-            self._tell(line)
+        self.notes.tell("follow", {"state": state, "golden": self.path, **facts})
 
     def refuse(self, reason: str) -> None:
         """Note that a generation does not follow, and why."""
@@ -92,8 +78,29 @@ class Follower:
             found.append(self._requests[place])
         return found
 
+    def beams_for(self, prompts: Sequence[Sequence[int]], width: int) -> GoldenBeams | None:
+        """The golden beam search with these prompts; each serves as a request does."""
+        fits = [
+            place
+            for place, each in enumerate(self._beams)
+            if each.width == width and each.prompts == tuple(map(tuple, prompts))
+        ]
+        if not fits:
+            number = len(self._beams)
+            searches = f"{number or 'no'} beam search{'es' if number > 1 else ''}"
+            reason = f"golden's dump has {searches}"
+            if number:
+                reason += f", and none with {width} beams and these prompts"
+            self.refuse(f"{reason}; give both runs the same prompts, padding and num_beams")
+            return None
+        place = next((place for place in fits if place not in self._used_beams), fits[-1])
+        self._used_beams.add(place)
+        return self._beams[place]
+
     def _difference(self, number: int, row: Sequence[int]) -> str:
         """Where a prompt differs from the golden one that it has most in common with."""
+        if not self._requests:
+            return "golden's dump holds beam searches only; run mine with num_beams, too"
         nearest = max(self._requests, key=lambda each: _common(each.prompt, row))
         place = _common(nearest.prompt, row)
         ours, theirs = (_told(tokens, place) for tokens in (row, nearest.prompt))
@@ -103,7 +110,7 @@ class Follower:
         )
 
 
-class _Forced:
+class ForcedTokens:
     """A logits processor, the last one of a generation, that leaves only golden's token.
 
     Args:
@@ -170,58 +177,6 @@ class _Forced:
         if not self._ended:
             self._ended = True
             self._follower.note("ended", step=self._step())
-
-
-def follow(follower: Follower, step_of: Callable[[nn.Module], int]) -> bool:
-    """Make every ``generate`` of transformers ask the follower from now on.
-
-    Args:
-        follower: what to follow.
-        step_of: the step that the capture of a model is at, -1 without one.
-
-    Returns:
-        False if transformers is not there yet; harmless when done before.
-    """
-    mixin = _mixin()
-    if mixin is None:
-        return False
-    prepare = getattr(mixin, _PREPARE, None)
-    if prepare is None:
-        follower.refuse("this version of transformers prepares its logits in a way not known here")
-        return True
-    if getattr(prepare, "follower", None) is follower:
-        return True
-
-    def prepared(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        processors = prepare(model, *args, **kwargs)
-        follower.asked = True
-        config = kwargs.get("generation_config", args[0] if args else None)
-        if (getattr(config, "num_beams", None) or 1) > 1:
-            follower.refuse(
-                "beam search orders its beams anew at each step and cannot follow; run mine and "
-                "golden with num_beams=1"
-            )
-            return processors
-        sampled = bool(getattr(config, "do_sample", False))
-        processors.append(_Forced(follower, lambda: step_of(model), sampled=sampled))
-        return processors
-
-    prepared.follower = follower  # type: ignore[attr-defined]
-    prepared.original = prepare  # type: ignore[attr-defined]
-    setattr(mixin, _PREPARE, prepared)
-    return True
-
-
-def stop_following(follower: Follower) -> None:
-    """Leave transformers as it was; harmless when done before."""
-    mixin = _mixin()
-    prepared = getattr(mixin, _PREPARE, None)
-    if mixin is not None and getattr(prepared, "follower", None) is follower:
-        setattr(mixin, _PREPARE, prepared.original)  # type: ignore[union-attr]
-
-
-def _mixin() -> type | None:
-    return getattr(sys.modules.get(UTILS), "GenerationMixin", None)
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -97,12 +97,14 @@ class Ledger:
         """Append a remark that concerns the whole capture."""
         self._write({"kind": "note", "text": text, **facts})
 
-    def followed(self, facts: Mapping[str, Any]) -> None:
-        """Append how the run follows the tokens of another one."""
-        self._write({"kind": "follow", **facts})
+    def told(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Append what is known beside the tensors.
 
-    def engine(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Append what an engine tells of its passes: ``request``, ``schedule`` or ``sampled``."""
+        Args:
+            kind: ``follow`` and ``beams`` are of tokens that were taken; ``request``, ``schedule``
+                and ``sampled`` are what an engine tells of its passes.
+            facts: the rest of the line.
+        """
         self._write({"kind": kind, **facts})
 
     def not_written(self, path: str, reason: str) -> None:

@@ -18,11 +18,13 @@ import torch
 from torch import nn
 
 from ait_llm.dump.pytorch.beside import beside
-from ait_llm.dump.pytorch.following import Follower, follow, stop_following
+from ait_llm.dump.pytorch.following import Follower
 from ait_llm.dump.pytorch.following_loops import LoopFollower
+from ait_llm.dump.pytorch.generating import stop_watching, watch_generate
 from ait_llm.dump.pytorch.ledger import Ledger
 from ait_llm.dump.pytorch.model_capture import ModelCapture
 from ait_llm.dump.pytorch.model_tree import write_module_tree
+from ait_llm.dump.pytorch.notes import Notes
 from ait_llm.dump.pytorch.options import CaptureOptions
 from ait_llm.dump.pytorch.recorder import Recorder
 from ait_llm.dump.pytorch.unit import WEIGHTS
@@ -42,13 +44,18 @@ class CaptureSession:
         options: what to record.
         device: device of the first model.
         follower: makes ``generate`` take the tokens of a golden run; None if it takes its own.
+        notes: what was noted before there was a session, and more of it; None where nothing was.
 
     Raises:
         UsageError: the output folder cannot be written.
     """
 
     def __init__(
-        self, options: CaptureOptions, device: torch.device, follower: Follower | None = None
+        self,
+        options: CaptureOptions,
+        device: torch.device,
+        follower: Follower | None = None,
+        notes: Notes | None = None,
     ) -> None:
         self.options = options
         self._follower = follower
@@ -59,9 +66,9 @@ class CaptureSession:
         self._recorder: Recorder | None = None
         self._lock = threading.RLock()
         self._open()
-        if follower is not None:
-            follower.attach(lambda facts: self._ledger.followed(facts))
-            follow(follower, self.step_of)
+        self._notes = notes or (Notes() if follower is None else follower.notes)
+        self._notes.attach(lambda kind, facts: self._ledger.told(kind, facts))
+        watch_generate(self._notes, self.step_of, follower)
 
     @property
     def folder(self) -> Path:
@@ -130,8 +137,9 @@ class CaptureSession:
         self.closed = True
         for capture in self.models:
             capture.remove()
-        if self._follower is not None:
-            self._end_following(self._follower)
+        for loop, capture in zip(self._loops, self.models, strict=False):
+            loop.finish(capture.steps.step > 0)
+        stop_watching(self._notes)
         if self._recorder is not None:
             for capture in self.models:
                 self._report_unseen(capture)
@@ -245,11 +253,6 @@ class CaptureSession:
             if any(each is model for each in capture.model.modules()):
                 return capture.steps.step
         return -1
-
-    def _end_following(self, follower: Follower) -> None:
-        stop_following(follower)
-        for loop, capture in zip(self._loops, self.models, strict=True):
-            loop.finish(capture.steps.step > 0)
 
     def _report_outside(self, capture: ModelCapture) -> None:
         """Name calls of modules while the model itself was not running."""

@@ -142,13 +142,6 @@ def test_another_prompt_is_refused_with_its_first_token(golden: Path, tmp_path: 
     assert "the prompt of request 0 is none of golden's: token 2 is 77 instead of 5" in reason
 
 
-def test_beam_search_is_refused(golden: Path, tmp_path: Path) -> None:
-    found = following(golden, tmp_path, num_beams=2)
-    assert torch.equal(found, generate(model(MINE), num_beams=2))
-    [line] = lines(tmp_path)
-    assert "beam search orders its beams anew" in str(line["reason"])
-
-
 def test_golden_of_fewer_steps_is_followed_that_far(tmp_path: Path) -> None:
     made = model(GOLDEN)
     config = DumpConfig(str(tmp_path / "golden"), token_range=range(3))

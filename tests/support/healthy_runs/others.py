@@ -17,7 +17,7 @@ _FAMILIES = {
         "qwen2_moe | vaultgemma openai-gpt bloom mpt gptj codegen xglm rwkv"
     ),
     "MASKED_LM": (
-        "albert distilbert roberta electra mpnet layoutlm esm modernbert | squeezebert roformer "
+        "albert distilbert roberta electra layoutlm esm modernbert | mpnet squeezebert roformer "
         "nystromformer big_bird convbert rembert deberta longformer"
     ),
     "SEQ_TO_SEQ_CAUSAL_LM": "bart mbart plbart pegasus m2m_100 marian | led",
