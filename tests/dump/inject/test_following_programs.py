@@ -28,7 +28,8 @@ if "loop" in sys.argv:
             ids = torch.cat([ids, model(ids).logits[:, -1:].argmax(-1)], dim=1)
 else:
     ids = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample="sample" in sys.argv
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample="sample" in sys.argv,
+        num_beams=3 if "beams" in sys.argv else 1,
     )
 print(ids[0, {length}:].tolist())
 """
@@ -84,3 +85,16 @@ def test_a_program_that_ends_before_golden_ends_with_3(golden: Path, tmp_path: P
     assert code == 3
     [problem] = told["problems"]
     assert "the program ended request 0 by itself, 3 tokens before golden" in problem
+
+
+def test_a_program_that_searches_with_beams_follows(tmp_path: Path) -> None:
+    golden = captured(model(), tmp_path / "golden", num_beams=3)
+    code, _, told = run(tmp_path, golden, "beams")
+    assert code == 0, told
+    [note] = [text for text in told["notes"] if "followed" in text]
+    assert "its own choice would have been" in note
+    ledgers = [next(each.rglob("ledger/*.jsonl")) for each in (golden, tmp_path / "mine")]
+    lines = [map(json.loads, ledger.read_text().splitlines()) for ledger in ledgers]
+    kept = [[line.get("kept") for line in each if line["kind"] == "beams"] for each in lines]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 6
