@@ -320,7 +320,7 @@ def test_an_output_in_an_inputs_memory_is_that_input() -> None:
 @pytest.mark.usefixtures("native_library")
 def test_a_collective_runs_in_a_group_of_one_and_fails_in_a_larger_one() -> None:
     x = torch.randn(2, 4).half()
-    alone = torch_atb.AllGatherParam(rank_size=1)
+    alone = torch_atb.AllGatherParam(rank_size=1, hccl_comm=None)
     assert torch.equal(torch_atb.Operation(alone).forward([x])[0], x.unsqueeze(0))
     with pytest.raises(OperationError, match="tensors of all 2 ranks"):
         torch_atb.Operation(torch_atb.AllGatherParam(rank_size=2)).forward([x])

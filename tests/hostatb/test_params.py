@@ -154,3 +154,6 @@ def test_no_communicator_is_none_and_printed_as_a_number() -> None:
     assert param.hccl_comm is None
     with pytest.raises(FieldTypeError, match=r"from 0 to \d+"):
         param.hccl_comm = 1 << 64
+    param.hccl_comm = 2
+    param.hccl_comm = None
+    assert param.to_json() == AllReduceParam(hccl_comm=None).to_json() == AllReduceParam().to_json()
