@@ -149,7 +149,7 @@ def check(
         elif same:
             updated = evaluate(known, given, own).updated_inputs
             produced = without(produced, [one for one, place in same.items() if place in updated])
-        known = _as_told(known, name, arithmetic, tolerance)
+        known = _as_told(_stepwise(known, given, own), name, arithmetic, tolerance)
         items = _judged(known, given, own, produced, judge_by, base, metrics)
         if kernel is not None:
             items += _overwritten(given, produced, base, known, own, {i.output for i in items})
@@ -223,6 +223,17 @@ def _wrong(wrong: Mapping[int, str], produced: Produced, base: Checked) -> list[
         )
         for index, reason in wrong.items()
     ]
+
+
+def _stepwise(golden: GoldenOp, given: list[Tensor | None], params: Mapping[str, Any]) -> GoldenOp:
+    """The same, with bounds that follow from its steps where it has some."""
+    from ait_llm.opcheck.golden.functions import golden_function
+
+    if golden.steps is None:
+        return golden
+    own = golden_function(golden.name, golden.steps(params))
+    own.recover(_without_unread(given, golden), [], params)  # its steps are seen on these inputs
+    return replace(golden, kernel=own.kernel)
 
 
 def _as_told(

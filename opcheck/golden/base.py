@@ -156,7 +156,8 @@ class KernelArithmetic:
             those that do not depend on the values of its inputs, and what is rounded may enter all
             elements.
         alike: values on the way may be alike in all rows, as probabilities of keys that score
-            alike; they then all round alike, and the result has their error as a scale.
+            alike; they then all round alike, and the result has their error as a scale. By so much
+            of the unit of 16 bits: all of it where every value may be alike, less where some are.
         once: one operation on each pair of elements, which leaves nothing to round on the way.
         lost: float32 roundings of what cancels on the way, which its result keeps: of an element of
             its first input, or of one where ``near_one``.
@@ -176,7 +177,7 @@ class KernelArithmetic:
     products: bool = False
     terms: int = 0
     unknown: bool = False
-    alike: bool = False
+    alike: float = 0.0
     once: bool = False
     lost: int = 0
     near_one: bool = False

@@ -105,6 +105,34 @@ def test_kernels_that_fuse_the_steps_of_a_plain_golden_or_do_not_pass(dtype: tor
     assert not check(lambda q, k, v: 1.02 * attention(q, k, v), [q, k, v], golden=attention)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("wide", [False, True])
+def test_kernels_of_an_engine_may_round_between_the_steps_of_their_definition(
+    dtype: torch.dtype, wide: bool
+) -> None:
+    tokens, heads, size = 130, 4, 64
+    angles = torch.arange(tokens).outer(1e4 ** -(torch.arange(0, size, 2) / size))
+    table = torch.cat([angles.cos(), angles.sin()], -1).to(dtype)
+    query, key = (torch.randn(tokens, heads * size).to(dtype) for _ in range(2))
+
+    def rotary(factor: float = 1.0) -> Any:
+        def kernel(positions: Tensor, *tensors: Any, head_size: int, is_neox: bool) -> None:
+            *both, cache = tensors
+            kind = torch.float32 if wide else dtype
+            cos, sin = cache[positions].to(kind).unsqueeze(1).chunk(2, -1)
+            for x in both:
+                one, two = x.to(kind).reshape(tokens, heads, head_size).chunk(2, -1)
+                turned = torch.cat((one * cos - two * sin, two * cos + one * sin), -1)
+                x.copy_(turned.reshape(x.shape) * factor)
+
+        return kernel
+
+    inputs = [torch.arange(tokens), query, key, table]
+    params = {"head_size": size, "is_neox": True}
+    assert check("_C::rotary_embedding", inputs, params, outputs=rotary())
+    assert not check("_C::rotary_embedding", inputs, params, outputs=rotary(1.02))
+
+
 def test_a_kernel_that_writes_into_its_input_fails() -> None:
     found = check(lambda x: x.mul_(2), [X.clone()], golden=lambda x: 2 * x)
     assert [item.verdict for item in found.items] == [Verdict.PASS, Verdict.FAIL]

@@ -313,7 +313,7 @@ def _within(output: Output, limits: Limits) -> Judgement:
         independent = _distinct(torch.cat(sums.samples), sums.used)
         if limits.shared:
             independent = min(independent, max(1, count // _width(output)))
-        common = limits.walk + (limits.unit if limits.alike and limits.roundings else 0.0)
+        common = limits.walk + (limits.unit * limits.alike if limits.roundings else 0.0)
         statistics = _statistics(sums, independent, common)
     values |= _named(statistics)
     reasons = [_words(one) for one in statistics if not one.is_kept]

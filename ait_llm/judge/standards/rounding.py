@@ -105,7 +105,7 @@ class Limits:
         unit: of the roundings to 16 bits on the way; 0 where there is no 16-bit input.
         roundings: how many there are.
         shared: errors of roundings on the way are those of a row, not of an element.
-        alike: errors of roundings on the way may be one scale of all elements.
+        alike: what part of the unit errors of roundings on the way may be of all elements alike.
         terms: of the longest sum.
         cut: what sums in fewer bits than float32 may have lost of them.
         unknown: errors of roundings on the way are also those of the result's own size, and have
@@ -127,7 +127,7 @@ class Limits:
     unit: float
     roundings: int
     shared: bool
-    alike: bool
+    alike: float
     terms: int
     cut: float
     unknown: bool

@@ -117,7 +117,7 @@ def staged_of(output: Output, roundings: int) -> Staged | None:
         if bool((defined.any(-1) != whole).any()) or not bool(whole.any()):
             return None
         rows = [one[whole] for one in rows]
-    common = walk_of(1) + (unit if kernel.alike else 0.0)
+    common = walk_of(1) + unit * kernel.alike
     return Staged(rows[0], rows[1], rows[2], rows[3], common)
 
 
