@@ -135,8 +135,11 @@ class NativeKernels:
             ctypes.c_uint64,
             ctypes.POINTER(Piece),
         )
-
-        # Not in libraries of earlier versions.
+        # Not in libraries of earlier versions. (orders, count): see ait_llm.core.file_orders.
+        self.write_files = getattr(library, "ait_write_files", None)
+        if self.write_files is not None:
+            self.write_files.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+            self.write_files.restype = None
         self._guards = getattr(keeping, "ait_guard_begin", None), keeping
         if self._guards[0] is not None:
             self._guards[0].argtypes = (ctypes.c_void_p, ctypes.c_uint64)

@@ -6,10 +6,15 @@ own: what is written to a number that was kept would end in those.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
+import resource
 from pathlib import Path
 
+# Programs are given the lowest free number: above most of theirs, one that was closed stays free.
+_NUMBERS = 1024
 _ONCE = os.O_CREAT | os.O_EXCL | os.O_TRUNC  # not when it is opened again
 
 
@@ -27,7 +32,7 @@ class HeldFile:
     def __init__(self, path: Path | str, flags: int) -> None:
         self.path = path
         self._flags = flags | os.O_CLOEXEC
-        self._file = os.open(path, self._flags, 0o640)
+        self._file = _apart(os.open(path, self._flags, 0o640))
         self._identity = _identity(self._file)
 
     @property
@@ -45,7 +50,7 @@ class HeldFile:
             OSError: somebody closed it, and it is no longer there.
         """
         if not self._is_ours():
-            file = os.open(self.path, self._flags & ~_ONCE | os.O_NOFOLLOW)
+            file = _apart(os.open(self.path, self._flags & ~_ONCE | os.O_NOFOLLOW))
             if _identity(file) != self._identity:
                 os.close(file)
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
@@ -80,3 +85,14 @@ class HeldFile:
 def _identity(file: int) -> tuple[int, int]:
     found = os.fstat(file)
     return found.st_dev, found.st_ino
+
+
+def _apart(file: int) -> int:
+    """The same file under a number that the program's own files are not given."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = (_NUMBERS if limit == resource.RLIM_INFINITY else min(limit, _NUMBERS)) * 3 // 4
+    with contextlib.suppress(OSError):  # all of these are taken
+        apart = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, lowest)
+        os.close(file)
+        return apart
+    return file

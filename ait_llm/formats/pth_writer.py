@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ait_llm.core.file_orders import FileOrder
 from ait_llm.core.kernels import NativeKernels, Piece, crc32
 
 if TYPE_CHECKING:
@@ -227,6 +228,12 @@ def write_pth_at(kernels: NativeKernels, path: str, template: PthTemplate, addre
     head, tail = template.head_piece, template.tail_piece
     kernels.write_file(name + b".part", name, head, address, template.data_size, tail)
     return len(template.head) + template.data_size + len(template.tail)
+
+
+def pth_order(path: str, template: PthTemplate, address: int) -> FileOrder:
+    """The same for :func:`~ait_llm.core.file_orders.write_files`."""
+    head, tail = template.head_piece, template.tail_piece
+    return FileOrder(os.fsencode(path), head, address, template.data_size, tail)
 
 
 def write_pth(path: Path | str, template: PthTemplate, data: memoryview) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -161,12 +162,24 @@ def test_failed_native_write_leaves_the_earlier_file_and_no_other(tmp_path: Path
     template = pth_template(torch.uint8, (4,))
     natively(path, template, memoryview(b"1234"))
 
-    (tmp_path / "a.pth.part").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left") as caught:
-        natively(path, template, memoryview(b"5678"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            natively(path, template, memoryview(b"5678"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert caught.value.filename == str(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.pth"]
     assert bytes(torch.load(path, weights_only=True).numpy()) == b"1234"
+
+
+@pytest.mark.native
+def test_a_link_in_the_place_of_what_is_begun_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "a.pth.part").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        natively(tmp_path / "a.pth", pth_template(torch.uint8, (4,)), memoryview(b"1234"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_file_has_the_mode_of_captured_files(tmp_path: Path, write: Write) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ait_llm.dump.pytorch.identity import Identity, identity_of
 from ait_llm.dump.pytorch.layouts import is_plain
-from ait_llm.dump.pytorch.writer import Outcome
+from ait_llm.dump.pytorch.tensor_jobs import Outcome
 
 
 @dataclass(slots=True)

@@ -10,18 +10,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ait_llm.core.file_orders import OwnFile
 from ait_llm.core.kernels import crc32, native_kernels
 from ait_llm.dump.folders import make_folder
 from ait_llm.dump.pytorch.snapshot import BufferPool, snapshot
-from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
+from ait_llm.dump.pytorch.tensor_jobs import Outcome, WriteJob
+from ait_llm.dump.pytorch.writer import BackgroundWriter
 from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth, write_pth_at
 
 FOLDER = "dump_tensor_data"
@@ -165,7 +168,18 @@ def _torch_save(tensor: Tensor, path: str) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str):  # type: ignore[no-untyped-def]  # a generator for the line above
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    """A file that has its name when it is complete."""
+    kernels = native_kernels()
+    if kernels is not None and kernels.write_files is not None:
+        own = OwnFile(kernels, path)
+        try:
+            yield cast(IO[bytes], own)
+            own.finish()
+        except BaseException:
+            own.discard()
+            raise
+        return
     temporary = f"{path}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(temporary, flags, 0o640), "wb") as file:

@@ -17,7 +17,7 @@ from ait_llm.dump.api.settings import Slice
 from ait_llm.dump.api.tensor_files import TensorFiles, bytes_of
 from ait_llm.dump.api.values import file_stem
 from ait_llm.dump.pytorch.statistics import KnownStatistics, Reduced
-from ait_llm.dump.pytorch.writer import Outcome
+from ait_llm.dump.pytorch.tensor_jobs import Outcome
 
 _FAKE = "torch._subclasses.fake_tensor.FakeTensor"
 _ASYNC = "torch.distributed._functional_collectives.AsyncCollectiveTensor"

@@ -14,7 +14,7 @@ from typing import Any
 
 from ait_llm.dump.ptdbg.settings import Switch
 from ait_llm.dump.pytorch.ledger import Ledger
-from ait_llm.dump.pytorch.writer import Outcome
+from ait_llm.dump.pytorch.tensor_jobs import Outcome
 from ait_llm.errors import UsageError
 
 _LEDGER = re.compile(r"(rank\d+)_\d{1,18}\.jsonl")

@@ -25,7 +25,7 @@ from ait_llm.dump.ptdbg.files import (
 )
 from ait_llm.dump.ptdbg.settings import ScopeWatch, Switch
 from ait_llm.dump.ptdbg.stacks import frames_of
-from ait_llm.dump.pytorch.writer import Outcome
+from ait_llm.dump.pytorch.tensor_jobs import Outcome
 
 _log = logging.getLogger(__name__)
 MARK = 1  # the step mark of lines that did not overflow

@@ -36,9 +36,10 @@ from ait_llm.dump.pytorch.statistics import (
 )
 from ait_llm.dump.pytorch.statistics_table import StatisticsTable
 from ait_llm.dump.pytorch.survey import SizeSurvey, storage_identity
+from ait_llm.dump.pytorch.tensor_jobs import WriteJob
 from ait_llm.dump.pytorch.unit import WEIGHTS, Unit, op_line
 from ait_llm.dump.pytorch.values import Leaf, leaves
-from ait_llm.dump.pytorch.writer import BackgroundWriter, WriteJob
+from ait_llm.dump.pytorch.writer import BackgroundWriter
 
 _TENSOR_OR_NONE = frozenset({Tensor, type(None)})
 # What stands for itself in a folder name; the reader undoes the escapes.

@@ -9,7 +9,7 @@ from typing import Any
 
 from ait_llm.dump.pytorch.identity import Identity
 from ait_llm.dump.pytorch.ledger import CallLine, json_text
-from ait_llm.dump.pytorch.writer import Outcome
+from ait_llm.dump.pytorch.tensor_jobs import Outcome
 
 # Type name of the unit that holds a model's parameters and buffers.
 WEIGHTS = "weights"

@@ -7,23 +7,15 @@ bytes wait than the limit allows, the model waits: memory never grows with the s
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import shutil
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ait_llm.core.kernels import native_kernels
 from ait_llm.dump.folders import make_folder
-from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth, write_pth_at
+from ait_llm.dump.pytorch.tensor_jobs import WriteJob, write_jobs
 
 DEFAULT_QUEUE_BYTES = 256 << 20
 # How long what is captured may wait; each look costs the model's thread some time.
@@ -32,48 +24,8 @@ _GATHER_SECONDS = 0.05
 _IDLE_LOOKS = 20
 _REST_LOOKS = 3
 _FLUSH_JOBS = 64
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of the tensors of one unit: filled in by the writer as it goes."""
-
-    tensors: int = 0
-    bytes: int = 0
-    lost: int = 0
-    errno: int = 0
-    reason: str = ""
-
-    def fail(self, error: Exception) -> None:
-        """Record that one tensor was not written; the first reason is kept."""
-        self.lost += 1
-        if not self.reason:
-            self.errno = getattr(error, "errno", 0) or 0
-            self.reason = getattr(error, "strerror", None) or str(error)
-
-
-@dataclass(slots=True)
-class WriteJob:
-    """One file to write.
-
-    Attributes:
-        path: the file.
-        tensor: a CPU tensor that nobody changes any more.
-        outcome: the unit it belongs to.
-        ready: waits until an asynchronous device copy has arrived.
-        plain: a dense contiguous tensor of ordinary type, for the fast writer.
-        link_from: an earlier file with the same content, to link to instead of writing.
-        release: called after writing, to give a buffer back.
-    """
-
-    path: str
-    tensor: Tensor | None
-    outcome: Outcome
-    ready: Callable[[], None] | None = None
-    plain: bool = True
-    link_from: str | None = None
-    release: Callable[[], None] | None = None
-    size: int = field(default=0)
+# One call writes no more than this: what it writes is given back when it returns.
+_TOGETHER_BYTES = 1 << 20
 
 
 Action = tuple[Callable[..., None], tuple[Any, ...]]
@@ -219,85 +171,55 @@ class BackgroundWriter:
     def _run(self) -> None:
         since = 0
         while (job := self._next()) is not None:
-            self._do(job)
             # Nothing of a job may stay alive while the thread waits for the next one.
-            del job
-            since += 1
+            if isinstance(job, WriteJob):
+                jobs = self._with_more(job)
+                del job
+                since += len(jobs)
+                self._write(jobs)
+                del jobs
+            else:
+                self._do(job)
+                del job
+                since += 1
             if self._flush is not None and (not self._jobs or since >= _FLUSH_JOBS):
                 self._do((self._flush, ()))
                 since = 0
         if self._flush is not None:
             self._do((self._flush, ()))
 
-    def _do(self, job: WriteJob | Action) -> None:
+    def _with_more(self, job: WriteJob) -> list[WriteJob]:
+        """The job, and those behind it that are written in one call with it."""
+        jobs, size = [job], job.size
+        while job.is_plain_file and self._jobs and len(jobs) < _FLUSH_JOBS:
+            following = self._jobs[0]
+            if not isinstance(following, WriteJob) or not following.is_plain_file:
+                break
+            size += following.size
+            if size > _TOGETHER_BYTES:
+                break
+            jobs.append(following)
+            self._jobs.popleft()
+        return jobs
+
+    def _write(self, jobs: Sequence[WriteJob]) -> None:
         try:
-            if isinstance(job, WriteJob):
-                self._write(job)
-            else:
-                action, arguments = job
-                action(*arguments)
+            self._do((write_jobs, (jobs, self._make_folder)))
+        finally:
+            with self._room:
+                self._waiting -= sum(job.size for job in jobs)
+                self._room.notify_all()
+
+    def _do(self, action: Action) -> None:
+        function, arguments = action
+        try:
+            function(*arguments)
         except Exception:  # noqa: BLE001 - reported; a dead writer would block the program
             threading.excepthook(
                 threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
             )
-        finally:
-            if isinstance(job, WriteJob) and job.size:
-                with self._room:
-                    self._waiting -= job.size
-                    self._room.notify_all()
-
-    def _write(self, job: WriteJob) -> None:
-        try:
-            if job.ready is not None:
-                job.ready()
-            self._make_folder(os.path.dirname(job.path))  # noqa: PTH120 - see write_pth
-            if job.link_from is not None:
-                _link(Path(job.link_from), Path(job.path))
-            elif job.tensor is not None:
-                job.outcome.bytes += _write_tensor(job.path, job.tensor, job.plain)
-            job.outcome.tensors += 1
-        except (OSError, RuntimeError, ValueError) as error:
-            job.outcome.fail(error)
-        finally:
-            if job.release is not None:
-                job.release()
 
     def _make_folder(self, folder: str) -> None:
         if folder not in self._folders:
             make_folder(Path(folder))
             self._folders.add(folder)
-
-
-def _link(source: Path, path: Path) -> None:
-    """Make ``path`` another name of ``source``, or a copy where a file system has no links."""
-    path.unlink(missing_ok=True)
-    try:
-        os.link(source, path)
-    except FileNotFoundError as error:
-        if path.parent.is_dir():
-            reason = "the tensor that it equals was not written"
-            raise OSError(error.errno, reason) from error
-        raise
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
-            raise
-        shutil.copyfile(source, path)
-        path.chmod(path.stat().st_mode & 0o640)
-
-
-def _write_tensor(path: str, tensor: Tensor, plain: bool) -> int:
-    """Write one tensor and return the size of its file."""
-    size = tensor.nbytes if plain else 0
-    if plain and size <= MAX_PLAIN_BYTES:
-        template = pth_template(tensor.dtype, tensor.shape)
-        kernels = native_kernels()
-        if kernels is not None:
-            return write_pth_at(kernels, path, template, tensor.data_ptr())
-        flat = tensor.reshape(-1).view(torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
-        return write_pth(path, template, flat.numpy().data)
-    temporary = Path(f"{path}.part")
-    torch.save(tensor, temporary)
-    temporary.chmod(temporary.stat().st_mode & 0o640)
-    size = temporary.stat().st_size
-    temporary.replace(path)
-    return size

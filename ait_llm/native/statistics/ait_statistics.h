@@ -62,6 +62,25 @@ struct AitPiece {
 AIT_EXPORT int ait_write_file(const char *temporary, const char *path, const struct AitPiece *head,
                               const void *data, uint64_t size, const struct AitPiece *tail);
 
+// AIT_BEGIN: the file is made anew, else it is added to. AIT_END: it gets its name.
+enum AitOrderFlags { AIT_BEGIN = 1, AIT_END = 2 };
+
+// What ait_write_file is given, and in the end its result in `error`.
+struct AitOrder {
+    const char *temporary;
+    const char *path;
+    const struct AitPiece *head;
+    const void *data;
+    uint64_t size;
+    const struct AitPiece *tail;
+    int flags;
+    int error;
+};
+
+// Writes several, on a thread with descriptors of its own: a program that closes those that it did not
+// open itself, and uses their numbers again, meets none of these.
+AIT_EXPORT void ait_write_files(struct AitOrder *order, uint64_t count);
+
 // Memory under which a file is mapped. Where the file became shorter meanwhile, reading there gives
 // zeros instead of SIGBUS, and the range counts as hit. The first call installs a handler; what lies in
 // no range goes to the one before it. Returns the range's number, -1 if it cannot be guarded.

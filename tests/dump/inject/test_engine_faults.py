@@ -18,8 +18,7 @@ from engine_program import Server, golden_model, injected, server
 
 from ait_llm.core import StepRange
 from ait_llm.dump.inject.settings import TorchSettings
-from ait_llm.dump.pytorch import ledger
-from ait_llm.dump.pytorch import writer as module
+from ait_llm.dump.pytorch import ledger, tensor_jobs
 from ait_llm.dump.torch_ledger import TorchProcess, read_torch_ledger
 from ait_llm.dump.torch_summary import torch_losses
 from ait_llm.dumps import open_dump
@@ -128,15 +127,15 @@ def test_a_worker_that_dies_is_named_and_the_others_are_whole(model: Any, tmp_pa
 def test_a_full_disk_changes_no_answer_and_is_counted(
     model: Any, answers: dict[str, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, written = module._write_tensor, []
+    write, written = tensor_jobs.write_files, []
 
-    def full(path: str, *rest: Any) -> int:
-        written.append(path)
-        if len(written) > 50:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(path, *rest)
+    def full(kernels: Any, orders: Any) -> list[int]:
+        room = max(50 - len(written), 0)
+        written.extend(order.path for order in orders)
+        lost = [errno.ENOSPC] * len(orders[room:])
+        return [*write(kernels, orders[:room]), *lost] if room else lost
 
-    monkeypatch.setattr(module, "_write_tensor", full)
+    monkeypatch.setattr(tensor_jobs, "write_files", full)
     assert captured(tmp_path, model, lambda made: made.serve()) == answers
     [process] = processes(tmp_path)
     assert process.sealed

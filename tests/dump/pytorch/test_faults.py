@@ -18,8 +18,9 @@ from capture_models import Decoder, calls, hook_state, ids, opened, values
 from torch import nn
 
 from ait_llm import DumpConfig, register_hook
-from ait_llm.dump.pytorch import writer as writer_module
-from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
+from ait_llm.dump.pytorch import tensor_jobs
+from ait_llm.dump.pytorch.tensor_jobs import Outcome, WriteJob
+from ait_llm.dump.pytorch.writer import BackgroundWriter
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
@@ -89,7 +90,7 @@ def test_a_full_disk_is_told_and_does_not_stop_the_program(
         return writev(file, parts)
 
     with register_hook(model, DumpConfig(str(tmp_path))):
-        monkeypatch.setattr(writer_module, "native_kernels", lambda: None)
+        monkeypatch.setattr(tensor_jobs, "native_kernels", lambda: None)
         monkeypatch.setattr(os, "writev", full)
         assert torch.equal(model(ids(16, 4)), model(ids(16, 4)))
         assert torch.equal(model(ids()), expected)

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
+from ait_llm.core.file_orders import FileOrder
+from ait_llm.core.kernels import NativeKernels
+from ait_llm.dump.pytorch import tensor_jobs
 from ait_llm.dump.pytorch import writer as module
-from ait_llm.dump.pytorch.writer import BackgroundWriter, Outcome, WriteJob
+from ait_llm.dump.pytorch.tensor_jobs import Outcome, WriteJob
+from ait_llm.dump.pytorch.writer import BackgroundWriter
 
 
 def job(path: Path, outcome: Outcome, **facts: object) -> WriteJob:
@@ -187,8 +192,8 @@ def test_same_value_is_linked_to_its_first_file(tmp_path: Path) -> None:
 def test_tensor_above_4_gib_goes_to_torch_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_PLAIN_BYTES", 11)
-    monkeypatch.setattr(module, "write_pth", None)
+    monkeypatch.setattr(tensor_jobs, "MAX_PLAIN_BYTES", 11)
+    monkeypatch.setattr(tensor_jobs, "write_pth", None)
     writer, outcome = BackgroundWriter(), Outcome()
     writer.put(job(tmp_path / "1.pth", outcome))
     writer.close()
@@ -197,3 +202,45 @@ def test_tensor_above_4_gib_goes_to_torch_save(
     read = torch.load(tmp_path / "1.pth", weights_only=True)
     assert torch.equal(read, torch.arange(6, dtype=torch.bfloat16).view(2, 3))
     assert [entry.name for entry in tmp_path.iterdir()] == ["1.pth"]
+
+
+def test_files_that_wait_together_are_written_in_one_call_and_one_that_fails_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    write_files = tensor_jobs.write_files
+
+    def counted(kernels: NativeKernels, orders: Sequence[FileOrder]) -> list[int]:
+        calls.append(len(orders))
+        return write_files(kernels, orders)
+
+    monkeypatch.setattr(tensor_jobs, "write_files", counted)
+    writer, begin = BackgroundWriter(), threading.Event()
+    outcomes = [Outcome() for _ in range(10)]
+    writer.call(begin.wait)
+    for number, outcome in enumerate(outcomes):
+        if number == 4:
+            (tmp_path / "4.pth").mkdir()  # cannot be replaced by a file
+        writer.put(job(tmp_path / f"{number}.pth", outcome))
+    begin.set()
+    writer.close()
+    assert calls == [10]
+    assert [(each.tensors, each.lost) for each in outcomes] == [
+        (0, 1) if number == 4 else (1, 0) for number in range(10)
+    ]
+    assert outcomes[4].reason == "Is a directory"
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_device_that_fails_costs_its_own_tensor_only(tmp_path: Path) -> None:
+    def lost() -> None:
+        raise KeyError("device")
+
+    writer, begin, outcomes = BackgroundWriter(), threading.Event(), [Outcome(), Outcome()]
+    writer.call(begin.wait)
+    writer.put(job(tmp_path / "1.pth", outcomes[0], ready=lost))
+    writer.put(job(tmp_path / "2.pth", outcomes[1]))
+    begin.set()
+    writer.close()
+    assert [each.lost for each in outcomes] == [1, 0]
+    assert (tmp_path / "2.pth").is_file()
