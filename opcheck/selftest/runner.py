@@ -37,6 +37,7 @@ class Trial:
         standard: who judged.
         alarmed: it failed an output; None where the standard has no limit for the data type.
         changed: the fault changed an output that is defined.
+        family: of operators, after the module of its case.
     """
 
     op: str
@@ -47,6 +48,7 @@ class Trial:
     standard: str
     alarmed: bool | None
     changed: bool = True
+    family: str = ""
 
 
 def grade(
@@ -106,6 +108,7 @@ def _grade_case(one: Case, dtype: torch.dtype, judges: Sequence[str], seed: int)
     )
     run = Run(golden, built, dtype, computation.result(DEVICE))
     label = (one.op, one.variant, str(dtype).removeprefix("torch."))
+    family = one.build.__module__.rpartition("cases_")[2]
     kinds: tuple[tuple[Kind, Sequence[tuple[str, Produce]]], ...] = (
         ("variation", [(name, variations.get(name)) for name in variations]),
         ("fault", [(name, faults.get(name)) for name in faults]),
@@ -116,10 +119,11 @@ def _grade_case(one: Case, dtype: torch.dtype, judges: Sequence[str], seed: int)
             if result is None:
                 continue
             if kind == "fault" and _equal(result, run.device):
-                yield Trial(*label, kind, name, "", None, changed=False)
+                yield Trial(*label, kind, name, "", None, changed=False, family=family)
                 continue
             for judge in judges:
-                yield Trial(*label, kind, name, judge, _alarms(judge, computation, result))
+                alarmed = _alarms(judge, computation, result)
+                yield Trial(*label, kind, name, judge, alarmed, family=family)
 
 
 def _pairs(golden: Result, mine: Result) -> Iterator[tuple[int, bool, Tensor, Tensor]]:

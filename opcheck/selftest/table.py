@@ -136,6 +136,27 @@ def operator_table(trials: Sequence[Trial]) -> str:
     return "\n".join(_markdown([head, *operator_rows(trials)]))
 
 
+def families(trials: Sequence[Trial]) -> dict[str, Rate]:
+    """Faults that ``contract`` found in each family of operators."""
+    return {
+        family: rate([one for one in trials if one.family == family], "fault", GATE)
+        for family in sorted({one.family for one in trials})
+    }
+
+
+def family_table(trials: Sequence[Trial]) -> str:
+    """One Markdown table of the faults that ``contract`` found in each family, and missed."""
+    missed = {
+        family: dict.fromkeys(one.name for one in misses(trials) if one.family == family)
+        for family in families(trials)
+    }
+    rows = [
+        [family, f"{found.alarmed}/{found.judged}", str(found), ", ".join(missed[family])]
+        for family, found in families(trials).items()
+    ]
+    return "\n".join(_markdown([["family", "faults found", "of all", "missed some of"], *rows]))
+
+
 def page(trials: Sequence[Trial]) -> str:
     """All tables, for the documentation and the terminal."""
     missing = [name.removesuffix("Operation") for name in uncovered()]
@@ -143,6 +164,10 @@ def page(trials: Sequence[Trial]) -> str:
     return "\n".join(
         [
             class_tables(trials),
+            "",
+            f"Faults that `{GATE}` found, by family of operators:",
+            "",
+            family_table(trials),
             "",
             f"What `{GATE}` did, by operator:",
             "",
@@ -188,6 +213,10 @@ def as_json(trials: Sequence[Trial]) -> dict[str, Any]:
             for judge in _judges(trials)
         },
         "unchanged": sum(not trial.changed for trial in trials),
+        "families": {
+            family: {"alarmed": found.alarmed, "judged": found.judged}
+            for family, found in families(trials).items()
+        },
         "missed": [
             {"op": one.op, "variant": one.variant, "dtype": one.dtype, one.kind: one.name}
             for one in misses(trials)

@@ -79,6 +79,16 @@ def test_every_class_that_the_page_calls_found_is(trials: list[Trial]) -> None:
         assert not (everything and name in missed)
 
 
+def test_all_but_the_sums_in_16_bits_of_attention_are_found_in_each_family() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
+    for family in ("attention", "experts", "float", "moves", "ranks", "sampling"):
+        (row,) = [[c.strip() for c in r.strip("|").split("|")] for r in rows if f"| {family} " in r]
+        found, judged = map(int, row[1].split("/"))
+        assert judged > 40
+        assert found / judged >= (0.985 if family == "attention" else 0.99)
+        assert row[3] in ("", "half-precision accumulation")
+
+
 def test_the_page_describes_every_fault_and_variation() -> None:
     for line in descriptions().splitlines():
         assert line in PAGE
@@ -117,6 +127,9 @@ def test_json_holds_the_numbers_of_the_tables(trials: list[Trial]) -> None:
     own = found["standards"]["contract"]
     assert own["false_alarm_rate"] == 0
     assert own["faults"]["zeros"]["alarmed"] == own["faults"]["zeros"]["judged"] > 20
+    of_families = found["families"].values()
+    assert sum(one["judged"] for one in of_families) == rate(trials, "fault", "contract").judged
+    assert len(of_families) > 3
     assert found["unchanged"] == sum(not one.changed for one in trials)
     assert f"{found['unchanged']} further faults" in class_tables(trials)
 
