@@ -204,6 +204,50 @@ def product(chance: Chance, split: int = 0, factor: float = 1.0) -> Draw:
     return Draw("LinearOperation", [x, weight], {"hasBias": False}, [mine], f"16x{inner}x64")
 
 
+# ---- rotary positions -------------------------------------------------------------------------
+
+
+def rotary(
+    chance: Chance, base: float = 1.0, *, stored: bool = False, either: bool = False
+) -> Draw:
+    """Rope over up to 4,000 positions; with tables of another base, or in steps of 16 bits.
+
+    Args:
+        chance: what is random.
+        base: factor of the right one.
+        stored: each step is rounded, as the device's kernel does in float16.
+        either: and at inputs of either type.
+    """
+    if stored and not either:
+        chance.dtype = torch.float16
+    heads, size = chance.of(2, 4), chance.of(64, 128)
+    tokens, first = int(chance.of(16, 130, 1024)), int(chance.of(0, 500, 3000))
+    theta = chance.of(1e4, 5e5)
+    inputs = [chance.floats(tokens, heads * size) for _ in range(2)]
+
+    def tables(theta: float) -> list[Tensor]:
+        places = torch.arange(first, first + tokens).double()
+        angles = places.outer(theta ** -(torch.arange(0, size, 2).double() / size))
+        return [table.repeat(1, 2).to(chance.dtype) for table in (angles.cos(), angles.sin())]
+
+    given = tables(theta)
+    cos, sin = (table.unsqueeze(1) for table in tables(theta * base))
+
+    def rotated(x: Tensor) -> Tensor:
+        one = x.reshape(tokens, heads, size)
+        left, right = one.chunk(2, -1)
+        turned = torch.cat([-right, left], -1)
+        if stored:
+            return one * cos + turned * sin
+        return (one.float() * cos.float() + turned.float() * sin.float()).to(x.dtype)
+
+    outputs = [rotated(x) for x in inputs]
+    lengths = torch.tensor([tokens], dtype=torch.int32)
+    params = {"rotaryCoeff": 2, "cosFormat": 0}
+    shape = f"{first}+{tokens}x{heads}x{size}"
+    return Draw("RopeOperation", [*inputs, *given, lengths], params, outputs, shape)
+
+
 # ---- kernels of other libraries ---------------------------------------------------------------
 
 Function = Callable[..., Tensor]

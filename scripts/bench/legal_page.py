@@ -31,7 +31,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Said:
-    """One draw: its relative error, the permitted one, a legal kernel's, and the accusation."""
+    """One draw.
+
+    Attributes:
+        name, seed, shape: which.
+        error, bound, legal: its relative error, the permitted one, and a legal kernel's.
+        reason: of the accusation; empty without one.
+        agree: quick looks change no verdict.
+    """
 
     name: str
     seed: int
@@ -40,6 +47,7 @@ class Said:
     bound: float
     legal: float
     reason: str
+    agree: bool
 
 
 _HEAD = """# Legal and faulty kernels at random shapes
@@ -50,19 +58,22 @@ kernels after its public sources, and a flash attention in float32. None of them
 the golden operators. Faulty ones have one thing wrong. A fault is *hidden* where it is not found,
 and a kernel that keeps all that is on the way in 16 bits, as the default one for float16 and eager
 programs do, is further off at the same inputs. *Worst* is the element that is furthest off, in
-units of its bound; errors are Euclidean norms relative to that of the result.
+units of its bound. Each draw is judged twice, by the whole contract and with the quick looks that
+the command takes first; accused is who fails either way. Errors are Euclidean norms relative to
+that of the result.
 """
 
 
 def write_page(
     seed: int, legal: Sequence[Row], faulty: Sequence[Row], alarms: Sequence[Said],
-    missed: Sequence[Said],
+    missed: Sequence[Said], apart: Sequence[Said],
 ) -> None:  # fmt: skip
     """Write the page."""
     drawn, faults = sum(row.draws for row in legal), sum(row.draws for row in faulty)
     hidden = sum(row.hidden for row in faulty)
     lines = [_HEAD, f"Seed {seed}: **{len(alarms)} of {drawn} legal kernels accused**,"]
-    lines += [f"**{faults - len(missed)} of {faults - hidden} faults found**, {hidden} hidden.", ""]
+    lines += [f"**{faults - len(missed)} of {faults - hidden} faults found**, {hidden} hidden,"]
+    lines += [f"**{len(apart)} of {drawn + faults} verdicts changed by quick looks**.", ""]
     lines += ["| legal kernel | draws | accused | worst |", "| --- | --- | --- | --- |"]
     lines += [f"| {row.name} | {row.draws} | {row.alarms} | {row.closest:.2f} |" for row in legal]
     lines += ["", "| fault | draws | found | hidden | missed |", "| --- | --- | --- | --- | --- |"]
@@ -74,6 +85,9 @@ def write_page(
     if alarms:
         lines += ["", "## Accused", ""]
         lines += [f"- {one.name}, seed {one.seed}, {one.shape}: {one.reason}" for one in alarms]
+    if apart:
+        lines += ["", "## Verdicts that quick looks change", ""]
+        lines += [f"- {one.name}, seed {one.seed}, {one.shape}" for one in apart]
     lines += _listed("Hidden: no further off than a legal kernel",
                      [one for one in missed if one.error <= one.legal])  # fmt: skip
     lines += _listed("Missed", [one for one in missed if one.error > one.legal])
