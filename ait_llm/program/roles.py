@@ -124,7 +124,8 @@ _TORCH_WORDS = (
     (r"experts$|fusedmoe|moerunner", Role.EXPERTS),
     (r"topk|router|moegate", Role.LINEAR),
     (r"norm", Role.NORM),
-    (r"linear|conv1d|(?<!act)dense$", Role.LINEAR),  # T5DenseActDense is a block of two
+    # T5DenseActDense and a separable convolution are blocks of two
+    (r"linear|(?<!separable)conv1d|(?<!act)dense$", Role.LINEAR),
     (r"embedding", Role.EMBEDDING),
     (r"swiglu|geglu|siluandmul|geluandmul", Role.GATED),
     (r"silu|gelu|relu|swish|mish|tanh|sigmoid|activation", Role.ACTIVATION),

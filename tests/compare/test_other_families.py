@@ -23,6 +23,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         "bart/modules-operators",  # its answer is not the first result, and gets a bias at the end
         "bart/operators-sdpa",  # positions that the table counts itself
+        "convbert/modules-operators",  # a convolution of two, which is no linear
         "dinov2/modules-both",  # a number in the name of the model
         "jetmoe/modules-both",  # halves of the rows of experts
         "llama4_text/operators-sdpa",  # a router that gives its scores before its product

@@ -95,7 +95,9 @@ def model_of(kind: str, family: str, attention: str, dtype: torch.dtype) -> nn.M
     torch.manual_seed(7)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that some small weight is empty, say
-        model: nn.Module = getattr(transformers, table[family])(configuration)
+        named = table[family]  # some families have several models, the plain one first
+        name = named if isinstance(named, str) else named[0]
+        model: nn.Module = getattr(transformers, name)(configuration)
     drawn = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for _, weight in sorted(model.named_parameters()):
