@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ait_llm.compare import compare as compare
     from ait_llm.compare import compare_data as compare_data
+    from ait_llm.dump.in_process import Run as Run
+    from ait_llm.dump.in_process import capture as capture
     from ait_llm.dump.in_process import diff as diff
     from ait_llm.dump.torch_hook import DumpConfig as DumpConfig
     from ait_llm.dump.torch_hook import register_hook as register_hook
@@ -19,6 +21,8 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "DumpConfig": "ait_llm.dump.torch_hook",
+    "Run": "ait_llm.dump.in_process",
+    "capture": "ait_llm.dump.in_process",
     "compare": "ait_llm.compare",
     "compare_data": "ait_llm.compare",
     "diff": "ait_llm.dump.in_process",

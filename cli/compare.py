@@ -54,8 +54,13 @@ from ait_llm.report import (
 )
 from ait_llm.report.files import make_folder
 
-FORMATS = ("csv", "xlsx", "jsonl", "html", "junit", "onnx")
-_PACKAGES = {"xlsx": "openpyxl", "onnx": "onnx"}
+FORMATS = ("csv", "xlsx", "jsonl", "html", "junit", "parquet", "onnx")
+# What they need, and the extra that installs it.
+_PACKAGES = {
+    "xlsx": ("openpyxl", "xlsx"),
+    "parquet": ("pyarrow", "arrow"),
+    "onnx": ("onnx", "onnx"),
+}
 
 
 def _unique(
@@ -263,7 +268,8 @@ def compare(
     for name in formats:  # what cannot be is told before hours of work, not after
         writers.get(name)
         if name in _PACKAGES:
-            import_optional(_PACKAGES[name], f"--format {name}", name)
+            package, extra = _PACKAGES[name]
+            import_optional(package, f"--format {name}", extra)
     make_folder(output)
     stamp = free_stamp(output)
     journal = report_path(output, stamp, "jsonl")

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ait_llm.core.dtype import DType
 from ait_llm.core.error_ledger import LedgerRow
-from ait_llm.core.report_views import frame_of, html_of, line_of
+from ait_llm.core.report_plots import ReportPlots
+from ait_llm.core.report_views import arrow_of, frame_of, html_of, line_of
 from ait_llm.faults import EXIT_CODE
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow
 
 ONLY_STATISTICS = "only statistics were captured"
 """How the reason of a pair begins whose parts or sums answer each other, and have no numbers."""
@@ -422,3 +424,16 @@ class Report:
             MissingDependencyError: pandas is not installed.
         """
         return frame_of(self)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The same as :meth:`to_pandas`, as a table of Arrow, for Parquet, Polars or DuckDB.
+
+        Raises:
+            MissingDependencyError: pyarrow is not installed.
+        """
+        return arrow_of(self)
+
+    @property
+    def plot(self) -> ReportPlots:
+        """Pictures of the report; they need matplotlib."""
+        return ReportPlots(self)

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ait_llm.core.optional import import_optional
+from ait_llm.core import frames
+from ait_llm.core.frames import FLAG, MAYBE_WHOLE, REAL, SIZES, TEXT, WHOLE
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow
 
     from ait_llm.core.comparison import Comparison, Report, TensorRecord
 
 _FIELDS = {
-    "step": "int64",
-    "rank": "Int64",
-    "op": "object",
-    "op_type": "object",
-    "tensor": "object",
-    "role": "object",
-    "golden_op": "object",
-    "golden_tensor": "object",
-    "verdict": "object",
-    "reason": "object",
-    "comparable": "bool",
-    "origin": "bool",
-    "dtype": "object",
-    "golden_dtype": "object",
-    "shape": "object",
-    "golden_shape": "object",
-    "limit": "float64",
-    "inherited": "float64",
-    "introduced": "float64",
-    "path": "object",
-    "golden_path": "object",
+    "step": WHOLE,
+    "rank": MAYBE_WHOLE,
+    "op": TEXT,
+    "op_type": TEXT,
+    "tensor": TEXT,
+    "role": TEXT,
+    "golden_op": TEXT,
+    "golden_tensor": TEXT,
+    "verdict": TEXT,
+    "reason": TEXT,
+    "comparable": FLAG,
+    "origin": FLAG,
+    "dtype": TEXT,
+    "golden_dtype": TEXT,
+    "shape": SIZES,
+    "golden_shape": SIZES,
+    "limit": REAL,
+    "inherited": REAL,
+    "introduced": REAL,
+    "path": TEXT,
+    "golden_path": TEXT,
 }
 _LIMIT = "relative_euclidean_distance"
 
@@ -45,15 +46,26 @@ def frame_of(report: Report) -> pandas.DataFrame:
     Raises:
         MissingDependencyError: pandas is not installed.
     """
-    library: Any = import_optional("pandas", "a data frame of a report")
+    return frames.to_pandas(_rows(report), _columns(report), "a report")
+
+
+def arrow_of(report: Report) -> pyarrow.Table:
+    """The same as a table of Arrow.
+
+    Raises:
+        MissingDependencyError: pyarrow is not installed.
+    """
+    return frames.to_arrow(_rows(report), _columns(report), "a report")
+
+
+def _columns(report: Report) -> frames.Columns:
+    return _FIELDS | dict.fromkeys(report.metrics, REAL)
+
+
+def _rows(report: Report) -> Iterator[dict[str, Any]]:
     origins = {origin.index for origin in report.origins}
-    rows = [
-        _row(item, report.metrics, is_origin=place in origins)
-        for place, item in enumerate(report.comparisons)
-    ]
-    kinds = _FIELDS | dict.fromkeys(report.metrics, "float64")
-    found: pandas.DataFrame = library.DataFrame(rows, columns=list(kinds)).astype(kinds)
-    return found
+    for place, item in enumerate(report.comparisons):
+        yield _row(item, report.metrics, is_origin=place in origins)
 
 
 def _row(item: Comparison, metrics: Sequence[str], *, is_origin: bool) -> dict[str, Any]:
@@ -95,13 +107,7 @@ def line_of(report: Report) -> str:
 
 def html_of(report: Report) -> str:
     """The same as a table."""
-    cells = {"verdict": _verdict(report)} | _facts(report)
-    rows = "".join(
-        f'<tr><th style="text-align:left">{escape(name)}</th>'
-        f'<td style="text-align:left">{escape(text)}</td></tr>'
-        for name, text in cells.items()
-    )
-    return f"<table>{rows}</table>"
+    return frames.html_table({"verdict": _verdict(report)} | _facts(report))
 
 
 def _verdict(report: Report) -> str:

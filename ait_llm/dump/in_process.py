@@ -1,19 +1,25 @@
-"""``diff``: two modules or functions on the same arguments, in one process, and what differs.
+"""Captures and comparisons of modules of one process, in scripts and notebooks.
 
 import ait_llm
 
 report = ait_llm.diff(golden, mine, input_ids)
-print(report)
+with ait_llm.capture(model) as run:
+    model.generate(input_ids)
+run.to_pandas()
 """
 
 from __future__ import annotations
 
 import copy
+import os
+import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +28,13 @@ from torch.utils._pytree import tree_map
 from ait_llm.compare.pipeline import compare
 from ait_llm.core.comparison import Report
 from ait_llm.dump.torch_hook import DumpConfig, register_hook
+from ait_llm.dumps import Dump, open_dump
 from ait_llm.errors import UsageError
 
-__all__ = ["diff"]
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Run", "capture", "diff"]
 
 _ALL_STEPS = range(1 << 31)
 
@@ -72,6 +82,105 @@ def diff(
         for path, side in zip(sides, (golden, mine), strict=True):
             _captured(path, side, args, kwargs, operators=operators)
         return compare(*sides)
+
+
+class Run:
+    """A capture of this process; :func:`capture` makes it.
+
+    Args:
+        folder: where it is written; None for a folder that goes when the run is let go of.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, folder: str | Path | None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="ait-") if folder is None else folder)
+        self._complete = False
+        if folder is None:
+            weakref.finalize(self, _remove, self.path, os.getpid())
+
+    @property
+    def dump(self) -> Dump:
+        """What was captured.
+
+        Raises:
+            UsageError: the block of the capture has not ended.
+            FormatError: the model was not called.
+        """
+        if not self._complete:
+            raise UsageError("the capture is complete when its with block ends; look at it then")
+        return open_dump(self.path)
+
+    def compare(self, golden: Run | str | Path, **options: Any) -> Report:
+        """This run against a trusted one; options are those of :func:`ait_llm.compare`.
+
+        Raises:
+            UsageError, FormatError: as :func:`ait_llm.compare`.
+        """
+        other = golden.dump.root if isinstance(golden, Run) else golden
+        return compare(other, self.dump.root, **options)
+
+    def to_pandas(self, *, statistics: bool = False) -> pandas.DataFrame:
+        """One row for each tensor; see :meth:`ait_llm.dumps.Dump.to_pandas`."""
+        return self.dump.to_pandas(statistics=statistics)
+
+    def __repr__(self) -> str:
+        state = repr(self.dump) if self._complete else f"<a capture that goes on in {self.path}>"
+        return state.replace("<Dump", "<Run", 1)
+
+    def _repr_html_(self) -> str:
+        return self.dump._repr_html_() if self._complete else escape(repr(self))
+
+
+@contextmanager
+def capture(
+    model: nn.Module,
+    folder: str | Path | None = None,
+    *,
+    operators: bool = False,
+    weights: bool = True,
+    **settings: Any,
+) -> Iterator[Run]:
+    """Capture what the modules of a model receive and return while the block runs.
+
+    All steps are captured. When the block ends, by an exception too, everything is written and no
+    hook is left.
+
+    Args:
+        model: the outermost module.
+        folder: where the capture stays; by default it goes when the run is let go of.
+        operators: also capture every aten operator.
+        weights: save parameters and buffers as well.
+        settings: more of :class:`ait_llm.DumpConfig`, such as ``mode="stats"`` or ``layers``.
+
+    Returns:
+        The run: ``run.dump``, ``run.to_pandas()``, ``run.compare(golden)``.
+
+    Raises:
+        UsageError: no module, a setting of the wrong type, or a folder that cannot be written.
+
+    Example:
+        >>> from ait_llm import capture
+        >>> with capture(trusted_model) as golden:  # doctest: +SKIP
+        ...     trusted_model(ids)
+        >>> with capture(fast_model) as run:  # doctest: +SKIP
+        ...     fast_model(ids)
+        >>> run.compare(golden)  # doctest: +SKIP
+    """
+    run = Run(folder)
+    given = {"token_range": _ALL_STEPS, **settings}
+    config = DumpConfig(run.path, operators=operators, weights=weights, **given)
+    with register_hook(model, config):
+        try:
+            yield run
+        finally:
+            run._complete = True
+
+
+def _remove(path: Path, pid: int) -> None:
+    if os.getpid() == pid:  # a child that was forked does not own it
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class _Function(nn.Module):

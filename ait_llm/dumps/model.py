@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Literal
 from ait_llm.dumps.operations import GraphRun, Kernel, Operation
 from ait_llm.dumps.processes import Loss, Process, TopologyFile
 from ait_llm.dumps.tensors import Identity, Phase, Role, Tensor
+from ait_llm.dumps.views import arrow_of, frame_of, html_of, line_of
 
 if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
     from ait_llm.dumps.io_table import IoTable
 
 __all__ = [
@@ -137,3 +141,35 @@ class Dump(ABC):
 
     def forget(self) -> None:  # noqa: B027 - most readers remember nothing
         """Let go of what was remembered of the folders; operations handed out stay usable."""
+
+    def to_pandas(self, *, statistics: bool = False) -> pandas.DataFrame:
+        """One row for each tensor, in execution order.
+
+        Columns: ``device``, ``pid``, ``rank``, ``step``, ``op``, ``op_id``, ``op_type``, ``call``,
+        ``phase``, ``role``, ``index``, ``tensor``, ``dtype``, ``shape``, the statistics ``min``,
+        ``max``, ``mean``, ``l2norm`` (of finite elements), ``nan`` and ``inf`` (how many), ``path``
+        and ``problem``: why there are no values, else empty.
+
+        Args:
+            statistics: compute those that were not recorded, which reads every tensor.
+
+        Raises:
+            FormatError: a ledger or folder cannot be read; a damaged file is told in its row.
+            MissingDependencyError: pandas is not installed.
+        """
+        return frame_of(self, statistics=statistics)
+
+    def to_arrow(self, *, statistics: bool = False) -> pyarrow.Table:
+        """The same as :meth:`to_pandas`, as a table of Arrow, for Parquet, Polars or DuckDB.
+
+        Raises:
+            FormatError: as :meth:`to_pandas`.
+            MissingDependencyError: pyarrow is not installed.
+        """
+        return arrow_of(self, statistics=statistics)
+
+    def __repr__(self) -> str:
+        return line_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)

@@ -1,6 +1,6 @@
 """Reports: what a comparison found, in the formats that people and machines read."""
 
-from ait_llm.report import csv_table, html_page, junit, xlsx
+from ait_llm.report import csv_table, html_page, junit, parquet, xlsx
 from ait_llm.report.jsonl import JsonlWriter, read_jsonl
 from ait_llm.report.ledger_table import ledger_path, write_ledger
 from ait_llm.report.terminal import terminal_lines
@@ -14,6 +14,7 @@ __all__ = [
     "html_page",
     "junit",
     "ledger_path",
+    "parquet",
     "read_jsonl",
     "report_path",
     "terminal_lines",

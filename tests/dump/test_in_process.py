@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +169,50 @@ def test_a_report_shows_itself_in_a_line_and_as_a_table(failed: Report) -> None:
     table = failed._repr_html_()
     assert "<th" in table
     assert "root.model.layers.1.mlp.down_proj" in table
+
+
+def test_a_capture_is_complete_when_its_block_ends(tmp_path: Path) -> None:
+    made = model()
+    with ait_llm.capture(made, tmp_path) as run:
+        made(PROMPT)
+        made(PROMPT)
+        with pytest.raises(UsageError, match="complete when its with block ends"):
+            _ = run.dump
+        assert "goes on" in repr(run)
+    assert run.dump.steps == (0, 1)
+    assert run.dump.processes[0].sealed
+    assert not made._forward_hooks
+    assert run.to_pandas()["op"].str.startswith("root").all()
+    assert repr(run).startswith("<Run of torch in ")
+    assert "2 steps" in run._repr_html_()
+
+
+def test_a_capture_ends_with_an_exception_of_its_block(tmp_path: Path) -> None:
+    made = model()
+    with contextlib.suppress(ZeroDivisionError), ait_llm.capture(made, tmp_path) as run:
+        made(PROMPT)
+        raise ZeroDivisionError
+    assert run.dump.processes[0].sealed
+    assert not made._forward_hooks
+
+
+def test_two_captures_compare_and_their_folders_go_with_them() -> None:
+    runs = []
+    for made in (model(), louder(model())):
+        with ait_llm.capture(made, operators=True) as run:
+            made(PROMPT)
+        runs.append(run)
+    golden, mine = runs
+    assert golden.compare(golden.path).compared
+    (origin,) = mine.compare(golden).origins
+    assert origin.op.startswith("root.model.layers.1.mlp.down_proj")
+    path = mine.path
+    assert path.exists()
+    del mine, run, runs
+    gc.collect()
+    assert not path.exists()
+
+
+def test_a_wrong_setting_of_a_capture_is_refused_before_anything_runs() -> None:
+    with pytest.raises(UsageError, match="mode 'all'"), ait_llm.capture(model(), mode="all"):
+        pytest.fail("the block ran")
