@@ -61,7 +61,7 @@ def test_a_capture_shows_itself_as_a_small_table(outputs: list[dict[str, str]]) 
 
 
 def test_the_tensors_of_a_capture_are_a_data_frame(outputs: list[dict[str, str]]) -> None:
-    assert "3 rows × 22 columns" in outputs[2]["text/html"]
+    assert "22 columns" in outputs[2]["text/html"]
 
 
 def test_a_report_shows_its_verdict_and_where_it_started(outputs: list[dict[str, str]]) -> None:
