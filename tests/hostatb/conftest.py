@@ -17,7 +17,12 @@ NATIVE = shlex.quote(str(ROOT / "ait_llm" / "native"))
 
 @pytest.fixture(scope="session")
 def native_build() -> Path:
-    """Directory with ``hostatb/`` (both ABIs) and ``tests/`` (the recording probes)."""
+    """Directory with ``hostatb/`` (both ABIs) and ``tests/`` (the recording probes).
+
+    ``AIT_NATIVE_BUILD`` names one that was made before, such as that of ``scripts/sanitize``.
+    """
+    if given := os.environ.get("AIT_NATIVE_BUILD"):
+        return Path(given) / "lib"
     for tool in ("cmake", "c++"):
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
@@ -43,7 +48,13 @@ def native_environment(native_build: Path) -> Callable[[int], dict[str, str]]:
             "PYTHONPATH": str(ROOT),
             "AIT_LLM_LIB_DIR": str(native_build),
             "HOSTATB_CXX_ABI": str(abi),
-            "LD_PRELOAD": str(native_build / "tests" / f"librecording_probe_abi{abi}.so"),
+            # The runtime of a sanitizer has to come first.
+            "LD_PRELOAD": " ".join(
+                [
+                    *os.environ.get("AIT_NATIVE_RUNTIME", "").split(),
+                    str(native_build / "tests" / f"librecording_probe_abi{abi}.so"),
+                ]
+            ),
         }
 
     return environment
