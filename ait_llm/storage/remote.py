@@ -151,6 +151,10 @@ def explained(url: str, error: BaseException) -> StorageError:
         )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return StorageError(url, "its copy does not fit on the disk", "Set TMPDIR to a larger one")
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return StorageError(
+            url, "its copy is larger than files may be here", "Raise the limit (ulimit -f)"
+        )
     broken = {
         "ConnectionError",
         "HTTPClientError",

@@ -164,6 +164,17 @@ class RemoteTensorFile:
         self.tree.cache.keep(self)
 
 
+def _stand_in(file: RemoteTensorFile) -> None:
+    """Make what lies in the place of a file until it is fetched; an empty one is there at once."""
+    if file.size > 0:
+        make_placeholder(file.path, file.size, file.remote.changed)
+        return
+    descriptor = os.open(file.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
+    os.utime(descriptor, ns=(file.remote.changed, file.remote.changed))
+    os.close(descriptor)
+    file.here = True
+
+
 class Tree:
     """The local copy of a remote folder, or of one file and its neighbours.
 
@@ -226,7 +237,7 @@ class Tree:
         """Make the placeholders and fetch the tables.
 
         Raises:
-            StorageError: a table cannot be fetched.
+            StorageError: a table cannot be fetched, or the copies have no room.
         """
         made: set[str] = {str(self.folder)}
         at_once = []
@@ -235,14 +246,13 @@ class Tree:
             if parent not in made:
                 os.makedirs(parent, 0o700, exist_ok=True)  # noqa: PTH103
                 made.add(parent)
-            if file.size == 0:
-                descriptor = os.open(file.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE)
-                os.utime(descriptor, ns=(file.remote.changed, file.remote.changed))
-                os.close(descriptor)
-                file.here = True
-                continue
-            make_placeholder(file.path, file.size, file.remote.changed)
-            if file.size < len(MARKER) or (file.is_table and file.size <= _MAX_TABLE_BYTES):
+            try:
+                _stand_in(file)
+            except OSError as error:
+                raise explained(file.url, error) from None
+            if not file.here and (
+                file.size < len(MARKER) or (file.is_table and file.size <= _MAX_TABLE_BYTES)
+            ):
                 at_once.append(file)
         batch: list[RemoteTensorFile] = []
         size = 0

@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,6 +153,18 @@ def test_an_output_removed_meanwhile_is_made_again_and_said(host1: Host, queue: 
     assert run.ledger()[-1]["operations"] == 2
 
 
+@pytest.fixture(params=["disk", "memory"])
+def file_system(request: pytest.FixtureRequest, host1: Host) -> Iterator[None]:
+    """Where the host writes: what a limit means is not the same on a disk and in memory."""
+    if request.param == "disk":
+        yield
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        host1.output = Path(folder) / "out"
+        yield
+
+
+@pytest.mark.usefixtures("file_system")
 @pytest.mark.parametrize("queue", ["0", "1048576"])
 def test_a_limit_on_file_sizes_does_not_end_the_host(host1: Host, queue: str) -> None:
     def limit() -> None:

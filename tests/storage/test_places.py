@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,17 @@ def test_a_url_within_another_that_does_not_exist_is_an_error(memory: Store) -> 
     local_path(f"{memory.url}/run")
     with pytest.raises(StorageError, match="no such file or folder"):
         local_path(f"{memory.url}/run/nothing")
+
+
+def test_a_limit_of_file_sizes_is_one_sentence_and_no_fault(memory: Store) -> None:
+    memory.write("run/large.npy", bytes(5000))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    try:
+        with pytest.raises(StorageError, match=r"larger than files may be here.*ulimit -f"):
+            local_path(f"{memory.url}/run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_zip_elsewhere_can_be_read(memory: Store, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "directories.h"
 #include "host_path.h"
 
 namespace ait {
@@ -106,8 +107,11 @@ bool AppendFile::Reserve(long long bytes)
     if (fd < 0 || fstat(fd, &status) != 0) {
         return false;
     }
-    // Behind what is kept already: where it fails, tmpfs takes back the blocks that it was asked for.
-    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, status.st_size + reserved_, bytes) == 0) {
+    // Behind what is kept already: where it fails, tmpfs takes back the blocks that it was asked for, and
+    // above the limit of file sizes it raises a signal.
+    const long long begin = status.st_size + reserved_;
+    if (FitsFileSizeLimit(static_cast<uint64_t>(begin + bytes)) &&
+        fallocate(fd, FALLOC_FL_KEEP_SIZE, begin, bytes) == 0) {
         reserves_ = true;
         reserved_ += bytes;
         return true;
