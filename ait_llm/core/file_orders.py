@@ -77,14 +77,10 @@ class OwnFile(io.RawIOBase):
     Args:
         kernels: the native library.
         path: an earlier file is replaced.
-
-    Raises:
-        ValueError: a library of an earlier version.
     """
 
     def __init__(self, kernels: NativeKernels, path: str) -> None:
-        if kernels.write_files is None:
-            raise ValueError("this native library writes no files in parts")
+        assert kernels.write_files is not None  # a library of an earlier version has no such files
         self._write_files = kernels.write_files
         self._path = path
         self._gathered = bytearray()

@@ -138,6 +138,21 @@ def test_a_wrong_file_of_the_manual_is_one_sentence_and_2(
     assert message in result.output
 
 
+def test_a_row_of_golden_answers_as_often_as_a_file_of_names_says(tmp_path: Path) -> None:
+    golden = {"Torch.gelu.0.forward": call([], [tensor([1.0, 2.0])])}
+    calls = [f"NPU.npu_gelu.{number}.forward" for number in range(2)]
+    mine = {name: call([], [tensor([1.0, 2.0 + place])]) for place, name in enumerate(calls)}
+    names = tmp_path / "names.yaml"
+    lines = [f"{name}.output.0: Torch.gelu.0.forward.output.0\n" for name in calls]
+    names.write_text("".join(lines), encoding="utf-8")
+    sides = (write_dump(tmp_path / "g", golden), write_dump(tmp_path / "m", mine))
+    paths = ("-gp", sides[0], "-mp", sides[1], "-o", tmp_path / "out", "-dm", names)
+    result = run("compare", *paths, "--format", "csv")
+    assert result.exit_code == 1, result.output  # the second one is off
+    found = [(row["NPU Name"], row["Bench Name"]) for row in rows(tmp_path / "out")]
+    assert found == [(f"{name}.output.0", "Torch.gelu.0.forward.output.0") for name in calls]
+
+
 def test_wrong_combinations_are_one_sentence_and_2(tmp_path: Path) -> None:
     golden, mine = dumps(tmp_path)
     mapping = tmp_path / "map.yaml"

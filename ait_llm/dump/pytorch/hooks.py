@@ -121,6 +121,22 @@ def module_paths(model: nn.Module, root: str) -> list[tuple[str, nn.Module]]:
     return found
 
 
+def generating_member(model: nn.Module, root: str) -> list[nn.Module]:
+    """What a model generates with, if that is one of its members; none if that is not clear.
+
+    ``generate`` of an adapter around a model (peft) passes on to that of the model, which then
+    calls itself and not the adapter.
+    """
+    found: dict[str, nn.Module] = {}
+    if not callable(getattr(model, "generate", None)):
+        return []
+    for path, module in module_paths(model, root):
+        inside = any(path.startswith(f"{above}.") for above in found)
+        if path != root and not inside and callable(getattr(type(module), "generate", None)):
+            found[path] = module
+    return list(found.values()) if len(found) == 1 else []
+
+
 def is_wrapped(module: nn.Module, name: str) -> bool:
     """True if the member of that name is what ``module`` only wraps."""
     return name in _WRAPPED or (

@@ -21,6 +21,7 @@ from ait_llm.dump.pytorch.hooks import (
     CountedGenerate,
     Hook,
     class_name,
+    generating_member,
     model_device,
     module_paths,
     wrapped_module,
@@ -224,11 +225,23 @@ class ModelCapture:
         self._running_roots = 0
 
     def enter_root(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, tapped: bool = False
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        names: tuple[str, ...] = (),
+        tapped: bool = False,
     ) -> None:
-        """Account for a forward call of the model itself, perhaps within a graph."""
+        """Account for a forward call of the model itself, perhaps within a graph.
+
+        Args:
+            args, kwargs: what it is called with.
+            names: of its parameters, where it is not the model that is captured but what that
+                one generates with.
+            tapped: it runs within a graph.
+        """
+        named = {**dict(zip(names or self._parameters, args, strict=False)), **kwargs}
         if self._taps.is_recording:
-            named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
             self._taps.note(ENTER_ROOT, self.root, named.items())
             return
         if not self.is_on:
@@ -239,8 +252,8 @@ class ModelCapture:
             # KeyboardInterrupt and its like pass by torch's hooks.
             self._abandon("the forward call did not return")
         if self.on_call is not None and not state.roots:
-            self.on_call({**dict(zip(self._parameters, args, strict=False)), **kwargs})
-        step = state.roots[-1].step if state.roots else self._next_step(args, kwargs)
+            self.on_call(named)
+        step = state.roots[-1].step if state.roots else self._next_step(args, named)
         state.roots.append(_RootCall(frame, step, len(state.open)))
         with self._lock:
             self._running_roots += 1
@@ -386,9 +399,8 @@ class ModelCapture:
             self._running_roots = max(0, self._running_roots - 1)
         self._leave_mode()
 
-    def _next_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Step:
+    def _next_step(self, args: tuple[Any, ...], named: dict[str, Any]) -> _Step:
         """The step of a forward call that begins now."""
-        named = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
         if self.engine is not None:
             self.engine.called(self.root, named, self.ledger)
             return self._step_of_engine(self.engine)
@@ -520,15 +532,9 @@ class ModelCapture:
         selection = self._options.selection
         places: dict[int, str] = {}
         members: dict[int, tuple[str, nn.Module]] = {}
-        self._handles.append(
-            self.model.register_forward_pre_hook(
-                Hook(
-                    lambda module, args, kwargs=None: self.enter_root(args, kwargs or {}),
-                    self._taps.before_model(self.root, self._parameters),
-                ),
-                with_kwargs=True,
-            )
-        )
+        models = [self.model, *generating_member(self.model, self.root)]
+        for model in models:
+            self._hook_begin(model, parameter_names(model))
         for path, module in module_paths(self.model, self.root):
             if not selection.covers(path, wrapped_module(module)):
                 members.setdefault(id(module), (path, module))
@@ -545,14 +551,24 @@ class ModelCapture:
         for place, (path, module) in members.items() if self._options.own_code else ():
             if place not in places:
                 self._hook_member(path, module)
-        self._handles.append(
-            self.model.register_forward_hook(
-                Hook(lambda *args: self.leave_root(), self._taps.after_model(self.root)),
-                with_kwargs=True,
-                always_call=True,
+        for model in models:
+            self._handles.append(
+                model.register_forward_hook(
+                    Hook(lambda *args: self.leave_root(), self._taps.after_model(self.root)),
+                    with_kwargs=True,
+                    always_call=True,
+                )
             )
-        )
         self._wrap_generate()
+
+    def _hook_begin(self, model: nn.Module, names: tuple[str, ...]) -> None:
+        def begin(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+        ) -> None:
+            self.enter_root(args, kwargs or {}, names=names)
+
+        hook = Hook(begin, self._taps.before_model(self.root, names))
+        self._handles.append(model.register_forward_pre_hook(hook, with_kwargs=True))
 
     def _hook(self, path: str, module: nn.Module) -> None:
         # torch calls a hook that was taken off during the call once more, without the keywords

@@ -169,6 +169,55 @@ def test_a_warm_up_does_not_count(tmp_path: Path) -> None:
     assert torch.equal(ids, PROMPT)
 
 
+class _Passing(nn.Module):
+    """Passes on what it lacks to what it holds, as both layers of peft's adapters do."""
+
+    def __init__(self, **inner: nn.Module) -> None:
+        super().__init__()
+        for name, module in inner.items():
+            self.add_module(name, module)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return next(self.children())(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            inner = self.__dict__.get("_modules")
+            if name.startswith("_") or not inner:
+                raise
+            return getattr(next(iter(inner.values())), name)
+
+
+class _Adapted(_Passing):
+    """Looks like ``PeftModelForCausalLM``: its ``generate`` never calls the adapter itself."""
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        return self.base_model.generate(*args, **kwargs)
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_a_model_within_an_adapter_counts_its_tokens_and_warm_ups(
+    tmp_path: Path, warmup: int
+) -> None:
+    model = _Adapted(base_model=_Passing(model=build()))
+    config = DumpConfig(str(tmp_path), token_range=range(50), warmup=warmup)
+    with register_hook(model, config):
+        for ids in (BATCH, PROMPT):
+            _generate(model, ids, max_new_tokens=3)
+    found = [
+        (line["step"], line["generation"], line["call"])
+        for line in ledger_lines(tmp_path)
+        if line.get("op") == "root.base_model.model"
+    ]
+    assert found == [
+        (3 * generation + token, generation, 0)
+        for generation in range(2 - warmup)
+        for token in range(3)
+    ]
+
+
 def test_assisted_decoding_counts_calls_of_the_model(tmp_path: Path) -> None:
     assistant = build()
     assistant.generation_config.num_assistant_tokens = 3
