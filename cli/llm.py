@@ -62,6 +62,14 @@ COMMANDS = {
 _EXAMPLES = ["ait llm COMMAND --help"]
 """One line, so that the list fits a screen; each command shows its own."""
 
+_FIRST = [
+    'ait llm dump --type torch --exec "python trusted.py" -o golden',
+    'ait llm dump --type torch --exec "python mine.py" -o mine',
+    "ait llm compare -gp golden -mp mine -o report --format html",
+]
+"""What to begin with, where nothing was asked."""
+_ALONE = "ait_llm.alone"  # in the context: without any argument
+
 
 def own_commands() -> dict[str, EntryPoint]:
     """Our commands by name."""
@@ -70,6 +78,16 @@ def own_commands() -> dict[str, EntryPoint]:
 
 class GroupedCommands(LazyGroup):
     """Lists its commands by purpose, on one screen and without loading them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As the base class; remembers whether there were any."""
+        ctx.meta[_ALONE] = not args
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """How it is called; examples tell that better, and a screen has no room for both."""
+        if not ctx.meta.get(_ALONE):
+            super().format_usage(ctx, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list and the examples; the few options go without saying."""
@@ -80,7 +98,7 @@ class GroupedCommands(LazyGroup):
         ]
         with formatter.indentation():  # right below the sentence, so that the list fits a screen
             formatter.write_dl(rows, col_max=40)
-        write_examples(_EXAMPLES, formatter)
+        write_examples(_FIRST if ctx.meta.get(_ALONE) else _EXAMPLES, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands that begin so."""

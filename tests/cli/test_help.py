@@ -88,6 +88,16 @@ def test_the_list_of_commands_fits_an_80x24_screen(words: list[str]) -> None:
     assert len(said.output.splitlines()) <= 23  # and the line of the next prompt
 
 
+def test_without_arguments_the_three_commands_to_begin_with_are_shown() -> None:
+    alone = CliRunner().invoke(ait, ["llm"], terminal_width=80).output
+    _, _, first = alone.partition("Examples:\n")
+    begin = [line.split()[:3] for line in first.splitlines()]
+    assert begin == [["ait", "llm", name] for name in ("dump", "dump", "compare")]
+    asked = CliRunner().invoke(ait, ["llm", "--help"], terminal_width=80).output
+    assert asked.startswith("Usage: ")
+    assert "-o golden" not in asked
+
+
 def test_the_list_of_commands_has_every_command_with_one_line_each() -> None:
     said = CliRunner().invoke(ait, ["llm", "--help"], terminal_width=80).stdout
     for name in own_commands():

@@ -178,7 +178,7 @@ def modules_after(*words: str) -> set[str]:
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    return set(result.stderr.split())
+    return set(result.stderr.splitlines()[-1].split())  # behind what the command said
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["llm"], ["completion", "bash"]])
