@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ait_llm.compare.origin_between import Between, between
 from ait_llm.compare.origin_recomputing import Recomputing
 from ait_llm.compare.origin_stated import StatedDifferences
-from ait_llm.compare.origin_values import RunValues, Upstream
+from ait_llm.compare.origin_values import Evidence, RunValues, Upstream
 from ait_llm.compare.origin_words import inherited, lost_in_terms
 from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.model import Operation
@@ -92,13 +92,13 @@ class Explaining:
         readers = {use.op for use in self.values.flow.values[found.value].reads}
         results = [each.number for op in readers for each in self.values.outputs(op)]
         known = [self.values.evidence.get(each) for each in results]
-        if not known or not all(each is not None and each.is_right for each in known):
+        if not known or not all(_agrees(each) for each in known):
             return None
         failures = self.values.failures(found.value)
-        size = min((size_of(each) for each in failures), default=0.0)
+        size = min((_size_of(each) for each in failures), default=0.0)
         largest = max(
             (
-                size_of(self._comparisons[index])
+                _size_of(self._comparisons[index])
                 for each in self._made(found)
                 for index in self.values.evidence[each].passed
             ),
@@ -179,7 +179,12 @@ class Explaining:
         return False
 
 
-def size_of(item: Comparison) -> float:
+def _agrees(known: Evidence | None) -> bool:
+    """True for a value that agrees by its own numbers, and not only by what explains them."""
+    return known is not None and known.is_right and not known.is_explained
+
+
+def _size_of(item: Comparison) -> float:
     """Root mean square of golden's tensor in a comparison; 0 where it is not known."""
     record, summary = item.golden, item.golden_summary
     if record is None or record.shape is None or summary is None or not summary.norm:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ait_llm.core.layers import layer_names, layer_of
 from ait_llm.core.optional import import_optional
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ait_llm.core.comparison import Comparison, Report
 
 _ERROR = "relative_euclidean_distance"
-_LAYER = re.compile(r"(?:^|[._])(?:layers?|h|blocks?)[._](\d+)(?=[._]|$)")
+_Place = TypeVar("_Place")
 _LEAST = 1e-9  # drawn instead of 0, which has no place on an axis of powers
 
 
@@ -44,53 +44,60 @@ class ReportPlots:
             ValueError: no name of an operation has the number of a layer.
             MissingDependencyError: matplotlib is not installed.
         """
-        found = _largest(self._report.comparisons, _layer)
+        items = self._report.comparisons
+        names = layer_names(item.record for item in items)
+
+        def layer(item: Comparison) -> str | None:
+            record = item.record
+            where = layer_of(record, names)
+            is_module = not record.graph and ("." in record.op or record.op in names)
+            return where if not is_module or where.rpartition(".")[2].isdecimal() else None
+
+        found = _largest(items, layer)
         if not found:
             raise ValueError("no name of an operation tells a layer; see error_by_step")
+        starts = {each.rpartition(".")[0] for each in found}
+        if len(starts) == 1:  # of one list of modules the numbers tell all
+            found = {each.rpartition(".")[2]: item for each, item in found.items()}
         return self._bars(axes, found, "layer")
 
     def error_by_step(self, axes: Axes | None = None) -> Axes:
         """The largest relative Euclidean distance at each step; as :meth:`error_by_layer`."""
-        return self._bars(axes, _largest(self._report.comparisons, _step), "step")
+        found = _largest(self._report.comparisons, lambda item: item.record.step)
+        return self._bars(axes, {str(step): found[step] for step in sorted(found)}, "step")
 
-    def _bars(self, axes: Axes | None, found: Mapping[int, Comparison], name: str) -> Axes:
+    def _bars(self, axes: Axes | None, found: Mapping[str, Comparison], name: str) -> Axes:
         if axes is None:
             pyplot: Any = import_optional("matplotlib.pyplot", "a plot of a report", "plot")
             axes = pyplot.subplots(layout="constrained")[1]
-        heights = [max(found[each].values[_ERROR], _LEAST) for each in found]
-        failed = [found[each].verdict.value == "FAIL" for each in found]
-        axes.bar(list(found), heights, color=["tab:red" if each else "tab:blue" for each in failed])
-        limits = [found[each].tolerance.get(_ERROR, math.nan) for each in found]
-        axes.plot(list(found), limits, color="black", marker="_", linestyle="none", label="limit")
+        places, items = range(len(found)), list(found.values())
+        colours = ["tab:red" if item.verdict.value == "FAIL" else "tab:blue" for item in items]
+        axes.bar(places, [max(item.values[_ERROR], _LEAST) for item in items], color=colours)
+        limits = [item.tolerance.get(_ERROR, math.nan) for item in items]
+        axes.plot(places, limits, color="black", marker="_", linestyle="none", label="limit")
         axes.set_yscale("log")
         axes.set_xlabel(name)
         axes.set_ylabel("largest relative Euclidean distance")
-        axes.set_xticks(list(found)[:: max(1, len(found) // 16)])
+        apart = max(1, len(found) // 16)
+        turned = 90 if max(map(len, found)) > 4 else 0
+        axes.set_xticks(places[::apart], list(found)[::apart], rotation=turned)
         axes.legend()
         return axes
 
 
-def _largest(items: Iterable[Comparison], place: Any) -> dict[int, Comparison]:
+def _largest(
+    items: Iterable[Comparison], place: Callable[[Comparison], _Place | None]
+) -> dict[_Place, Comparison]:
     """The comparison with the largest error in each place, failures before others."""
-    found: dict[int, Comparison] = {}
+    found: dict[_Place, Comparison] = {}
     for item in items:
-        number, error = place(item), item.values.get(_ERROR)
-        if number is None or error is None or not math.isfinite(error):
+        where, error = place(item), item.values.get(_ERROR)
+        if where is None or error is None or not math.isfinite(error):
             continue
-        if number not in found or _rank(item) > _rank(found[number]):
-            found[number] = item
-    return dict(sorted(found.items()))
+        if where not in found or _rank(item) > _rank(found[where]):
+            found[where] = item
+    return found
 
 
 def _rank(item: Comparison) -> tuple[bool, float]:
     return item.verdict.value == "FAIL", item.values[_ERROR]
-
-
-def _layer(item: Comparison) -> int | None:
-    names = [side.op for side in (item.mine, item.golden) if side is not None]
-    found = next((match for name in names if (match := _LAYER.search(name))), None)
-    return None if found is None else int(found[1])
-
-
-def _step(item: Comparison) -> int:
-    return item.record.step

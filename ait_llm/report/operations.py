@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ait_llm.core.comparison import Comparison, Report, TensorRecord, Verdict
+from ait_llm.core.layers import layer_names, layer_of
 from ait_llm.report.wording import why_not
 
 WORST_FIRST = (Verdict.FAIL, Verdict.ERROR, Verdict.SKIPPED, Verdict.PASS)
@@ -23,7 +24,7 @@ class CalledOperation:
     Attributes:
         record: of its first tensor: names, ids, step and process.
         mine: False if the operation is of the golden side and has no counterpart.
-        layer: the layer it belongs to, see :func:`layer_of`.
+        layer: the layer it belongs to, see :func:`ait_llm.core.layers.layer_of`.
         indices: of its comparisons in the report.
         verdict: what its outputs say, or all its tensors where no output was looked at.
     """
@@ -40,7 +41,7 @@ def called_operations(report: Report) -> list[CalledOperation]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, item in enumerate(report.comparisons):
         groups.setdefault(_call(item), []).append(index)
-    names = _layer_names(item.record for item in report.comparisons)
+    names = layer_names(item.record for item in report.comparisons)
     result = []
     for indices in groups.values():
         first = report.comparisons[indices[0]]
@@ -61,27 +62,6 @@ def verdict_of(items: Sequence[Comparison]) -> Verdict:
     outputs = [item for item in items if item.record.role != "in"] or items
     found = {item.verdict for item in outputs}
     return next(verdict for verdict in _LOUDEST_FIRST if verdict in found)
-
-
-def layer_of(record: TensorRecord, names: Mapping[str, str]) -> str:
-    """The layer that a tensor belongs to.
-
-    Torch modules: the path down to its first number (``root.model.layers.3``), or the whole path.
-    ATB operations: the top-level operation (``2``), with its type where ``names`` has it.
-    Compiled graphs know no layers: the graph stands for one.
-    """
-    if record.graph:
-        return record.graph
-    if "." in record.op or record.op in names:
-        parts = record.op.split(".")
-        for place, part in enumerate(parts):
-            if part.isdecimal():
-                return ".".join(parts[: place + 1])
-        return record.op
-    if record.op_id:
-        top = record.op_id.partition("_")[0]
-        return names.get(top, top)
-    return record.op
 
 
 def has_operations(report: Report) -> bool:
@@ -153,14 +133,3 @@ def _call(item: Comparison) -> tuple[object, ...]:
         record.op,
         record.call,
     )
-
-
-def _layer_names(records: Iterable[TensorRecord]) -> dict[str, str]:
-    """``{"2": "2 Prefill_layer"}`` for top-level ATB operations, and ``root`` of torch modules."""
-    names: dict[str, str] = {}
-    for record in records:
-        if "." in record.op:
-            names.setdefault(record.op.partition(".")[0], "")
-        elif record.op_id.isdecimal():
-            names.setdefault(record.op_id, f"{record.op_id} {record.op_type}".strip())
-    return names

@@ -63,7 +63,8 @@ def test_without_its_package_parquet_is_refused_before_anything_is_compared(
 
 def test_a_plot_shows_the_largest_error_of_each_layer(report: Report) -> None:
     axes = report.plot.error_by_layer()
-    heights = {round(bar.get_x() + bar.get_width() / 2): bar for bar in axes.patches}
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
+    heights = dict(enumerate(axes.patches))
     frame = report.to_pandas()
     frame["layer"] = frame["op"].str.extract(r"layers\.(\d+)")[0].astype(float)
     worst = frame.groupby("layer")["relative_euclidean_distance"].max()
@@ -83,9 +84,20 @@ def test_a_plot_of_steps_is_drawn_where_it_is_told_to(report: Report) -> None:
     assert len(mine.patches) == len({item.record.step for item in report.comparisons})
 
 
-def test_names_without_layers_are_told(tmp_path: Path) -> None:
+def test_a_plot_of_operations_of_the_library_has_their_outermost_ones(tmp_path: Path) -> None:
     pair = AtbPair(tmp_path)
-    pair.add("0_LinearOperation", *[torch.ones(4).half().numpy()] * 2)
-    report = ait_llm.compare(pair.golden, pair.mine, jobs=1)
+    for number, factor in enumerate((1, 1, 2)):
+        array = torch.ones(4).half().numpy()
+        pair.add(f"{number}_LinearOperation", array, factor * array)
+    axes = ait_llm.compare(pair.golden, pair.mine, jobs=1).plot.error_by_layer()
+    assert len(axes.patches) == 3
+    assert axes.patches[2].get_height() == pytest.approx(1.0)
+    assert [label.get_text().split()[0] for label in axes.get_xticklabels()] == ["0", "1", "2"]
+
+
+def test_names_without_layers_are_told(tmp_path: Path) -> None:
+    made = torch.nn.Sequential()
+    made.add_module("only", torch.nn.Linear(4, 4))
+    report = ait_llm.diff(made, made, torch.ones(1, 4), operators=False)
     with pytest.raises(ValueError, match="no name of an operation tells a layer"):
         report.plot.error_by_layer()

@@ -39,9 +39,13 @@ class BeamNotes:
         self._step = step
         self._width = width
         self._rows: Rows | None = None
+        self._is_off = False
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         rows: Rows = input_ids.tolist()
+        if self._is_off or not self._continues(rows):
+            self._is_off = True  # a search of another kind; the program is not to be disturbed
+            return scores
         facts: dict[str, object] = {"step": self._step(), "width": self._width}
         if self._rows is None:
             facts["prompts"] = rows[:: self._width]
@@ -50,6 +54,12 @@ class BeamNotes:
         self._to.tell("beams", facts)
         self._rows = rows
         return scores
+
+    def _continues(self, rows: Rows) -> bool:
+        """True for whole prompts, each row a token longer than at the step before."""
+        if self._rows is None:
+            return len(rows) % self._width == 0
+        return len(rows) == len(self._rows) and len(rows[0]) == len(self._rows[0]) + 1
 
 
 def kept_of(before: Rows, rows: Rows, width: int) -> Kept:
@@ -112,6 +122,10 @@ class ForcedBeams:
             return scores
         if self._call >= len(self._followed.kept):
             return self._ended(scores)
+        if len(scores) != len(self._given):
+            self._note("refused", reason="the rows of the search are not those of golden's")
+            self._followed = None
+            return scores
         kept = self._followed.kept[self._call]
         if max(token for _, token in kept) >= scores.shape[-1]:
             self._note("refused", reason="golden's tokens are not in the vocabulary")

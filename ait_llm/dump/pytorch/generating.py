@@ -71,6 +71,11 @@ def stop_watching(notes: Notes) -> None:
 def _processors(
     config: Any, notes: Notes, step: Callable[[], int], follower: Follower | None
 ) -> list[Any]:
+    if (getattr(config, "num_beam_groups", None) or 1) > 1:  # of transformers before 5
+        if follower is not None:
+            follower.asked = True
+            follower.refuse("groups of beams cannot follow; run both without num_beam_groups")
+        return []
     width = getattr(config, "num_beams", None) or 1
     sampled = bool(getattr(config, "do_sample", False))
     found: list[Any] = [BeamNotes(notes, step, width)] if width > 1 else []

@@ -18,7 +18,7 @@ class Notes:
 
     def attach(self, tell: Tell) -> None:
         """Hand over what was noted so far, and from now on: the kind of a line and its facts."""
-        self._tell = tell
+        self._tell, self._ended = tell, False
         for kind, facts in self._waiting:
             tell(kind, facts)
         self._waiting.clear()

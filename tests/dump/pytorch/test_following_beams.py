@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from generating import NEW, captured, generate, model
 from transformers import T5Config, T5ForConditionalGeneration
 
 from ait_llm import DumpConfig, compare, register_hook
+from ait_llm.cli.main import ait
+from ait_llm.dump.pytorch.beams import BeamNotes
+from ait_llm.dump.pytorch.notes import Notes
 
 GOLDEN, MINE = 1, 5  # seeds of two models that have nothing in common
 WIDTH = 3
@@ -147,3 +151,47 @@ def test_an_encoder_s_search_follows(tmp_path: Path) -> None:
 
     golden = run(GOLDEN, tmp_path / "golden")
     assert kept(run(MINE, tmp_path / "mine", golden)) == kept(golden)
+
+
+def test_a_damaged_line_about_beams_ends_the_command_with_a_sentence(tmp_path: Path) -> None:
+    golden = captured(model(GOLDEN), tmp_path / "golden", num_beams=WIDTH)
+    [ledger] = golden.rglob("ledger/*.jsonl")
+    text = ledger.read_text()
+    first = lines(golden, "beams")[1]["kept"]
+    ledger.write_text(text.replace(json.dumps(first).replace(" ", ""), "[[0,1],[7,2],[1,3]]"))
+    assert ledger.read_text() != text
+    words = ["dump", "--exec", "python x.py", "--type", "torch", "-o", str(tmp_path / "mine")]
+    result = CliRunner().invoke(ait, ["llm", *words, "--follow", str(golden)])
+    assert result.exit_code == 2
+    assert "a line about beams is damaged (a step is not of 3 rows)" in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[[1, 2]] * 4],  # no whole number of prompts
+        [[[1, 2]] * 3, [[1, 2, 3]] * 6],  # other rows than before
+        [[[1, 2]] * 3, [[1, 2]] * 3],  # groups, one after the other
+    ],
+)
+def test_a_search_of_another_kind_is_left_alone(rows: list[list[list[int]]]) -> None:
+    told: list[object] = []
+    notes = Notes()
+    notes.attach(lambda kind, facts: told.append(facts.get("kept")))
+    watch = BeamNotes(notes, lambda: 0, WIDTH)
+    for each in rows:
+        scores = torch.zeros(len(each), 9)
+        assert watch(torch.tensor(each), scores) is scores
+    assert told == [None] * (len(rows) - 1)
+
+
+def test_a_second_capture_of_a_process_is_noted_again() -> None:
+    told: list[str] = []
+    notes = Notes()
+    for name in ("first", "second"):
+        notes.attach(lambda kind, facts, name=name: told.append(f"{name} {kind}"))
+        notes.tell("beams", {})
+        notes.end()
+        notes.tell("beams", {})
+    assert told == ["first beams", "second beams"]
