@@ -41,7 +41,7 @@ def error_histogram(
     if any(np.issubdtype(side.type, np.complexfloating) for side in (golden, mine)):
         return None
     counts = np.zeros(HISTOGRAM_BINS, np.int64)
-    for block, stride in _sample(golden, mine):
+    for block, stride in sample(golden, mine):
         first, second = golden.block(block), mine.block(block)
         counts += bin_counts(first[::stride], second[::stride])
         golden.release(first)
@@ -69,7 +69,7 @@ def bin_counts(golden: Array, mine: Array) -> Array:
     return counts
 
 
-def _sample(golden: Aligned, mine: Aligned) -> Iterator[tuple[Block, int]]:
+def sample(golden: Aligned, mine: Aligned) -> Iterator[tuple[Block, int]]:
     """Blocks, and at which stride their elements are counted."""
     size = golden.size
     flat = golden.is_flat and mine.is_flat

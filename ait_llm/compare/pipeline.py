@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ait_llm.compare.closeups import closeups_of
 from ait_llm.compare.coverage import mark_not_comparable, other_results, uncompared_parts
 from ait_llm.compare.origin_findings import Findings, apply_findings, nothing_differs
 from ait_llm.compare.pair import Settings
@@ -259,6 +260,7 @@ def compare(
         partial=len(places) < total,
         finished=_now(),
         ledger=rows,
+        closeups=closeups_of(completed, findings.origins, matches, settings),
     )
 
 

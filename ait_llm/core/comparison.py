@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
+from ait_llm.core.closeup import Closeup
 from ait_llm.core.dtype import DType
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.core.report_plots import ReportPlots
@@ -285,6 +286,7 @@ class Report:
         partial: True if it was interrupted before everything was compared.
         started, finished: local time, ISO 8601 with offset.
         ledger: what each operator of mine added to the error; empty where it was not kept.
+        closeups: what the failing pairs that are opened first look like.
     """
 
     golden: Side
@@ -299,6 +301,7 @@ class Report:
     started: str = ""
     finished: str = ""
     ledger: Sequence[LedgerRow] = ()
+    closeups: Sequence[Closeup] = ()
 
     def with_verdict(self, verdict: Verdict) -> Iterator[Comparison]:
         """The comparisons with that verdict."""

@@ -24,8 +24,8 @@ from ait_llm.report.wording import counted, kind_text, printable
 from ait_llm.report.writing import writers
 
 SCRIPTS = (
-    "data.js", "elements.js", "charts.js", "curve.js", "heat_map.js", "tree.js", "details.js",
-    "table.js", "programs.js", "ledger.js", "link.js", "main.js",
+    "data.js", "elements.js", "charts.js", "curve.js", "heat_map.js", "tree.js", "closeup.js",
+    "details.js", "table.js", "programs.js", "ledger.js", "link.js", "main.js",
 )  # fmt: skip
 
 

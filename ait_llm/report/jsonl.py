@@ -43,6 +43,8 @@ def _end(report: Report) -> Iterator[str]:
         yield line(records.origin(origin))
     for row in report.ledger:
         yield line(records.ledger_row(row))
+    for closeup in report.closeups:
+        yield line(records.closeup(closeup))
     yield line(records.total(report))
 
 
@@ -143,7 +145,7 @@ def read_jsonl(path: Path | str) -> Report:
     """
     path = Path(path)
     found: dict[int, Comparison] = {}
-    problems, origins, ledger = [], [], []
+    problems, origins, ledger, closeups = [], [], [], []
     report: Report | None = None
     end: records.Object = {}
     for number, data in _objects(path):
@@ -160,6 +162,8 @@ def read_jsonl(path: Path | str) -> Report:
                 origins.append(records.read_origin(data))
             elif kind == "ledger":
                 ledger.append(records.read_ledger_row(data))
+            elif kind == "closeup":
+                closeups.append(records.read_closeup(data))
             elif kind == "total":
                 end = records.read_total(data)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -174,6 +178,7 @@ def read_jsonl(path: Path | str) -> Report:
         problems=tuple(problems),
         origins=tuple(origins),
         ledger=tuple(ledger),
+        closeups=tuple(closeups),
         partial=True,
     )
     return replace(report, **end)

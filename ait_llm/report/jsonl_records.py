@@ -6,6 +6,7 @@ infinities: they are the strings ``NaN``, ``Infinity`` and ``-Infinity``.
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -15,6 +16,7 @@ from typing import Any
 
 from ait_llm import __version__
 from ait_llm.core import DType
+from ait_llm.core.closeup import Closeup
 from ait_llm.core.comparison import (
     Comparison,
     Origin,
@@ -37,10 +39,11 @@ Object = dict[str, Json]
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _TUPLES = {  # fields that are tuples in memory and arrays in JSON
     "shape", "worst", "worst_values", "first_bad", "histogram", "candidates", "processes", "steps",
-    "stamp", "parts",
+    "stamp", "parts", "cells", "golden_counts", "my_counts", "golden_windows", "my_windows",
 }  # fmt: skip
 _SINGLE = {  # fields that are one number
     "max", "min", "mean", "norm", "inherited", "introduced", "total", "excess", "confidence",
+    "low", "high",
 }  # fmt: skip
 _NUMBERS = {"values", "tolerance", "needed"}  # fields that map names to numbers
 
@@ -105,6 +108,11 @@ def ledger_row(item: LedgerRow) -> Object:
     return {"type": "ledger", **_object(item)}
 
 
+def closeup(item: Closeup) -> Object:
+    """One closeup."""
+    return {"type": "closeup", **_object(item)}
+
+
 def total(report: Report) -> Object:
     """The last line of a finished report."""
     return {
@@ -147,6 +155,18 @@ def read_origin(data: Object) -> Origin:
 def read_ledger_row(data: Object) -> LedgerRow:
     """The inverse of :func:`ledger_row`."""
     result: LedgerRow = _read(LedgerRow, data)
+    return result
+
+
+def read_closeup(data: Object) -> Closeup:
+    """The inverse of :func:`closeup`.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no such object, or its map has other dims.
+    """
+    result: Closeup = _read(Closeup, data)
+    if len(base64.b64decode(result.errors, validate=True)) != math.prod(result.cells):
+        raise ValueError(f"a map of {list(result.cells)} cells does not fit its errors")
     return result
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ait_llm import __version__
+from ait_llm.core.closeup import Closeup
 from ait_llm.core.comparison import (
     HISTOGRAM_EDGES,
     Comparison,
@@ -115,6 +116,9 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
             for item in report.origins
         ],
         "ledger": _ledger(report, texts, places),
+        "closeups": [
+            _closeup(item, places[item.index]) for item in report.closeups if item.index in places
+        ],
         "not_compared": [
             [reason, count, example.verdict.value, example.record.title]
             for reason, count, example in not_compared(report)
@@ -147,6 +151,27 @@ def _ledger(report: Report, texts: _Texts, places: Mapping[int, int]) -> list[Js
         ]
         for row in ranked(report.ledger)[:MAX_LEDGER]
     ]
+
+
+def _closeup(item: Closeup, row: int) -> Json:
+    """A closeup, with the numbers of its windows as they are printed."""
+    windows = ([_short(value) for value in side] for side in (item.golden_windows, item.my_windows))
+    return [
+        row,
+        list(item.shape),
+        list(item.cells),
+        item.errors,
+        _round(item.low),
+        _round(item.high),
+        list(item.golden_counts),
+        list(item.my_counts),
+        list(item.worst),
+        *windows,
+    ]
+
+
+def _short(value: float) -> Json:
+    return number(float(f"{value:.5g}"))
 
 
 def plain_side(path: str, kind: str) -> Json:

@@ -10,6 +10,7 @@ import re
 import stat
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from report_builder import (
 
 from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison, Origin, Report, Verdict
+from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.report import html_page
 from ait_llm.report.page_data import page_data
 from ait_llm.report.relation import relation_of
@@ -73,6 +75,13 @@ def test_the_page_refers_to_nothing_outside_itself() -> None:
     assert set(re.findall(r"https?://[^\"' ]*", text)) == {"http://www.w3.org/2000/svg"}
     assert "@import" not in text
     assert "url(" not in text
+
+
+def test_no_two_elements_have_the_same_id() -> None:
+    ids = [
+        found["id"] for _, found in Parts(html_page.page(decoder_report())).tags if "id" in found
+    ]
+    assert len(set(ids)) == len(ids)
 
 
 def test_the_policy_allows_its_own_style_and_script_and_no_others() -> None:
@@ -220,7 +229,7 @@ document.querySelector(".tile.is-skipped").click();
 result.skipped = by("page").textContent;
 by("reset").click();
 result.all = by("page").textContent;
-by("next").click();
+[...document.querySelectorAll("button")].find((button) => /next/.test(button.textContent)).click();
 result.second = by("page").textContent;
 press(by("heat-svg"), "ArrowDown", "ArrowDown", "Enter");
 result.heat = state.operation.op;
@@ -368,6 +377,73 @@ def test_the_head_is_copied_as_text_and_as_markdown(
     assert "\ngolden: /runs/a `golden` one\n" in plain
     assert marked.startswith("**FAIL** The error starts at SelfAttentionOperation_3_0_2 (token 0)")
     assert "\n- golden: ``/runs/a `golden` one``\n- mine: ``" in marked
+
+
+@needs_browser
+def test_a_failing_tensor_is_shown_closely_and_its_map_answers_to_the_keyboard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """(() => {
+      const map = document.querySelector(".error-map");
+      const press = (...keys) => keys.forEach((key) =>
+        map.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })));
+      press("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight");
+      const said = map.nextElementSibling.textContent;
+      const worst = [...document.querySelectorAll(".around + *, .closeup .steps button")];
+      const cells = (side) => [...document.querySelectorAll(".around table")][side]
+        .querySelector("tr").textContent;
+      const first = [cells(0), cells(1)];
+      worst[1].click();
+      return [said, worst.map((button) => button.textContent), first,
+        document.querySelectorAll(".around .bad").length,
+        [...document.querySelectorAll(".closeup")].length];
+    })()"""
+    said, worst, first, different, count = ran(decoder_report(), tmp_path, monkeypatch, script)
+    assert said == "row 3, channel 2: 2.746"
+    assert worst == ["[3, 1]", "[3, 7]"]
+    # The window of [3, 1] begins a column before the first channel, where nothing is.
+    assert first == ["0.51.25-0.50.125", "0.52.49-0.50.125"]
+    assert (different, count) == (3, 1)
+
+
+def ledger_of(value: Report) -> tuple[LedgerRow, ...]:
+    """A row for each output."""
+    return tuple(
+        LedgerRow(
+            record.op, record.op_id, record.op_type, record.step, record.device, record.pid,
+            record.name, record.order, index, item.introduced, item.inherited, 0.3, 0.5,
+        )
+        for index, item in enumerate(value.comparisons)
+        if (record := item.record).role == "out"
+    )  # fmt: skip
+
+
+AXE = files("axe_core_python") / "axe.min.js"
+AUDIT = """axe.run(document, {resultTypes: ['violations']}).then((found) => {
+  document.documentElement.dataset.audit = JSON.stringify(found.violations.map(
+    (each) => [each.id, each.nodes.map((node) => node.html + " " + node.failureSummary)]));
+});"""
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("size", "theme"), [("1440,900", "light"), ("1280,720", "dark"), ("420,900", "light")]
+)
+def test_axe_has_nothing_to_find(tmp_path: Path, size: str, theme: str) -> None:
+    value = replace(decoder_report(layers=3), problems=problems())
+    text = html_page.page(replace(value, ledger=ledger_of(value)))
+    # The audit is a script of another's, which the page's own policy would not let run.
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    scripts = (AXE.read_text("utf-8").replace("</script", r"<\/script"), AUDIT)
+    text = text.replace("</body>", "".join(f"<script>{each}</script>" for each in scripts))
+    page = tmp_path / "audited.html"
+    page.write_text(text, "utf-8")
+    dark = ("--blink-settings=preferredColorScheme=0",) if theme == "dark" else ()
+    document, _ = opened(page, tmp_path / "profile", f"--window-size={size}", *dark)
+    assert f'data-theme="{theme}"' in document
+    found = re.search(r'data-audit="([^"]*)"', document)
+    assert found is not None
+    assert json.loads(html.unescape(found[1])) == []
 
 
 @needs_browser

@@ -52,7 +52,7 @@ def test_the_first_line_names_the_schema_and_the_last_the_totals() -> None:
     texts = [json.loads(text) for text in lines(MIXED)]
     assert texts[0]["type"] == "header"
     assert (texts[0]["schema"], texts[0]["version"]) == ("ait-llm.compare", 1)
-    assert [text["type"] for text in texts[-4:]] == ["problem", "problem", "origin", "total"]
+    assert [text["type"] for text in texts[-5:]] == [*["problem"] * 2, "origin", "closeup", "total"]
     assert texts[-1]["verdict"] == "FAIL"
     assert texts[-1]["counts"] == {verdict.value: count for verdict, count in MIXED.counts.items()}
     assert texts[-1]["exit_code"] == 1

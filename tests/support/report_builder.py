@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from dataclasses import replace
 
 from ait_llm.core import DType
+from ait_llm.core.closeup import Closeup
 from ait_llm.core.comparison import (
     HISTOGRAM_BINS,
     Comparison,
@@ -106,6 +108,27 @@ def report(*comparisons: Comparison, **changes: object) -> Report:
     return replace(base, **changes)  # type: ignore[arg-type]  # names are those of the report
 
 
+def closeup(index: int, **changes: object) -> Closeup:
+    """A tensor of 11 tokens and 64 channels; the first 8 channels of token 3 differ."""
+    codes = bytearray(11 * 48)
+    codes[3 * 48 : 3 * 48 + 6] = b"\xc8" * 6
+    window = (math.nan, 0.5, 1.25, -0.5, 0.125)
+    base = Closeup(
+        index=index,
+        shape=(11, 64),
+        cells=(11, 48),
+        errors=base64.b64encode(bytes(codes)).decode("ascii"),
+        low=-2.25,
+        high=2.5,
+        golden_counts=(4, 300, 396, 4),
+        my_counts=(4, 296, 396, 8),
+        worst=(3 * 64 + 1, 3 * 64 + 7),
+        golden_windows=window * 6,
+        my_windows=(math.nan, 0.5, 2.49, -0.5, 0.125) * 6,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]  # names are those of the closeup
+
+
 def decoder_report(
     *, layers: int = 2, steps: int = 1, fault: tuple[int, int] | None = (1, 3)
 ) -> Report:
@@ -202,6 +225,7 @@ def decoder_report(
     return report(
         *items,
         origins=tuple(origins),
+        closeups=tuple(closeup(item.index) for item in origins if item.index is not None),
         golden=Side("/golden/out/ait_dump", "torch", ("0_7",), tuple(range(steps))),
         mine=Side("/mine/out/ait_dump", "atb", ("0_42",), tuple(range(steps))),
     )

@@ -46,4 +46,15 @@ function lineColour(place, count) {
   return isDark() ? `hsl(${215 - 170 * share} 75% 68%)` : `hsl(${215 - 170 * share} 70% 42%)`;
 }
 
+// Names below a chart, slanted; the room that they take to the left of the first and below.
+const SLANT = 38 * Math.PI / 180, LETTER = 6.1, LONGEST_NAME = 28;
+function slantedRoom(names) {
+  const length = (name) => LETTER * Math.min(LONGEST_NAME, name.length);
+  const longest = names.reduce((size, name) => Math.max(size, length(name)), 0);
+  const over = names.slice(0, 3).map((name, place) => 6 + Math.cos(SLANT) * length(name) - 20 * place);
+  return { left: Math.max(74, ...over), bottom: 22 + Math.sin(SLANT) * longest };
+}
+const slanted = (name, x, y) => s("text", { transform: `translate(${x + 3},${y}) rotate(-38)`, "text-anchor": "end" },
+  ellipsis(name, LONGEST_NAME), s("title", {}, name));
+
 const ellipsis = (text, length) => (text.length > length ? `\u2026${text.slice(1 - length)}` : text);

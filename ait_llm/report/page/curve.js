@@ -30,10 +30,10 @@ function drawCurve() {
   const limits = distinct(points.map((point) => point.row.tolerance[source.metrics[state.metric]]).filter((limit) => limit > 0))
     .map((limit) => (counted(source.metrics[state.metric]) ? 1 - limit : limit)).slice(0, 3);
   const scale = errorScale([...points.map((point) => point.error), ...limits]);
-  const [left, right, top, bottom] = [74, 16, 18, 78];
+  const [right, top, { left, bottom }] = [16, 18, slantedRoom(names)];
   const room = Math.max(280, by("curve").clientWidth - 28);
   const width = Math.max(room, Math.min(8000, left + right + names.length * (names.length > 200 ? 4 : 7)));
-  const height = 310;
+  const height = 232 + bottom;
   const x = (place) => left + (names.length < 2 ? 0.5 : place / (names.length - 1)) * (width - left - right);
   const y = (error) => top + (1 - scale.share(error)) * (height - top - bottom);
   const parts = [];
@@ -44,8 +44,7 @@ function drawCurve() {
   const every = Math.max(1, Math.ceil(names.length / ((width - left - right) / 26)));
   names.forEach((name, place) => {
     if (place % every) return;
-    parts.push(s("text", { transform: `translate(${x(place) + 3},${height - bottom + 12}) rotate(-38)`, "text-anchor": "end" },
-      ellipsis(name, 15), s("title", {}, name)));
+    parts.push(slanted(name, x(place), height - bottom + 12));
   });
   for (const limit of limits) {
     parts.push(s("line", { class: "limit", x1: left, x2: width - right, y1: y(limit), y2: y(limit) }, s("title", {}, `limit ${short(limit)}`)));

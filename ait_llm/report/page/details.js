@@ -68,6 +68,7 @@ function tensorCard(row) {
     h("h3", {}, badge(row.verdict), " ", row.name || "tensor", row.label ? ` (${row.label})` : "", " ", h("span", { class: "muted" }, roles[row.role] || "")),
     row.reason && h("p", { class: `reason${row.verdict === FAIL ? " bad" : ""}` }, row.reason),
     facts.map((fact) => h("p", { class: "reason muted" }, fact)),
+    closeupOf(row),
     h("div", { class: "pair" }, h("div", {}, metricsTable(row), histogram(row)), sidesTable(golden, mine)));
 }
 

@@ -30,10 +30,10 @@ function drawWaterfall(entries) {
   if (!columns.length) return fill("waterfall", h("p", { class: "muted" }, "No operator of this selection was computed again."));
   const introduced = columns.map((column) => Math.sqrt(column.squares));
   const scale = errorScale([0, ...introduced, ...columns.map((column) => column.total).filter((total) => total !== null)]);
-  const [left, right, top, bottom] = [74, 16, 14, 78];
+  const [right, top, { left, bottom }] = [16, 14, slantedRoom(columns.map((column) => column.name))];
   const room = Math.max(280, by("waterfall").clientWidth - 28);
   const width = Math.max(room, left + right + columns.length * 7);
-  const height = 300, pitch = (width - left - right) / columns.length;
+  const height = 222 + bottom, pitch = (width - left - right) / columns.length;
   const x = (place) => left + place * pitch, y = (error) => top + (1 - scale.share(error)) * (height - top - bottom);
   const parts = scale.ticks.flatMap(([value, text]) => [
     s("line", { class: "axis", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
@@ -51,7 +51,7 @@ function drawWaterfall(entries) {
       s("circle", { class: failed ? "own own-fail" : "own", cx: x(place) + pitch / 2, cy: y(introduced[place]), r: Math.min(4.5, Math.max(1.5, pitch / 4)) }),
       s("title", {}, text)));
     if (place + 1 < columns.length) parts.push(s("line", { class: "axis", x1: x(place) + pitch * 0.88, x2: x(place + 1) + pitch * 0.12, y1: ends[1], y2: ends[1] }));
-    if (place % every === 0) parts.push(s("text", { transform: `translate(${x(place) + pitch / 2 + 3},${height - bottom + 12}) rotate(-38)`, "text-anchor": "end" }, ellipsis(column.name, 15), s("title", {}, column.name)));
+    if (place % every === 0) parts.push(slanted(column.name, x(place) + pitch / 2, height - bottom + 12));
     before = after;
   });
   const key = (shape, text) => h("span", {}, s("svg", { width: 14, height: 10, "aria-hidden": "true" }, shape), text);

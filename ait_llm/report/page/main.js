@@ -50,8 +50,8 @@ function connect() {
     change({ search: "", role: "", step: null, layer: null, verdicts: new Set(WORST_FIRST), redraw: true });
     showChoices();
   });
-  by("previous").addEventListener("click", () => turn(-1));
-  by("next").addEventListener("click", () => turn(1));
+  by("page-previous").addEventListener("click", () => turn(-1));
+  by("page-next").addEventListener("click", () => turn(1));
   by("tree-failed").addEventListener("change", (event) => change({ onlyFailed: event.target.checked }));
   by("theme").addEventListener("click", () => paint(isDark() ? "light" : "dark"));
   let resizing = 0;

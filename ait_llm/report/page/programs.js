@@ -46,9 +46,9 @@ function filterLines() {
 }
 
 function tensorCell(side, op, name, again, empty) {
-  if (!side) return h("span", { class: "side muted", title: empty }, empty);
+  if (!side) return h("span", { class: "side muted", role: "cell", title: empty }, empty);
   const { dtype, shape } = sideOf(side);
-  return h("span", { class: "side", title: `${op} ${name}\n${dtype} ${shape}` }, h("b", { class: again ? "again" : null }, op), " ", name, " ", h("small", {}, `${dtype} ${shape}`));
+  return h("span", { class: "side", role: "cell", title: `${op} ${name}\n${dtype} ${shape}` }, h("b", { class: again ? "again" : null }, op), " ", name, " ", h("small", {}, `${dtype} ${shape}`));
 }
 
 function line(row, before) {
@@ -63,7 +63,7 @@ function line(row, before) {
     class: `line is-${VERDICTS[row.verdict].toLowerCase()}${row === state.row ? " chosen" : ""}`, role: "row",
     onclick: () => choose(row),
   }, tensorCell(row.goldenRaw, row.goldenOp, row.goldenName, sameGolden, reason),
-  h("span", { class: "middle", title: why }, sign(row.verdict), " ", middle),
+  h("span", { class: "middle", role: "cell", title: why }, sign(row.verdict), " ", middle),
   tensorCell(row.mineRaw, titleOf(operation), /[^0-9]/.test(row.label) ? row.label : row.name, sameMine, reason));
 }
 
@@ -77,7 +77,7 @@ function drawLines(force) {
   layer.style.transform = `translateY(${first * LINE}px)`;
   const part = sides.lines.slice(first, first + count);
   layer.replaceChildren(...(part.length ? part.map((row, place) => line(row, place ? part[place - 1] : null))
-    : [h("p", { class: "hint" }, "No tensor fits these filters.")]));
+    : [h("div", { class: "hint", role: "row" }, h("span", { role: "cell" }, "No tensor fits these filters."))]));
 }
 
 function reveal(row) {

@@ -48,8 +48,8 @@ function drawTable() {
     : [h("tr", {}, h("td", { class: "empty", colspan: COLUMNS.length }, rows.length ? "No comparison fits these filters." : "Nothing was compared."))]));
   const first = sorting.page * PAGE + 1;
   by("page").textContent = shown.length ? `${first.toLocaleString("en")} to ${(first + part.length - 1).toLocaleString("en")} of ${shown.length.toLocaleString("en")}` : "none";
-  by("previous").disabled = sorting.page === 0;
-  by("next").disabled = sorting.page >= pages - 1;
+  by("page-previous").disabled = sorting.page === 0;
+  by("page-next").disabled = sorting.page >= pages - 1;
 }
 function sortBy(place) {
   const numeric = COLUMNS[place].numeric;
