@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
+import select
 import shutil
 import subprocess
 import sys
@@ -66,6 +69,66 @@ def test_bash_completes_commands_options_and_values(program: str, tmp_path: Path
     )
     assert dict(zip(asked, said.stdout.splitlines(), strict=True)) == asked
     assert said.stderr == ""
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_what_is_typed_before_the_tab_key(program: str, tmp_path: Path) -> None:
+    script = tmp_path / "ait.zsh"
+    script.write_text(script_of("zsh"))
+    environment = {**os.environ, "PATH": program, "TERM": "dumb", "PS1": "", "HOME": str(tmp_path)}
+    terminal, inside = pty.openpty()
+    shell = subprocess.Popen(
+        ["zsh", "-f", "-i"],
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        cwd=tmp_path,
+        env=environment,
+        start_new_session=True,
+    )
+    os.close(inside)
+    try:
+        # the key Ctrl-G prints what stands on the line, whatever the terminal shows of it
+        shows = "show() { zle -I; print -r -- \"line=<$BUFFER>\" }; zle -N show; bindkey '^G' show"
+        ready = f"autoload -Uz compinit; compinit -u -D; . {script}; {shows}; echo re''ady\n"
+        os.write(terminal, ready.encode())
+        answer_of(terminal, "ready")
+        os.write(terminal, b"ait llm comp\t\a")
+        assert "line=<ait llm compare >" in answer_of(terminal, "line=<[^>]*>")
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(terminal)
+
+
+def answer_of(terminal: int, pattern: str) -> str:
+    """What a terminal shows until something stands there."""
+    said = ""
+    while not re.search(pattern, said):
+        readable, _, _ = select.select([terminal], [], [], 60)
+        assert readable, f"nothing more came after {said!r}"
+        said += os.read(terminal, 4096).decode("utf-8", "replace")
+    return said
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_with_the_file_in_its_folder(program: str, tmp_path: Path) -> None:
+    file = tmp_path / ".config" / "fish" / "completions" / "ait.fish"
+    file.parent.mkdir(parents=True)
+    file.write_text(script_of("fish"))
+    asked = {"ait llm comp": ["compare"], "ait llm compare --format csv j": ["jsonl", "junit"]}
+    said = subprocess.run(
+        ["fish", "-c", "for line in $argv; complete -C $line; echo; end", *asked],
+        env={"PATH": program, "HOME": str(tmp_path), "LANG": "C.UTF-8"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [
+        [line.split("\t")[0] for line in each.splitlines()] for each in said.stdout.split("\n\n")
+    ]
+    assert found[: len(asked)] == list(asked.values())
 
 
 @pytest.mark.parametrize("shell", SHELLS)
