@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from pathlib import Path
 
 from ait_llm.language.choice import current
 
 _TOKENS = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 _LETTERS = re.compile(r"[A-Za-z]{2}")
+_WORDS = re.compile(r"[A-Za-z]+")
 _LEAST_LITERAL = 2  # letters that an entry has besides its placeholders
 _NUMBERS = ("number", "count")  # what names of placeholders begin with that stand for numbers
 _LABEL = "@"  # before a word that is translated only where it begins a line of columns
@@ -51,6 +54,19 @@ class Entry:
     def weight(self) -> int:
         """Literal characters; among entries that match, the one with the most is meant."""
         return sum(map(len, self.literals))
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Whole words of its literals: no letter of a value can stand next to them."""
+        found: set[str] = set()
+        parts = [part for part, is_name in _pieces(self.text) if not is_name]
+        for place, part in enumerate(parts):
+            for match in _WORDS.finditer(part):
+                begins = match.start() > 0 or place == 0
+                ends = match.end() < len(part) or place == len(parts) - 1
+                if begins and ends:
+                    found.add(match[0])
+        return found
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -123,7 +139,14 @@ class Catalogue:
         self._exact = {_plain(text): _plain(meaning) for text, meaning in entries.items()}
         templates = [Entry(*pair) for pair in entries.items() if names_of(pair[0])]
         usable = [each for each in templates if _says_something(each)]
-        self._templates = sorted(usable, key=lambda each: each.weight, reverse=True)
+        usable.sort(key=lambda each: each.weight, reverse=True)
+        words = [each.words for each in usable]
+        common = Counter(word for each in words for word in each)
+        # By the rarest of the words that a text must have; under no word where it has none.
+        self._templates: dict[str, list[tuple[int, Entry]]] = {}
+        for rank, entry in enumerate(usable):
+            rarest = min(words[rank], key=lambda word: (common[word], word), default="")
+            self._templates.setdefault(rarest, []).append((rank, entry))
 
     def __len__(self) -> int:
         return len(self._exact)
@@ -169,13 +192,20 @@ class Catalogue:
                 return text if said == parts else self._exact.get(separator, separator).join(said)
         return self._find(text, depth) or text
 
+    def _candidates(self, text: str) -> Iterator[Entry]:
+        """Entries that a text may belong to, those with the most literal characters first."""
+        found = list(self._templates.get("", ()))
+        for word in set(_WORDS.findall(text)):
+            found += self._templates.get(word, ())
+        return (entry for _, entry in sorted(found, key=itemgetter(0)))
+
     def _find(self, text: str, depth: int, within: str = "") -> str | None:
         """The translation of exactly this text, by an entry that has some words in it."""
         if (exact := self._exact.get(text)) is not None:
             return exact
         if depth == 0:
             return None
-        for entry in self._templates:
+        for entry in self._candidates(text):
             if within not in entry.text or not all(part in text for part in entry.literals):
                 continue
             match = entry.pattern.fullmatch(text)

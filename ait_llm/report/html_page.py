@@ -15,12 +15,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ait_llm.core.comparison import Report, Verdict
+from ait_llm.core.comparison import Origin, Report, Verdict
+from ait_llm.language import current, translate
 from ait_llm.report.files import replacing
 from ait_llm.report.next_command import next_command
 from ait_llm.report.operations import has_operations
 from ait_llm.report.page_data import page_data
-from ait_llm.report.wording import counted, kind_text, printable
+from ait_llm.report.page_words import say
+from ait_llm.report.wording import printable
 from ait_llm.report.writing import writers
 
 SCRIPTS = (
@@ -43,17 +45,18 @@ def page(report: Report) -> str:
     script = "\n".join(map(_resource, SCRIPTS))
     head, _, rest = _resource("page.html").partition("<!-- style -->")
     body, _, end = rest.partition("<!-- data and script -->")
-    kind = kind_text(report.origins[0]) if report.origins else ""
+    kind = _kind(report.origins[0]) if report.origins else ""
     following = next_command(report)
     values = {
+        "lang": {"zh": "zh-CN"}.get(current(), current()),
         "policy": _policy(style, script),
         "title": f"{report.verdict.value} - ait llm compare",
         "verdict": "INCOMPLETE" if report.verdict is Verdict.SKIPPED else report.verdict.value,
         "verdict_class": report.verdict.value.lower(),
         "sentence": _sentence(report),
-        "evidence": report.origins[0].evidence if report.origins else "",
-        "kind": f"Kind of bug: {kind}" if kind else "",
-        "next_title": "next" if following else "",
+        "evidence": translate(report.origins[0].evidence) if report.origins else "",
+        "kind": say("Kind of bug: {0}", kind) if kind else "",
+        "next_title": say("next") if following else "",
         "next": following,
         "golden": report.golden.path,
         "mine": report.mine.path,
@@ -95,34 +98,45 @@ def _sentence(report: Report) -> str:
     """The origin in one sentence, or what else the verdict means."""
     if report.origins:
         first = report.origins[0]
-        certain = "The error starts at" if first.certain else "The error probably starts at"
-        golden = f", which answers {first.golden_op}" if first.golden_op else ""
-        return f"{certain} {first.op} (token {first.step}){golden}"
+        starts = "The error starts at {0} (token {1})"
+        if not first.certain:
+            starts = "The error probably starts at {0} (token {1})"
+        golden = say(", which answers {0}", first.golden_op) if first.golden_op else ""
+        return say(starts, first.op, first.step) + golden
     counts = report.counts
     if failed := counts[Verdict.FAIL]:
-        text = f"{counted(failed, 'tensor')} {'fails' if failed == 1 else 'fail'}"
+        text = say("{0} tensor fails" if failed == 1 else "{0} tensors fail", f"{failed:,}")
         if has_operations(report):
-            text += "; no operator was found whose outputs fail while its inputs pass"
+            text += say("; no operator was found whose outputs fail while its inputs pass")
         return text
     if report.verdict is Verdict.PASS:
-        return "Everything was compared and every tensor is within its limits"
+        return say("Everything was compared and every tensor is within its limits")
     if not report.compared:
-        return "Nothing could be compared"
-    return "What was compared is within its limits, but something could not be compared"
+        return say("Nothing could be compared")
+    return say("What was compared is within its limits, but something could not be compared")
+
+
+def _kind(origin: Origin) -> str:
+    why = translate(origin.kind_evidence)
+    return translate(origin.kind) + (say(" ({0})", why) if why else "")
 
 
 def _about(report: Report) -> str:
     finished = report.finished or report.started
-    return " · ".join(filter(None, (f"comparison {report.scenario}", finished)))
+    return " · ".join(filter(None, (say("comparison {0}", report.scenario), finished)))
 
 
 def _filled(template: str, values: dict[str, str]) -> str:
-    """A template with each ``{{name}}`` replaced by its escaped value, once."""
+    """A template with each ``{{name}}`` replaced by its escaped value, once.
+
+    ``{{=text}}`` is one of the page's own texts.
+    """
     parts = template.split("{{")
     result = [parts[0]]
     for part in parts[1:]:
         name, _, rest = part.partition("}}")
-        result.append(html.escape(printable(values[name])) + rest)
+        value = say(name[1:]) if name.startswith("=") else printable(values[name])
+        result.append(html.escape(value) + rest)
     return "".join(result)
 
 

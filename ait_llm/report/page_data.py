@@ -19,6 +19,7 @@ from ait_llm.core.comparison import (
     Verdict,
 )
 from ait_llm.core.error_ledger import ranked
+from ait_llm.language import translate
 from ait_llm.report.jsonl_records import number, plain
 from ait_llm.report.ledger_table import layer_of_row, ledger_layers
 from ait_llm.report.operations import (
@@ -27,7 +28,8 @@ from ait_llm.report.operations import (
     called_operations,
     not_compared,
 )
-from ait_llm.report.relation import relation_of
+from ait_llm.report.page_words import page_words
+from ait_llm.report.relation import SAME, relation_of
 from ait_llm.report.wording import dtype_text, headline, path_text, shape_text, why_not
 
 VERDICTS = (Verdict.PASS, Verdict.FAIL, Verdict.SKIPPED, Verdict.ERROR)
@@ -46,6 +48,13 @@ class _Texts:
 
     def text(self, text: str) -> int:
         return self._place(text, text)
+
+    def message(self, text: str) -> int:
+        """A text of the tool's own, in the language that is spoken now."""
+        place = self._places.get(("message", text))
+        if place is None:
+            place = self._places["message", text] = self.text(translate(text))
+        return place
 
     def mapping(self, mapping: Mapping[str, Any]) -> int:
         """A mapping as one more text; the same for an equal mapping."""
@@ -92,6 +101,8 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
             "left_out": len(report.comparisons) - len(rows),
             "options": plain(report.options),
         },
+        "words": page_words(),
+        "same": translate(SAME),
         "verdicts": [verdict.value for verdict in VERDICTS],
         "metrics": list(report.metrics),
         "headline": headline(report.metrics),
@@ -107,11 +118,11 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
                 "device": item.device,
                 "pid": item.pid,
                 "golden_op": item.golden_op,
-                "evidence": item.evidence,
+                "evidence": translate(item.evidence),
                 "certain": item.certain,
                 "candidates": list(item.candidates),
-                "kind": item.kind,
-                "kind_evidence": item.kind_evidence,
+                "kind": translate(item.kind),
+                "kind_evidence": translate(item.kind_evidence),
             }
             for item in report.origins
         ],
@@ -120,10 +131,10 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
             _closeup(item, places[item.index]) for item in report.closeups if item.index in places
         ],
         "not_compared": [
-            [reason, count, example.verdict.value, example.record.title]
+            [translate(reason), count, example.verdict.value, example.record.title]
             for reason, count, example in not_compared(report)
         ],
-        "problems": [[item.side, item.text, item.decides] for item in report.problems],
+        "problems": [[item.side, translate(item.text), item.decides] for item in report.problems],
     }
     data["texts"] = texts.values
     return data
@@ -146,11 +157,15 @@ def _ledger(report: Report, texts: _Texts, places: Mapping[int, int]) -> list[Js
             _round(row.total),
             _round(row.excess),
             None if row.index is None else places.get(row.index),
-            texts.text(row.reason),
+            texts.message(row.reason),
             row.order,
         ]
         for row in ranked(report.ledger)[:MAX_LEDGER]
     ]
+
+
+def _translated(mapping: Mapping[str, str]) -> Mapping[str, str]:
+    return {key: translate(text) for key, text in mapping.items()}
 
 
 def _closeup(item: Closeup, row: int) -> Json:
@@ -214,15 +229,15 @@ def _row(report: Report, texts: _Texts, item: Comparison) -> list[Json]:
         texts.text(record.label),
         texts.text(record.role),
         VERDICTS.index(item.verdict),
-        texts.text(why_not(item)),
+        texts.message(why_not(item)),
         texts.text(golden.title if golden else ""),
         texts.text(item.rule),
         _round(item.confidence),
-        texts.text(item.why),
+        texts.message(item.why),
         _side(texts, golden, item.golden_view, item.golden_summary),
         _side(texts, item.mine, item.my_view, item.my_summary),
         [_round(item.values.get(name)) for name in report.metrics],
-        texts.mapping(item.missing) if item.missing else 0,
+        texts.mapping(_translated(item.missing)) if item.missing else 0,
         texts.mapping(item.tolerance) if item.tolerance else 0,
         {name: _round(value) for name, value in item.needed.items()} or 0,
         _list(item.worst),
@@ -234,7 +249,7 @@ def _row(report: Report, texts: _Texts, item: Comparison) -> list[Json]:
         texts.text(golden.op if golden else ""),
         texts.text(_own_name(golden) if golden else ""),
         golden.order if golden else -1,
-        texts.text(relation_of(item)),
+        texts.message(relation_of(item)),
     ]
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from ait_llm.core.comparison import Comparison, TensorRecord
 
+SAME = "same"
+
 # Between two views, as `match.views.describe` writes them; not between numbers in brackets.
 _BETWEEN = re.compile(r", (?![^\[\]()]*[\])])")
 _STRETCH = re.compile(r"(\d+:\d+) of axis (\d+)")
@@ -29,7 +31,7 @@ def relation_of(item: Comparison) -> str:
         words.append("cast")
     if item.relation:
         words.insert(0, item.relation)
-    return "; ".join(dict.fromkeys(words)) or "same"
+    return "; ".join(dict.fromkeys(words)) or SAME
 
 
 def _words(record: TensorRecord, views: str, side: str) -> Iterator[str]:

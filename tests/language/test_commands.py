@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -41,6 +43,22 @@ def test_a_result_for_machines_is_the_same_in_all_languages() -> None:
     one, other = (run("llm", "doctor", "--json", language=each) for each in ("zh", "en"))
     assert json.loads(one.stdout).keys() == json.loads(other.stdout).keys()
     assert "错误" not in one.stdout
+
+
+@pytest.mark.parametrize(
+    ("language", "word"), [("zh", '<h1 id="sentence">1 个张量失败'), ("en", ">1 tensor fails")]
+)
+def test_the_page_of_a_comparison_is_in_the_language_of_the_command(
+    tmp_path: Path, language: str, word: str
+) -> None:
+    paths = [tmp_path / name for name in ("golden.npy", "mine.npy")]
+    for number, path in enumerate(paths):
+        np.save(path, np.full(8, 1 + number, np.float32))
+    words = ("llm", "compare", "-gp", str(paths[0]), "-mp", str(paths[1]), "-o", str(tmp_path))
+    said = run(*words, "--format", "html", language=language)
+    assert said.exit_code == 1
+    (page,) = tmp_path.glob("*.html")
+    assert word in html.unescape(page.read_text("ascii"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

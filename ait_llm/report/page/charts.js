@@ -21,7 +21,7 @@ function errorScale(errors) {
   for (let exponent = first; exponent <= last; exponent += stride) ticks.push([Number(`1e${exponent}`), exponent === 0 ? "1" : `1e${exponent}`]);
   const hasZero = errors.includes(0), hasInfinite = errors.some((error) => !Number.isFinite(error));
   if (hasZero) ticks.push([0, "0"]);
-  if (hasInfinite) ticks.push([Infinity, "not finite"]);
+  if (hasInfinite) ticks.push([Infinity, say("not finite")]);
   return { share, ticks };
 }
 

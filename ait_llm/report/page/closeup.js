@@ -20,14 +20,14 @@ function errorMap(closeup) {
   const columns = shape.length ? shape.at(-1) : 1, rows = shape.slice(0, -1).reduce((a, b) => a * b, 1);
   const tall = Math.max(5, Math.min(16, Math.floor(200 / down))), wide = Math.max(4, Math.min(16, Math.floor(330 / across)));
   const scale = errorScale([...codes].map(errorOfCode));
-  const said = h("p", { class: "hint", "aria-live": "polite" }, "over golden's root mean square; arrow keys move");
+  const said = h("p", { class: "hint", "aria-live": "polite" }, say("over golden's root mean square; arrow keys move"));
   const span = (name, place, count, length) => {
     const first = Math.ceil(place * length / count), last = Math.max(first, Math.ceil((place + 1) * length / count) - 1);
-    return first === last ? `${name} ${first}` : `${name}s ${first} to ${last}`;
+    return first === last ? say(`${name} {0}`, first) : say(`${name}s {0} to {1}`, first, last);
   };
   const tell = (row, column) => {
     const top = placeOf(Math.ceil(row * rows / down), shape.slice(0, -1));
-    said.textContent = `${span("row", row, down, rows)}${shape.length > 2 ? ` (from ${top})` : ""}, ${span("channel", column, across, columns)}: ${short(errorOfCode(codes[row * across + column]))}`;
+    said.textContent = `${span("row", row, down, rows)}${shape.length > 2 ? ` (${say("from {0}", top)})` : ""}, ${span("channel", column, across, columns)}: ${short(errorOfCode(codes[row * across + column]))}`;
     for (const [name, value] of Object.entries({ x: column * wide, y: row * tall, visibility: "visible" })) cursor.setAttribute(name, value);
     at = [row, column];
   };
@@ -50,7 +50,7 @@ function errorMap(closeup) {
   };
   const svg = s("svg", {
     class: "error-map", width: across * wide, height: down * tall, viewBox: `0 0 ${across * wide} ${down * tall}`, role: "application", tabindex: 0,
-    "aria-label": "Errors of this tensor, rows down and channels across: arrow keys move", onmousemove: (event) => tell(...from(event)),
+    "aria-label": say("Errors of this tensor, rows down and channels across: arrow keys move"), onmousemove: (event) => tell(...from(event)),
     onkeydown: (event) => {
       const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
       if (!move) return;
@@ -59,7 +59,7 @@ function errorMap(closeup) {
       tell(Math.min(down - 1, Math.max(0, row + move[0])), Math.min(across - 1, Math.max(0, column + move[1])));
     },
   }, parts, cursor);
-  return h("div", {}, h("h3", {}, `Where it differs: ${rows.toLocaleString("en")} rows down, ${columns.toLocaleString("en")} channels across`), svg, said);
+  return h("div", {}, h("h3", {}, say("Where it differs: {0} rows down, {1} channels across", rows.toLocaleString("en"), columns.toLocaleString("en"))), svg, said);
 }
 
 function valueHistogram(closeup) {
@@ -69,12 +69,12 @@ function valueHistogram(closeup) {
   const [width, height] = [320, 90], bar = width / goldenCounts.length;
   const y = (count) => height - (count ? Math.max(2, (height - 4) * Math.log1p(count) / Math.log1p(most)) : 0);
   const outline = (counts) => `M0 ${height}${counts.map((count, place) => `V${y(count).toFixed(1)}H${((place + 1) * bar).toFixed(1)}`).join("")}V${height}`;
-  return h("div", {}, h("h3", {}, "Values"),
-    s("svg", { class: "histogram", width, height: height + 18, viewBox: `0 0 ${width} ${height + 18}`, role: "img", "aria-label": `Values of both sides from ${short(low)} to ${short(high)}` },
+  return h("div", {}, h("h3", {}, say("Values")),
+    s("svg", { class: "histogram", width, height: height + 18, viewBox: `0 0 ${width} ${height + 18}`, role: "img", "aria-label": say("Values of both sides from {0} to {1}", short(low), short(high)) },
       s("path", { class: "value-golden", d: outline(goldenCounts) }), s("path", { class: "value-mine", d: outline(myCounts) }),
       s("line", { class: "axis", x1: 0, x2: width, y1: height, y2: height }),
       s("text", { x: 0, y: height + 14 }, short(low)), s("text", { x: width, y: height + 14, "text-anchor": "end" }, short(high))),
-    h("p", { class: "muted legend" }, h("span", { class: "key-golden" }, "golden"), h("span", { class: "key-mine" }, "mine"), "heights grow with the logarithm of the number"));
+    h("p", { class: "muted legend" }, h("span", { class: "key-golden" }, say("golden")), h("span", { class: "key-mine" }, say("mine")), say("heights grow with the logarithm of the number")));
 }
 
 function worstElements(closeup) {
@@ -90,7 +90,7 @@ function worstElements(closeup) {
   const windows = worst.map((_, order) => [closeup.golden, closeup.mine].map((side) => side.slice(order * size, (order + 1) * size)));
   const around = h("div", { class: "around" });
   const show = (order) => {
-    around.replaceChildren(...["golden", "mine"].map((name, side) => h("table", { class: "small" }, h("caption", {}, name),
+    around.replaceChildren(...[say("golden"), say("mine")].map((name, side) => h("table", { class: "small" }, h("caption", {}, name),
       h("tbody", {}, Array.from({ length: WINDOW[0] }, (_, row) => h("tr", {}, Array.from({ length: WINDOW[1] }, (__, column) => {
         const place = row * WINDOW[1] + column;
         const [theirs, ours] = [windows[order][0][place], windows[order][1][place]];
@@ -101,7 +101,7 @@ function worstElements(closeup) {
   };
   const buttons = worst.map((number, order) => h("button", { type: "button", onclick: () => show(order) }, placeOf(number, shape)));
   show(0);
-  return h("div", {}, h("h3", {}, "Worst elements and their neighbours"), h("div", { class: "steps", role: "group", "aria-label": "worst elements" }, buttons), around);
+  return h("div", {}, h("h3", {}, say("Worst elements and their neighbours")), h("div", { class: "steps", role: "group", "aria-label": say("worst elements") }, buttons), around);
 }
 
 function closeupOf(row) {

@@ -26,7 +26,7 @@ function drawCurve() {
   const kind = by("curve-by").value;
   const { names, places, lines } = curvePoints(kind);
   const points = lines.flatMap(([, line]) => [...line.values()]);
-  if (!points.length) return fill("curve", h("p", { class: "muted" }, "No output was measured with this metric in this selection."));
+  if (!points.length) return fill("curve", h("p", { class: "muted" }, say("No output was measured with this metric in this selection.")));
   const limits = distinct(points.map((point) => point.row.tolerance[source.metrics[state.metric]]).filter((limit) => limit > 0))
     .map((limit) => (counted(source.metrics[state.metric]) ? 1 - limit : limit)).slice(0, 3);
   const scale = errorScale([...points.map((point) => point.error), ...limits]);
@@ -47,16 +47,16 @@ function drawCurve() {
     parts.push(slanted(name, x(place), height - bottom + 12));
   });
   for (const limit of limits) {
-    parts.push(s("line", { class: "limit", x1: left, x2: width - right, y1: y(limit), y2: y(limit) }, s("title", {}, `limit ${short(limit)}`)));
+    parts.push(s("line", { class: "limit", x1: left, x2: width - right, y1: y(limit), y2: y(limit) }, s("title", {}, say("limit {0}", short(limit)))));
   }
-  if (limits.length === 1) parts.push(s("text", { x: width - right, y: y(limits[0]) - 4, "text-anchor": "end" }, `limit ${short(limits[0])}`));
+  if (limits.length === 1) parts.push(s("text", { x: width - right, y: y(limits[0]) - 4, "text-anchor": "end" }, say("limit {0}", short(limits[0]))));
   for (const origin of source.origins) {
     const operation = origin.operation;
     const place = operation && inStep(operation) ? places.get(kind === "layer" ? operation.layer : `${operation.op}\n${operation.call}`) : undefined;
     if (place === undefined) continue;
     const end = x(place) > width - 70;
     parts.push(s("line", { class: "mark", x1: x(place), x2: x(place), y1: top - 6, y2: height - bottom }),
-      s("text", { class: "strong", x: x(place) + (end ? -4 : 4), y: top + 2, "text-anchor": end ? "end" : "start" }, "origin", s("title", {}, titleOf(operation))));
+      s("text", { class: "strong", x: x(place) + (end ? -4 : 4), y: top + 2, "text-anchor": end ? "end" : "start" }, say("origin"), s("title", {}, titleOf(operation))));
   }
   const drawn = lines.slice(0, MAX_LINES);
   drawn.forEach(([step, line], order) => {
@@ -72,19 +72,19 @@ function drawCurve() {
       parts.push(s("circle", {
         class: `hit${point.failed ? " dot-fail" : ""}`, cx: x(place), cy: y(point.error), r: point.failed ? 3.6 : 2.6,
         fill: point.failed ? null : lineColour(order, drawn.length), onclick: () => select(point.row),
-      }, s("title", {}, `${names[place]}\ntoken ${step}: ${short(point.error)} at ${titleOf(point.row.operation)} ${point.row.name}`)));
+      }, s("title", {}, `${names[place]}\n${say("token {0}: {1} at {2}", step, short(point.error), `${titleOf(point.row.operation)} ${point.row.name}`)}`)));
     }
   });
   const legend = drawn.length > 1 && h("div", { class: "legend" }, drawn
     .map(([step], order) => [step, order])
     .filter(([, order]) => drawn.length <= 8 || order === 0 || order === drawn.length - 1)
     .map(([step, order]) => h("span", {}, s("svg", { width: 18, height: 8, "aria-hidden": "true" },
-      s("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: lineColour(order, drawn.length), "stroke-width": 2.5 })), `token ${step}`)),
-    lines.length > drawn.length && h("span", {}, `the first ${MAX_LINES} of ${lines.length} tokens`));
+      s("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: lineColour(order, drawn.length), "stroke-width": 2.5 })), say("token {0}", step))),
+    lines.length > drawn.length && h("span", {}, say("the first {0} of {1} tokens", MAX_LINES, lines.length)));
   const failed = points.filter((point) => point.failed).length;
   fill("curve", s("svg", {
     id: "curve-svg", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `${errorName(source.metrics[state.metric])} of ${plural(names.length, kind === "layer" ? "layer" : "operator")}, ${plural(lines.length, "token")}; ${plural(failed, "point")} beyond the limit`,
+    "aria-label": say("{0} of {1}, {2}; beyond the limit: {3}", errorName(source.metrics[state.metric]), kind === "layer" ? plural(names.length, "layer") : plural(names.length, "operator"), plural(lines.length, "token"), failed),
   }, parts), legend);
 }
 views.push((changes) => {

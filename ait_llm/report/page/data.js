@@ -3,6 +3,8 @@
 
 const source = JSON.parse(document.getElementById("report").textContent);
 const texts = source.texts;
+// The page's own words: every text that it says itself goes through here, with {0}, {1} for what is filled in.
+const say = (text, ...values) => (source.words[text] || text).replace(/\{(\d)\}/g, (_, place) => values[place]);
 const [PASS, FAIL, SKIPPED, ERROR] = [0, 1, 2, 3];
 const VERDICTS = source.verdicts;
 const SIGNS = ["\u2713", "\u2717", "\u2013", "!"];
@@ -77,8 +79,8 @@ function short(value) {
   return size >= 1e6 || size < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(size > 0.9 && size < 1 ? 6 : 4)));
 }
 const worstOf = (verdicts) => LOUDEST.find((verdict) => verdicts.has(verdict));
-const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-const titleOf = (operation) => operation.op + (operation.call ? ` (call ${operation.call})` : "");
+const plural = (count, noun) => say(`{0} ${noun}${count === 1 ? "" : "s"}`, count.toLocaleString("en"));
+const titleOf = (operation) => operation.op + (operation.call ? ` (${say("call {0}", operation.call)})` : "");
 
 // What is shown. Views redraw themselves when it changes.
 const state = {

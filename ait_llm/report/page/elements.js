@@ -16,7 +16,7 @@ const s = (tag, properties, ...children) => build(document.createElementNS("http
 const by = (id) => document.getElementById(id);
 const fill = (id, ...children) => by(id).replaceChildren(...children.flat(Infinity).filter(Boolean));
 const badge = (verdict) => h("span", { class: `badge ${VERDICTS[verdict].toLowerCase()}` }, VERDICTS[verdict]);
-const originBadge = () => h("span", { class: "badge origin", title: "the error starts here" }, "origin");
+const originBadge = () => h("span", { class: "badge origin", title: say("the error starts here") }, say("origin"));
 const sign = (verdict) => h("span", { class: `sign ${verdict === undefined ? "muted" : VERDICTS[verdict].toLowerCase()}`, "aria-hidden": "true" },
   verdict === undefined ? "\u00b7" : SIGNS[verdict]);
 function options(id, entries, onchange) {

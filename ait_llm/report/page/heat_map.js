@@ -9,9 +9,9 @@ function placeInLayer(operation) {
   return `${operation.type || operation.op}${tail ? ` ${tail}` : ""}`;
 }
 const HEAT_KINDS = {
-  "layer-token": ["layer by token", (o) => o.layer, (o) => o.step],
-  "operator-token": ["operator by token", (o) => titleOf(o), (o) => o.step],
-  "operator-layer": ["operator by layer", placeInLayer, (o) => o.layer],
+  "layer-token": [say("layer by token"), (o) => o.layer, (o) => o.step],
+  "operator-token": [say("operator by token"), (o) => titleOf(o), (o) => o.step],
+  "operator-layer": [say("operator by layer"), placeInLayer, (o) => o.layer],
 };
 let heat = null; // what is drawn, for the keyboard
 
@@ -46,7 +46,7 @@ function drawHeat() {
   const kind = by("heat-by").value;
   const { names, columns, cells, left } = heatCells(kind);
   heat = null;
-  if (!cells.size) return fill("heat", h("p", { class: "muted" }, "Nothing was measured in this selection."));
+  if (!cells.size) return fill("heat", h("p", { class: "muted" }, say("Nothing was measured in this selection.")));
   const errors = [...cells.values()].map((cell) => cell.error).filter((error) => error !== null);
   const scale = errorScale(errors);
   const label = Math.min(230, 12 + 6.3 * names.reduce((size, name) => Math.max(size, Math.min(34, String(name).length)), 4));
@@ -64,7 +64,7 @@ function drawHeat() {
     parts.push(s("text", { transform: `translate(${label + place * size + size / 2 + 3},${top - 6}) rotate(${turned ? -50 : 0})`, "text-anchor": turned ? "start" : "middle" },
       labels[place], s("title", {}, String(name))));
   });
-  parts.push(s("text", { x: 0, y: 12 }, kind === "operator-layer" ? "operator \u2193  layer \u2192" : `${kind === "layer-token" ? "layer" : "operator"} \u2193  token \u2192`));
+  parts.push(s("text", { x: 0, y: 12 }, `${kind === "layer-token" ? say("layer") : say("operator")} \u2193  ${kind === "operator-layer" ? say("layer") : say("token")} \u2192`));
   names.forEach((name, place) => parts.push(s("text", { x: label - 8, y: top + place * tall + tall - 5, "text-anchor": "end" },
     ellipsis(String(name), 34), s("title", {}, String(name)))));
   for (const cell of cells.values()) {
@@ -81,15 +81,15 @@ function drawHeat() {
   heat = { names, columns, cells, kind, cursor, at: null, place: (cell) => [label + cell.column * size, top + cell.row * tall] };
   fill("heat", s("svg", {
     id: "heat-svg", width, height, viewBox: `0 0 ${width} ${height}`, role: "application", tabindex: 0, onkeydown: heatKey,
-    "aria-label": `Heat map, ${HEAT_KINDS[kind][0]}: arrow keys move, Enter shows the operator`,
+    "aria-label": say("Heat map, {0}: arrow keys move, Enter shows the operator", HEAT_KINDS[kind][0]),
   }, parts));
-  by("heat-text").textContent = `${errorName(source.metrics[state.metric])}; framed: a limit is missed; \u2605: origin`
-    + (left > 0 ? `; ${plural(left, "more row")}: choose a layer to see its operators` : "");
+  by("heat-text").textContent = say("{0}; framed: a limit is missed; \u2605: origin", errorName(source.metrics[state.metric]))
+    + (left > 0 ? say("; {0} more: choose a layer to see its operators", left) : "");
 }
 
 function cellText(cell, names, columns, kind) {
-  const column = kind === "operator-layer" ? columns[cell.column] : `token ${columns[cell.column]}`;
-  return `${names[cell.row]}, ${column}: ${cell.error === null ? VERDICTS[cell.worst.verdict] : short(cell.error)} at ${titleOf(cell.worst.operation)}`;
+  const column = kind === "operator-layer" ? columns[cell.column] : say("token {0}", columns[cell.column]);
+  return say("{0}, {1}: {2} at {3}", names[cell.row], column, cell.error === null ? VERDICTS[cell.worst.verdict] : short(cell.error), titleOf(cell.worst.operation));
 }
 
 function heatKey(event) {

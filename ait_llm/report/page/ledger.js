@@ -27,7 +27,7 @@ function ledgerColumns(entries) {
 
 function drawWaterfall(entries) {
   const columns = ledgerColumns(entries);
-  if (!columns.length) return fill("waterfall", h("p", { class: "muted" }, "No operator of this selection was computed again."));
+  if (!columns.length) return fill("waterfall", h("p", { class: "muted" }, say("No operator of this selection was computed again.")));
   const introduced = columns.map((column) => Math.sqrt(column.squares));
   const scale = errorScale([0, ...introduced, ...columns.map((column) => column.total).filter((total) => total !== null)]);
   const [right, top, { left, bottom }] = [16, 14, slantedRoom(columns.map((column) => column.name))];
@@ -45,7 +45,7 @@ function drawWaterfall(entries) {
     const after = column.total === null ? before : column.total;
     const ends = [y(before), y(after)];
     const failed = isBeyond(column.worst);
-    const text = `${column.name}, token ${column.step}\nerror ${short(before)} comes in, ${short(after)} goes out\nits operators introduce ${short(introduced[place])}, at most ${short(column.worst.excess)} times what is allowed (${column.worst.op})`;
+    const text = [say("{0}, token {1}", column.name, column.step), say("error {0} comes in, {1} goes out", short(before), short(after)), say("its operators introduce {0}, at most {1} times what is allowed ({2})", short(introduced[place]), short(column.worst.excess), column.worst.op)].join("\n");
     parts.push(s("g", { class: "hit fall-group", onclick: () => column.worst.row && select(column.worst.row) },
       s("rect", { class: `fall ${failed ? "fall-fail" : after < before ? "fall-down" : ""}`, x: x(place) + pitch * 0.12, width: Math.max(1, pitch * 0.76), y: Math.min(...ends), height: Math.max(2, Math.abs(ends[0] - ends[1])) }),
       s("circle", { class: failed ? "own own-fail" : "own", cx: x(place) + pitch / 2, cy: y(introduced[place]), r: Math.min(4.5, Math.max(1.5, pitch / 4)) }),
@@ -57,24 +57,24 @@ function drawWaterfall(entries) {
   const key = (shape, text) => h("span", {}, s("svg", { width: 14, height: 10, "aria-hidden": "true" }, shape), text);
   fill("waterfall", s("svg", {
     id: "waterfall-svg", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `Error that comes in and goes out of ${plural(columns.length, "column")}; ${plural(columns.filter((column) => isBeyond(column.worst)).length, "column")} with an operator beyond its contract`,
+    "aria-label": say("Error that comes in and goes out of {0} columns; {1} of them with an operator beyond its contract", columns.length, columns.filter((column) => isBeyond(column.worst)).length),
   }, parts), h("div", { class: "legend" },
-    key(s("rect", { class: "fall", x: 1, y: 1, width: 12, height: 8 }), "from the error that comes in to the one that goes out"),
-    key(s("rect", { class: "fall fall-down", x: 1, y: 1, width: 12, height: 8 }), "smaller than before"),
-    key(s("circle", { class: "own", cx: 7, cy: 5, r: 4 }), "introduced by its own operators"),
-    key(s("rect", { class: "fall fall-fail", x: 1, y: 1, width: 12, height: 8 }), "an operator beyond its contract")));
+    key(s("rect", { class: "fall", x: 1, y: 1, width: 12, height: 8 }), say("from the error that comes in to the one that goes out")),
+    key(s("rect", { class: "fall fall-down", x: 1, y: 1, width: 12, height: 8 }), say("smaller than before")),
+    key(s("circle", { class: "own", cx: 7, cy: 5, r: 4 }), say("introduced by its own operators")),
+    key(s("rect", { class: "fall fall-fail", x: 1, y: 1, width: 12, height: 8 }), say("an operator beyond its contract"))));
 }
 
 function drawRanking(entries) {
   const cell = (value) => h("td", { class: "n" }, value === null ? "" : short(value));
   fill("ranking", h("table", { class: "small" },
-    h("thead", {}, h("tr", {}, ["", "operator", "token", "introduced", "inherited", "total", "of what is allowed"].map((name, place) => h("th", { class: place > 1 && "n" }, name)))),
+    h("thead", {}, h("tr", {}, ["", say("operator"), say("token"), say("introduced"), say("inherited"), say("total"), say("of what is allowed")].map((name, place) => h("th", { class: place > 1 && "n" }, name)))),
     h("tbody", {}, entries.slice(0, LISTED).map((entry) => h("tr", {},
       h("td", {}, badge(isBeyond(entry) ? FAIL : PASS)),
       h("td", {}, entry.row ? h("button", { type: "button", class: "link", title: entry.reason, onclick: () => select(entry.row) }, `${entry.op} ${entry.output}`) : `${entry.op} ${entry.output}`),
       h("td", { class: "n" }, entry.step), cell(entry.introduced), cell(entry.inherited), cell(entry.total),
-      h("td", { class: `n ${isBeyond(entry) ? "bad" : ""}` }, entry.excess === Infinity ? "not finite, or nothing is" : `${entry.excess < 10 ? entry.excess.toFixed(2) : short(entry.excess)} times`))))),
-    entries.length > LISTED && h("p", { class: "muted" }, `and ${plural(entries.length - LISTED, "output")} with less; the table ait_cmp_ledger has all`));
+      h("td", { class: `n ${isBeyond(entry) ? "bad" : ""}` }, entry.excess === Infinity ? say("not finite, or nothing is") : say("{0} times", entry.excess < 10 ? entry.excess.toFixed(2) : short(entry.excess))))))),
+    entries.length > LISTED && h("p", { class: "muted" }, say("and {0} more with less; the table ait_cmp_ledger has all", entries.length - LISTED)));
 }
 
 function drawLedger() {

@@ -54,7 +54,7 @@ function summary(marked) {
   const code = (text) => (marked ? `${fence}${text}${fence}` : text);
   const verdict = by("verdict").textContent;
   const head = [marked ? `**${verdict}** ${sentence}` : `${verdict}: ${sentence}`, evidence, kind].filter(Boolean);
-  const list = [...sides, ...(next ? [["next", next]] : [])].map(([name, text]) => `${name}: ${code(text)}`);
+  const list = [...sides, ...(next ? [[say("next"), next]] : [])].map(([name, text]) => `${name}: ${code(text)}`);
   return marked ? [...head, list.map((line) => `- ${line}`).join("\n")].join("\n\n") : [...head, ...list].join("\n");
 }
 
@@ -62,12 +62,12 @@ async function copy(button, text) {
   const before = button.textContent;
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "copied";
+    button.textContent = say("copied");
   } catch { // a browser that keeps the clipboard from files
     by("copied").value = text;
     by("copied").hidden = false;
     by("copied").select();
-    button.textContent = "select and copy";
+    button.textContent = say("select and copy");
   }
   setTimeout(() => { button.textContent = before; }, 1500);
 }

@@ -4,25 +4,25 @@ function drawHead() {
   const counts = [0, 0, 0, 0];
   for (const row of rows) counts[row.verdict] += 1;
   const left = source.meta.left_out;
-  fill("tiles", h("div", { class: "tile" }, h("b", {}, rows.length.toLocaleString("en")), h("span", {}, rows.length === 1 ? "tensor" : "tensors")),
+  fill("tiles", h("div", { class: "tile" }, h("b", {}, rows.length.toLocaleString("en")), h("span", {}, rows.length === 1 ? say("tensor") : say("tensors"))),
     WORST_FIRST.filter((verdict) => counts[verdict]).map((verdict) => h("button", {
-      type: "button", class: `tile is-${VERDICTS[verdict].toLowerCase()}`, title: `show only ${VERDICTS[verdict]}`,
+      type: "button", class: `tile is-${VERDICTS[verdict].toLowerCase()}`, title: say("show only {0}", VERDICTS[verdict]),
       onclick: () => { onlyVerdicts([verdict]); by("comparisons").scrollIntoView(); },
     }, h("b", {}, counts[verdict].toLocaleString("en")), h("span", {}, VERDICTS[verdict]))));
   const notices = [];
-  if (source.meta.partial) notices.push("The comparison was interrupted; this is a part of the result.");
-  if (left) notices.push(`${plural(left, "comparison")} that would not fit into a browser are left out, those that pass first; the csv and jsonl reports have all.`);
+  if (source.meta.partial) notices.push(say("The comparison was interrupted; this is a part of the result."));
+  if (left) notices.push(say("{0} comparisons that would not fit into a browser are left out, those that pass first; the csv and jsonl reports have all.", left.toLocaleString("en")));
   fill("notices", notices.map((text) => h("p", { class: "notice" }, text)));
-  by("footer").textContent = `${source.meta.tool}. This page loads nothing and sends nothing.`;
+  by("footer").textContent = say("{0}. This page loads nothing and sends nothing.", source.meta.tool);
 }
 
 function drawMissing() {
   if (!source.not_compared.length && !source.problems.length) return;
   by("missing").hidden = false;
   fill("missing-list", h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}, "what"), h("th", {}, "tensors"), h("th", {}, "why"), h("th", {}, "such as"))),
+    h("thead", {}, h("tr", {}, h("th", {}, say("what")), h("th", {}, say("tensors")), h("th", {}, say("why")), h("th", {}, say("such as")))),
     h("tbody", {}, source.not_compared.map(([reason, count, verdict, example]) => h("tr", {}, h("td", {}, badge(VERDICTS.indexOf(verdict))), h("td", {}, count.toLocaleString("en")), h("td", {}, reason), h("td", { class: "muted" }, example))),
-      source.problems.map(([side, text, decides]) => h("tr", {}, h("td", {}, side), h("td", {}), h("td", {}, text), h("td", { class: "muted" }, decides ? "makes the result incomplete" : ""))))));
+      source.problems.map(([side, text, decides]) => h("tr", {}, h("td", {}, say(side)), h("td", {}), h("td", {}, text), h("td", { class: "muted" }, decides ? say("makes the result incomplete") : ""))))));
 }
 
 function onlyVerdicts(verdicts) {
@@ -33,8 +33,8 @@ function onlyVerdicts(verdicts) {
 function connect() {
   options("metric", source.metrics.map((name, place) => [place, errorName(name)]), (event) => change({ metric: Number(event.target.value) }));
   by("metric").value = state.metric;
-  options("token", [["", "all"], ...STEPS.map((step) => [step, step])], (event) => change({ step: event.target.value === "" ? null : Number(event.target.value) }));
-  options("layer", [["", "all"], ...LAYERS.map((layer, place) => [place, layer])], (event) => change({ layer: event.target.value === "" ? null : LAYERS[Number(event.target.value)] }));
+  options("token", [["", say("all")], ...STEPS.map((step) => [step, step])], (event) => change({ step: event.target.value === "" ? null : Number(event.target.value) }));
+  options("layer", [["", say("all")], ...LAYERS.map((layer, place) => [place, layer])], (event) => change({ layer: event.target.value === "" ? null : LAYERS[Number(event.target.value)] }));
   options("heat-by", Object.entries(HEAT_KINDS).map(([kind, [text]]) => [kind, text]), drawHeat);
   by("heat-by").value = STEPS.length > 1 ? "layer-token" : LAYERS.length > 1 ? "operator-layer" : "operator-token";
   by("curve-by").value = LAYERS.length > 2 ? "layer" : "operation";

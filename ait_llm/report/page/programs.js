@@ -36,7 +36,7 @@ function inSearch(row, words) {
 
 function filterLines() {
   const words = sides.search.toLowerCase().split(/\s+/).filter(Boolean);
-  const wanted = { failed: (row) => row.verdict === FAIL || row.verdict === ERROR, alone: (row) => !row.mineRaw || !row.goldenRaw, related: (row) => row.relation && row.relation !== "same" }[sides.only];
+  const wanted = { failed: (row) => row.verdict === FAIL || row.verdict === ERROR, alone: (row) => !row.mineRaw || !row.goldenRaw, related: (row) => row.relation && row.relation !== source.same }[sides.only];
   sides.lines = everyLine.filter((row) => inStep(row.operation) && inLayer(row.operation) && (!wanted || wanted(row)) && inSearch(row, words));
   const box = by("programs-lines");
   box.firstElementChild.style.height = `${sides.lines.length * LINE}px`;
@@ -54,11 +54,11 @@ function tensorCell(side, op, name, again, empty) {
 function line(row, before) {
   const both = row.goldenRaw && row.mineRaw;
   const operation = row.operation;
-  const middle = both ? row.relation : "no counterpart";
-  const why = [`${VERDICTS[row.verdict]}${row.reason ? `: ${row.reason}` : ""}`, both && `${row.rule}, confidence ${short(row.confidence)}: ${row.why}`].filter(Boolean).join("\n");
+  const middle = both ? row.relation : say("no counterpart");
+  const why = [`${VERDICTS[row.verdict]}${row.reason ? `: ${row.reason}` : ""}`, both && say("{0}, confidence {1}: {2}", row.rule, short(row.confidence), row.why)].filter(Boolean).join("\n");
   const sameMine = before && before.operation === operation && operation.mine;
   const sameGolden = before && before.goldenOp === row.goldenOp && before.operation.step === operation.step;
-  const reason = row.reason || "no counterpart";
+  const reason = row.reason || say("no counterpart");
   return h("div", {
     class: `line is-${VERDICTS[row.verdict].toLowerCase()}${row === state.row ? " chosen" : ""}`, role: "row",
     onclick: () => choose(row),
@@ -77,7 +77,7 @@ function drawLines(force) {
   layer.style.transform = `translateY(${first * LINE}px)`;
   const part = sides.lines.slice(first, first + count);
   layer.replaceChildren(...(part.length ? part.map((row, place) => line(row, place ? part[place - 1] : null))
-    : [h("div", { class: "hint", role: "row" }, h("span", { role: "cell" }, "No tensor fits these filters."))]));
+    : [h("div", { class: "hint", role: "row" }, h("span", { role: "cell" }, say("No tensor fits these filters.")))]));
 }
 
 function reveal(row) {

@@ -40,14 +40,14 @@ function drawTable() {
   sorting.page = Math.min(pages - 1, Math.max(0, sorting.page));
   by("table").tHead.replaceChildren(h("tr", {}, COLUMNS.map((column, place) => h("th", {
     scope: "col", class: column.numeric ? "n" : null, "aria-sort": place === sorting.column ? (sorting.down ? "descending" : "ascending") : null,
-  }, h("button", { type: "button", "data-column": column.name, onclick: () => sortBy(place) }, column.name, place === sorting.column ? (sorting.down ? " \u25be" : " \u25b4") : "")))));
+  }, h("button", { type: "button", "data-column": column.name, onclick: () => sortBy(place) }, say(column.name), place === sorting.column ? (sorting.down ? " \u25be" : " \u25b4") : "")))));
   const part = shown.slice(sorting.page * PAGE, (sorting.page + 1) * PAGE);
   by("table").tBodies[0].replaceChildren(...(part.length ? part.map((row) => h("tr", {
     class: row === state.row ? "chosen" : null, "data-place": row.place, "data-origin": row.operation.origin && row.role !== "in" ? "yes" : null, onclick: () => choose(row),
   }, COLUMNS.map((column) => h("td", { class: column.numeric ? "n" : column.wide ? "wide" : null }, column.cell(row)))))
-    : [h("tr", {}, h("td", { class: "empty", colspan: COLUMNS.length }, rows.length ? "No comparison fits these filters." : "Nothing was compared."))]));
+    : [h("tr", {}, h("td", { class: "empty", colspan: COLUMNS.length }, rows.length ? say("No comparison fits these filters.") : say("Nothing was compared.")))]));
   const first = sorting.page * PAGE + 1;
-  by("page").textContent = shown.length ? `${first.toLocaleString("en")} to ${(first + part.length - 1).toLocaleString("en")} of ${shown.length.toLocaleString("en")}` : "none";
+  by("page").textContent = shown.length ? say("{0} to {1} of {2}", ...[first, first + part.length - 1, shown.length].map((count) => count.toLocaleString("en"))) : say("none");
   by("page-previous").disabled = sorting.page === 0;
   by("page-next").disabled = sorting.page >= pages - 1;
 }

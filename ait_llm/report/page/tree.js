@@ -56,12 +56,12 @@ function drawNode(node, depth) {
   const item = h("li", { role: "none" }, h("div", {
     class: `node${chosen ? " chosen" : ""}`, role: "treeitem", "aria-expanded": leaf ? null : String(open), "aria-level": depth, "aria-selected": String(Boolean(chosen)),
     tabindex: chosen ? 0 : -1, "data-key": node.key, onclick: () => activate(node), onkeydown: (event) => treeKey(event, node),
-    "aria-label": `${name} ${aside}, ${node.verdict === undefined ? "not captured" : VERDICTS[node.verdict]}${node.origin ? ", origin of the error" : ""}`,
+    "aria-label": `${name} ${aside}, ${node.verdict === undefined ? say("not captured") : VERDICTS[node.verdict]}${node.origin ? `, ${say("origin of the error")}` : ""}`,
   }, h("span", { class: "twig", onclick: (event) => { event.stopPropagation(); toggle(node); } }, leaf ? "" : open ? "\u25be" : "\u25b8"), sign(node.verdict),
   h("span", {}, name), h("small", {}, aside), node.origin && originBadge(),
-  !open && !leaf && node.hasOrigin && !node.origin && h("span", { class: "bad", title: "the origin is inside" }, "\u2605"),
-  !leaf && node.failing > 0 && h("small", { class: "bad" }, `${node.failing} failing`),
-  !leaf && node.skipped > 0 && h("small", {}, `${node.skipped} not compared`)));
+  !open && !leaf && node.hasOrigin && !node.origin && h("span", { class: "bad", title: say("the origin is inside") }, "\u2605"),
+  !leaf && node.failing > 0 && h("small", { class: "bad" }, say("{0} failing", node.failing)),
+  !leaf && node.skipped > 0 && h("small", {}, say("{0} not compared", node.skipped))));
   if (open && !leaf) item.append(h("ul", { role: "group" }, visible(node).map((child) => drawNode(child, depth + 1))));
   return item;
 }
@@ -72,7 +72,7 @@ function drawTree() {
   const kept = by("tree").scrollTop;
   const top = visible(tree);
   fill("tree", top.length ? h("ul", { role: "tree", "aria-labelledby": "tree-title" }, top.map((node) => drawNode(node, 1)))
-    : h("p", { class: "muted" }, state.onlyFailed ? "Everything passed." : "No operator of my side was found."));
+    : h("p", { class: "muted" }, state.onlyFailed ? say("Everything passed.") : say("No operator of my side was found.")));
   const items = by("tree").querySelectorAll("[role=treeitem]");
   if (items.length && !by("tree").querySelector("[tabindex='0']")) items[0].setAttribute("tabindex", 0);
   by("tree").scrollTop = kept;
