@@ -15,7 +15,7 @@ def test_both_languages_show_the_same_commands_and_programs() -> None:
         ]
         for name in ("README.md", "README.zh-CN.md")
     )
-    assert [language for language, _ in english] == ["bash", "bash", *["python"] * 3]
+    assert [language for language, _ in english] == ["bash", "text", "bash", *["python"] * 3]
     assert [list(map(str.rstrip, text.splitlines())) for _, text in english] == [
         list(map(str.rstrip, text.splitlines())) for _, text in chinese
     ]
