@@ -219,10 +219,12 @@ def _replaced(path: tuple[str | int, ...], data: object, value: object) -> objec
 
 
 def _places(data: object) -> list[tuple[str | int, ...]]:
-    """Where values lie in JSON."""
+    """Where values lie in JSON; of a list, the first element and the last."""
     pairs = data.items() if isinstance(data, dict) else enumerate(data)  # type: ignore[arg-type]
     found: list[tuple[str | int, ...]] = []
     for key, item in pairs:
+        if isinstance(data, list) and 0 < key < len(data) - 1:
+            continue
         found.append((key,))
         if isinstance(item, (dict, list)):
             found += [(key, *rest) for rest in _places(item)]
@@ -235,9 +237,13 @@ def test_values_of_wrong_types_are_damage(tmp_path: Path, wrong: object) -> None
     texts = list(lines(MIXED))
     path = tmp_path / "r.jsonl"
     refused = 0
+    known = set()
     for number, text in enumerate(texts):
         data = json.loads(text)
         for place in _places(data):
+            if (seen := (data["type"], place)) in known:
+                continue  # lines of one type are read alike
+            known.add(seen)
             changed = [*texts]
             changed[number] = json.dumps(_replaced(place, data, wrong)) + "\n"
             path.write_text("".join(changed))
