@@ -1,7 +1,7 @@
 """The decision tree: its commands exist, its branches lead somewhere.
 
-Every command in its console blocks is run by tests/packaging/test_newcomer.py, with the output and
-the exit code that the page shows.
+Every command in its console blocks is run by test_pages.py, with the output and the exit code that
+the page shows.
 """
 
 from __future__ import annotations

@@ -20,14 +20,20 @@ from tests.support.compiled_models import Llama
 Inputs = tuple[Tensor, ...]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of compiled kernels that the tests share and nobody else has."""
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compiled kernels that the tests share and nobody else has."""
+    return tmp_path_factory.mktemp("inductor")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels(kernel_cache: Path) -> Iterator[None]:
+    """Inductor with that cache, while tests of this folder run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch imports what it deprecates
         import torch._inductor.compile_fx
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(kernel_cache))
         patch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
         yield
         torch._dynamo.reset()
@@ -97,7 +103,7 @@ class Captured:
     programs: tuple[str, str]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     """Captured once, and left alone."""
     from torch._inductor import config
