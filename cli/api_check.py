@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +18,11 @@ from ait_llm.apicheck import (
     standards,
 )
 from ait_llm.apicheck.config import read_check_file
+from ait_llm.apicheck.summary import api_check_summary
+from ait_llm.apicheck.tables import stamp_of
 from ait_llm.cli.console import WORDS, tell
 from ait_llm.cli.fault import tell_faults
+from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
     ManyOption,
     OutputCommand,
@@ -35,9 +37,10 @@ from ait_llm.cli.params import (
 )
 from ait_llm.cli.processors import shared_processors
 from ait_llm.cli.progress import ProgressLine
+from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.compare import stop_on_signals
 from ait_llm.core.optional import import_optional
-from ait_llm.naming import shown
+from ait_llm.report.summary import wants_places
 from ait_llm.report.wording import counted, printable
 from ait_llm.storage import local_path
 
@@ -154,6 +157,7 @@ def _devices(_ctx: click.Context, _param: click.Parameter, value: Any) -> str:
     is_flag=True,
     help="NPU: compile operators for each shape, as the captured run did.",
 )
+@summary_option
 @allow_skip_option
 @json_option
 @message_options
@@ -173,6 +177,7 @@ def api_check(
     config: Path | None,
     api_list: Path | None,
     jit_compile: bool,
+    formats: tuple[str, ...],
     allow_skip: bool,
     as_json: bool,
     log_level: str,
@@ -210,10 +215,22 @@ def api_check(
             on_progress=lambda done, total: progress.count("checked", done, "calls", total),
         )
     code = outcome.exit_code(allow_skip=allow_skip)
-    tell("\n".join(_lines(outcome, code)), code, as_json=as_json)
+    build = _build(outcome, formats, output)
+    lines = [*_lines(outcome, code), *(f"  summary {path}" for path in build.files())]
+    tell("\n".join(lines), code, as_json=as_json)
     if as_json:
-        click.echo(shown(json.dumps(_as_dict(outcome, code))))
+        emit("api-check", _as_dict(outcome, code, build.files()))
+    summary = api_check_summary(outcome, code, places=wants_places(formats))
+    build.publish(summary, as_json=as_json)
     ctx.exit(tell_faults(outcome.faults) or code)
+
+
+def _build(outcome: Outcome, formats: tuple[str, ...], output: Path) -> Build:
+    """Files of the summary lie beside the tables, and have their time."""
+    tables = [path for each in outcome.checked for path in each.files[:1]]
+    if not tables:
+        return Build(formats, output, "accuracy_checking_summary")
+    return Build(formats, tables[0].parent, f"accuracy_checking_summary_{stamp_of(tables[0])}")
 
 
 def _lines(outcome: Outcome, code: int) -> list[str]:
@@ -259,7 +276,7 @@ def _by_reason(word: str, results: Sequence[ApiResult]) -> list[str]:
     return lines
 
 
-def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
+def _as_dict(outcome: Outcome, code: int, more: Sequence[Path]) -> dict[str, Any]:
     return {
         "exit_code": code,
         "device": outcome.device,
@@ -268,7 +285,7 @@ def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
         "errors": [each.name for each in outcome.results if each.worst == "error"],
         "missing": {each.name: each.message for each in outcome.results if each.is_missing},
         "problems": [problem for each in outcome.checked for problem in each.problems],
-        "files": [str(path) for each in outcome.checked for path in each.files],
+        "files": [str(path) for each in outcome.checked for path in (*each.files, *more)],
         "error_data": None if outcome.error_data is None else str(outcome.error_data),
         "stopped": outcome.stopped,
     }
@@ -343,14 +360,11 @@ def api_precision_compare(
     lines += [f"  table   {path}" for path in outcome.files]
     tell("\n".join(lines), code, as_json=as_json)
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "exit_code": code,
-                    "counts": dict(counts),
-                    "errors": [row.name for row in outcome.rows if row.status == "error"],
-                    "files": [str(path) for path in outcome.files],
-                }
-            )
-        )
+        result = {
+            "exit_code": code,
+            "counts": dict(counts),
+            "errors": [row.name for row in outcome.rows if row.status == "error"],
+            "files": [str(path) for path in outcome.files],
+        }
+        emit("api-precision-compare", result)
     ctx.exit(code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,10 @@ from typing import Any, TypeVar
 
 import click
 
+from ait_llm.cli.compare_result import Handover
 from ait_llm.cli.console import WORDS, tell
 from ait_llm.cli.engine_options import EngineChoice
+from ait_llm.cli.machine import emit
 from ait_llm.cli.params import input_path
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.cli.stamps import free_table_stamp
@@ -28,7 +29,6 @@ from ait_llm.core.comparison import Report, Verdict
 from ait_llm.errors import UsageError
 from ait_llm.judge import parse_tolerance
 from ait_llm.metrics import load_custom
-from ait_llm.naming import shown
 from ait_llm.report.wording import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -184,13 +184,13 @@ def compare_api(
     allow_skip: bool,
     strict: bool = False,
     report: Report | None = None,
-    write: Callable[[Report], Sequence[Path]] | None = None,
+    handover: Handover | None = None,
 ) -> int:
     """Compare, print what came of it, and return the exit code.
 
     Args:
         report: the same two dumps compared as programs, for formats that are no tables.
-        write: writes these formats; the files.
+        handover: writes these formats, and holds them against a baseline.
     """
     if request.fuzzy and request.data_mapping is not None:
         raise UsageError("-dm says which rows belong together; leave out -f")
@@ -198,8 +198,8 @@ def compare_api(
     if engine.name != "local" and (shards or request.diff_analyze):
         what = "-da" if request.diff_analyze else "a comparison of different numbers of ranks"
         raise UsageError(f"{what} looks at all ranks together; leave out --engine {engine.name}")
-    if report is not None and write is not None and (shards or request.diff_analyze):
-        write(report)  # there are no rows of one rank against one
+    if report is not None and handover is not None and (shards or request.diff_analyze):
+        handover.write(report)  # there are no rows of one rank against one
     if shards:
         from ait_llm.cli.shards_compare import compare_shards  # much that others do without
 
@@ -229,13 +229,31 @@ def compare_api(
             engine=workers,
             report=report,
         )
-    if outcome.report is not None and write is not None:
-        outcome.files += write(outcome.report)
     code = outcome.exit_code(allow_skip=allow_skip, strict=strict)
+    lines: list[str] = []
+    result: dict[str, Any] = {}
+    if outcome.report is not None and handover is not None:
+        outcome.files += handover.write(outcome.report)
+        code = handover.code(outcome.report, code)
+        result = handover.as_dict()
+        if handover.against is not None:
+            lines = [printable(f"  {name:<8} {text}") for name, text in handover.against.lines()]
     if as_json:
-        click.echo(shown(json.dumps(_as_dict(outcome, code))))
-    tell("\n".join(_lines(outcome, code)), code, as_json=as_json)
+        emit("compare-api", _as_dict(outcome, code) | result)
+    tell("\n".join([*_lines(outcome, code), *lines]), code, as_json=as_json)
     return code
+
+
+def refuse_baseline(request: ApiRequest, golden: Path, mine: Path) -> None:
+    """A baseline is of pairs of tensors.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if request.diff_analyze:
+        raise UsageError("-da compares no tensors one by one; leave out --baseline")
+    if request.layout is not None or share_no_ranks(mine, golden):
+        raise UsageError("the runs have different numbers of ranks; leave out --baseline")
 
 
 def _first_difference(
@@ -259,7 +277,7 @@ def _first_difference(
     lines += [f"  {path}" for path in found.outcome.files]
     if as_json:
         first = [{"rank": each.rank, "op": each.name, "why": each.why} for each in found.first]
-        click.echo(shown(json.dumps({**_as_dict(found.outcome, code), "first": first})))
+        emit("compare-api", {**_as_dict(found.outcome, code), "first": first})
     tell("\n".join(lines), code, as_json=as_json)
     return code
 

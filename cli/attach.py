@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from ait_llm.cli.console import say
 from ait_llm.cli.dump_text import table
+from ait_llm.cli.machine import emit
 from ait_llm.cli.manual import ManualCommand
 from ait_llm.cli.numbers import human_bytes
 from ait_llm.cli.params import json_option, message_options
@@ -35,7 +34,7 @@ def attach(pid: int, action: str, log_level: str, as_json: bool) -> None:
     found = state_of(run) if action == "status" else switch(run, on=action == "on")
     say(describe_attached(found))
     if as_json:
-        click.echo(json.dumps(found.as_dict()))
+        emit("attach", found.as_dict())
 
 
 def describe_attached(found: Attached) -> str:

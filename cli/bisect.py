@@ -14,9 +14,10 @@ import click
 
 from ait_llm.bisect import Bisection, BisectResult, Budget, Program, bisect
 from ait_llm.bisect.running import ProgramRunner
-from ait_llm.cli.bisect_text import result_lines, run_line
-from ait_llm.cli.console import say, tell
-from ait_llm.cli.main import INTERRUPTED
+from ait_llm.bisect.summary import bisect_summary
+from ait_llm.cli.bisect_text import next_step, result_lines, run_line
+from ait_llm.cli.console import EXITS, say, tell
+from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
     ListOption,
     WordsCommand,
@@ -26,12 +27,19 @@ from ait_llm.cli.params import (
     message_options,
     parse_size,
 )
+from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
 from ait_llm.formats.writing import new_file
 from ait_llm.probe import split_command
 
 RESULT = "bisect.json"
+_EXITS = {
+    **EXITS,
+    3: "the operator could not be told",
+    5: "a program does not repeat itself",
+    6: "a program failed",
+}
 
 
 def _budget(ctx: click.Context, param: click.Parameter, value: str) -> Budget:
@@ -118,6 +126,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRang
     metavar="DIR",
     help="Directory in which a folder ait_bisect_{time} is made.",
 )
+@summary_option
 @click.option("--clean", is_flag=True, help="Remove the dumps at the end and keep the result.")
 @message_options
 @json_option
@@ -133,6 +142,7 @@ def bisect_command(
     steps: StepRange,
     runs: int,
     output: Path,
+    formats: tuple[str, ...],
     clean: bool,
     log_level: str,
     as_json: bool,
@@ -144,9 +154,9 @@ def bisect_command(
 
     Statistics of all operators are captured first, then values around the first difference only,
     then the operators in the module that is named, and the operator is computed once more from
-    its own inputs. Exits with 1 if an operator is
-    named, with 0 if the programs do not differ, with 3 if it cannot be told or the program does
-    not repeat itself, and with the code of a program that fails.
+    its own inputs. Exits with 0 if the programs do not differ, with 1 if an operator is named,
+    with 3 if it cannot be told, with 5 if a program does not repeat itself, and with 6 if one
+    fails.
     """
     request = Bisection(
         Program("mine", tuple(split_command(command)), _kind(kind)),
@@ -167,10 +177,13 @@ def bisect_command(
     finally:
         if clean:
             _remove_dumps(request.folder)
-    code = INTERRUPTED if result.status == "interrupted" else result.exit_code
-    tell("\n".join(result_lines(result, cleaned=clean)), code, as_json=as_json)
+    code = result.exit_code
+    tell("\n".join(result_lines(result, cleaned=clean)), code, as_json=as_json, own=_EXITS)
     if as_json:
-        click.echo(json.dumps(result.as_dict()))
+        emit("bisect", result.as_dict())
+    following = "" if clean else next_step(result) or ""
+    summary = bisect_summary(result, code, following)
+    Build(formats, result.folder, "bisect").publish(summary, as_json=as_json)
     ctx.exit(code)
 
 

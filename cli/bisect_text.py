@@ -67,10 +67,16 @@ def result_lines(result: BisectResult, *, cleaned: bool) -> Iterator[str]:
         yield "  dumps     removed"
     else:
         yield f"  dumps     {result.folder}"
-        if result.status in ("found", "undecided", "equal") and result.compared:
-            folders = result.operators or (result.folder / "golden", result.folder / "mine")
-            golden, mine = folders
-            yield f"  next      ait llm compare -gp {golden} -mp {mine}"
+        if following := next_step(result):
+            yield f"  next      {following}"
+
+
+def next_step(result: BisectResult) -> str | None:
+    """The command that compares the captures of the last runs; None where there are none."""
+    if result.status not in ("found", "undecided", "equal") or not result.compared:
+        return None
+    golden, mine = result.operators or (result.folder / "golden", result.folder / "mine")
+    return f"ait llm compare -gp {golden} -mp {mine}"
 
 
 def _verdict(result: BisectResult) -> str:

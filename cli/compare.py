@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,14 +13,17 @@ from ait_llm.cli.api_compare import (
     api_options,
     compare_api,
     paths_of,
+    refuse_baseline,
     split_formats,
     take_request,
 )
+from ait_llm.cli.compare_result import Handover
 from ait_llm.cli.compare_text import as_dict, given_words, started, what_next
 from ait_llm.cli.completed import CompletedWords
 from ait_llm.cli.console import is_coloured, say, tell
 from ait_llm.cli.engine_options import EngineChoice, engine_options, take_engine
 from ait_llm.cli.fault import keeping, tell_faults
+from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
     ListOption,
     ManyOption,
@@ -35,26 +37,28 @@ from ait_llm.cli.params import (
     output_path,
 )
 from ait_llm.cli.progress import ProgressLine
+from ait_llm.cli.summaries import baseline_option, split_summaries
 from ait_llm.compare import stop_on_signals
 from ait_llm.core.comparison import Comparison, Report
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError
 from ait_llm.language import translate
 from ait_llm.metrics.registry import metrics as known_metrics
-from ait_llm.naming import shown, told
+from ait_llm.naming import told
 from ait_llm.report import (
     JsonlWriter,
     free_stamp,
-    ledger_path,
     report_path,
     terminal_lines,
-    write_ledger,
-    write_reports,
     writers,
 )
+from ait_llm.report.baseline.of_compare import Baseline
 from ait_llm.report.files import make_folder
 
-FORMATS = ("csv", "xlsx", "jsonl", "html", "junit", "parquet", "onnx")
+FORMATS = (
+    *("csv", "xlsx", "jsonl", "html", "junit", "parquet", "onnx"),
+    *("markdown", "github", "sarif"),
+)
 # What they need, and the extra that installs it.
 _PACKAGES = {
     "xlsx": ("openpyxl", "xlsx"),
@@ -116,8 +120,8 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     callback=_unique,
     metavar="NAME ...",
     help=f"Reports to write, one or more of {', '.join(FORMATS)}. 'html' is one page to look at "
-    "offline; 'onnx' is my topology with the results, for Netron.  [default: csv; xlsx too at "
-    "API level]",
+    "offline; 'onnx' is my topology with the results, for Netron; 'github' annotates the run and "
+    "adds to the summary of its step.  [default: csv; xlsx too at API level]",
 )
 @click.option(
     "--metrics",
@@ -201,6 +205,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     help="Take over what this jsonl report of an interrupted comparison has, and do the rest.  "
     "[default: compare all]",
 )
+@baseline_option("an earlier jsonl report of the same program (--format jsonl)")
 @engine_options
 @api_options
 @allow_skip_option
@@ -220,6 +225,7 @@ def compare(
     formats: tuple[str, ...],
     metrics: tuple[str, ...],
     save_mapping: Path | None,
+    baseline: Path | None,
     allow_skip: bool,
     strict: bool,
     as_json: bool,
@@ -241,7 +247,8 @@ def compare(
     request = take_request(settings)
     golden, mine, api_level = paths_of(request, golden_path, my_path)
     tables: tuple[str, ...] = ()
-    if api_level:
+    formats, summaries = split_summaries(formats)
+    if api_level and (formats or not summaries):
         tables, formats = split_formats(formats)
     judge_calls = partial(
         compare_api,
@@ -258,13 +265,16 @@ def compare(
         allow_skip=allow_skip,
         strict=strict,
     )
-    if api_level and not formats:
+    earlier = None if baseline is None else Baseline(baseline)
+    if api_level and not formats and not summaries and earlier is None:
         ctx.exit(judge_calls())
+    if earlier is not None and api_level:
+        refuse_baseline(request, golden, mine)
     # loaded here: API-level tables do without, and it takes longer than some of them
     from ait_llm.compare import onnx_report  # noqa: F401  registers its format
     from ait_llm.match.saved_mapping import write_mapping
 
-    formats = formats or ("csv",)
+    formats = formats or (() if summaries or api_level else ("csv",))
     for name in formats:  # what cannot be is told before hours of work, not after
         writers.get(name)
         if name in _PACKAGES:
@@ -277,37 +287,48 @@ def compare(
         settings["on_matches"] = partial(write_mapping, save_mapping)
     if api_level:  # a file stands for its folder
         golden, mine = (path.parent if path.is_file() else path for path in (golden, mine))
-    report = _compare(journal, golden, mine, engine, metrics=metrics or None, **settings)
+    report = _compare(journal, golden, mine, engine, earlier, metrics=metrics or None, **settings)
     if report.partial:
         formats = tuple(dict.fromkeys((*formats, "jsonl")))  # --resume goes on from there
     elif "jsonl" not in formats:
         journal.unlink(missing_ok=True)
-    refused: list[AitError] = []
-
-    def write(report: Report) -> list[Path]:
-        files: list[Path] = []
-        for name in formats:
-            try:
-                files += write_reports(report, [name], output, stamp)
-            except AitError as error:  # the others and the result must not be lost with it
-                refused.append(error)
-        if report.ledger:
-            files += write_ledger(report, ledger_path(output, stamp))
-        return [*files, save_mapping] if save_mapping is not None else files
-
+    outer = "" if ctx.parent is None else ctx.parent.command.name
+    handover = Handover(
+        formats,
+        summaries,
+        output,
+        stamp,
+        save_mapping,
+        earlier,
+        allow_skip,
+        strict,
+        as_json,
+        "check" if outer == "check" else "compare",  # which ends with a comparison
+    )
     if api_level and not report.partial and not report.faults:
-        code = judge_calls(report=report, write=write)
-        ctx.exit(_told(refused, code))
-    files = write(report)
+        code = judge_calls(report=report, handover=handover)
+        handover.publish(code)
+        ctx.exit(_told(handover.refused, code))
+    files = handover.write(report)
     next_command = what_next(report, given_words(ctx), journal, formats)
-    code = report.exit_code(allow_skip=allow_skip, strict=strict)
-    code = code or (refused[0].exit_code if refused else 0)
-    colour = is_coloured(err=as_json)
-    lines = terminal_lines(report, files, next_command, colour=colour, strict=strict)
+    own = report.exit_code(allow_skip=allow_skip, strict=strict)
+    code = handover.code(report, own)
+    code = code or (handover.refused[0].exit_code if handover.refused else 0)
+    lines = terminal_lines(
+        report,
+        files,
+        next_command,
+        colour=is_coloured(err=as_json),
+        strict=strict,
+        against=handover.against,
+        code=code,
+    )
     tell("\n".join(lines), code, as_json=as_json)
     if as_json:
-        click.echo(shown(json.dumps(as_dict(report, files, next_command, code))))
-    ctx.exit(tell_faults(report.faults) or _told(refused, code))
+        result = as_dict(report, files, next_command, code) | handover.as_dict()
+        emit("compare-result", result)
+    handover.publish(code, next_command)
+    ctx.exit(tell_faults(report.faults) or _told(handover.refused, code))
 
 
 def _told(refused: Sequence[AitError], code: int) -> int:
@@ -318,7 +339,12 @@ def _told(refused: Sequence[AitError], code: int) -> int:
 
 
 def _compare(
-    journal: Path, golden: Path, mine: Path, choice: EngineChoice, **settings: Any
+    journal: Path,
+    golden: Path,
+    mine: Path,
+    choice: EngineChoice,
+    earlier: Baseline | None,
+    **settings: Any,
 ) -> Report:
     """Compare while a journal grows that a killed comparison can be resumed from.
 
@@ -331,6 +357,8 @@ def _compare(
 
     def start(report: Report) -> None:
         nonlocal writer
+        if earlier is not None:
+            earlier.check(report)
         writer = JsonlWriter(journal, report)
         say(started(report))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO, TypeVar
 
 import click
@@ -63,13 +63,14 @@ def say(text: str) -> None:
         click.echo(marked(told(spoken(text)), err=True), err=True)
 
 
-def tell(text: str, code: int, *, as_json: bool) -> None:
+def tell(text: str, code: int, *, as_json: bool, own: Mapping[int, str] = EXITS) -> None:
     """The result in words: to stdout, or as a message if the JSON line stands there.
 
-    A reader at a terminal is also told what the exit code will mean.
+    A reader at a terminal is also told what the exit code will mean, which ``own`` says of a
+    command with codes of its own.
     """
     if (sys.stderr if as_json else sys.stdout).isatty():
-        text = f"{text}\n  exit code {code}: {EXITS.get(code, 'that of the program')}"
+        text = f"{text}\n  exit code {code}: {own.get(code, 'that of the program')}"
     if as_json:
         say(text)
     else:

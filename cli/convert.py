@@ -9,11 +9,13 @@ import click
 
 from ait_llm.cli.console import tell
 from ait_llm.cli.engine_options import engine_options, take_engine
+from ait_llm.cli.machine import emit
 from ait_llm.cli.numbers import counted
 from ait_llm.cli.params import (
     OutputCommand,
     allow_skip_option,
     input_path,
+    json_option,
     message_options,
     output_path,
 )
@@ -47,6 +49,7 @@ _TOLD = 10
 @engine_options
 @message_options
 @allow_skip_option
+@json_option
 @click.pass_context
 def convert(
     ctx: click.Context,
@@ -58,6 +61,7 @@ def convert(
     overwrite: bool,
     jobs: int,
     allow_skip: bool,
+    as_json: bool,
     log_level: str,
     **engine_settings: Any,
 ) -> None:
@@ -102,7 +106,18 @@ def convert(
     lines += _listed("missing", result.problems)
     if result.others:
         lines.append(f"  left    {counted(result.others, 'file')} without tensors")
-    tell("\n".join(lines), code, as_json=False)
+    tell("\n".join(lines), code, as_json=as_json)
+    if as_json:
+        converted = {
+            "exit_code": code,
+            "complete": not incomplete,
+            "tensors": result.tensors,
+            "files": [str(path) for path in result.files],
+            "widened": result.widened,
+            "problems": result.problems,
+            "others": result.others,
+        }
+        emit("convert", converted)
     ctx.exit(code)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from ait_llm.cli.machine import emit
 from ait_llm.cli.manual import ManualCommand
 from ait_llm.cli.params import absolute_path, json_option, message_options
 from ait_llm.dump.checkup import Finding, check_machine
@@ -43,8 +43,7 @@ def doctor(ctx: click.Context, /, output: Path, log_level: str, as_json: bool) -
     findings = check_machine(os.environ, output)
     works = all(finding.status == "ok" for finding in findings if finding.essential)
     if as_json:
-        value = {"schema": 1, "works": works, "findings": [asdict(item) for item in findings]}
-        click.echo(json.dumps(value))
+        emit("doctor", {"works": works, "findings": [asdict(item) for item in findings]})
     else:
         for line in _lines(findings):
             click.echo(translate(line))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import click
 from ait_llm.cli.console import tell
 from ait_llm.cli.engine_options import engine_options, take_engine
 from ait_llm.cli.errcheck_text import describe_result, next_step
+from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
     ListOption,
     ManyOption,
@@ -24,13 +24,15 @@ from ait_llm.cli.params import (
     output_path,
 )
 from ait_llm.cli.spoken import spoken
+from ait_llm.cli.summaries import Build, places_in, summary_option
 from ait_llm.core import StepRange
 from ait_llm.errcheck.capture import TORCH_TYPES, Settings, check_program
 from ait_llm.errcheck.check import check_dump
 from ait_llm.errcheck.files import write_files
 from ait_llm.errcheck.result import ErrcheckResult
+from ait_llm.errcheck.summary import errcheck_summary
 from ait_llm.errors import IncompleteError, UsageError
-from ait_llm.naming import shown, told
+from ait_llm.naming import told
 from ait_llm.probe import split_command
 
 _FOUND = 1
@@ -102,6 +104,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     help="Tokens to check, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7.",
 )
 @click.option("--keep", is_flag=True, help="Keep the capture as ait_dump in the output directory.")
+@summary_option
 @engine_options
 @message_options
 @allow_skip_option
@@ -114,6 +117,7 @@ def errcheck(
     dump: Path | None,
     types: tuple[str, ...],
     output: Path,
+    formats: tuple[str, ...],
     allow_skip: bool,
     as_json: bool,
     stop: bool,
@@ -156,8 +160,10 @@ def errcheck(
             log_level=log_level,
         )
         result = check_program(split_command(command), settings, os.environ)
-    files = write_files(result, output)
-    text = describe_result(result, files, next_step(result, command))
+    build = Build(formats, output, "ait_errcheck")
+    files = [*write_files(result, output), *build.files()]
+    following = next_step(result, command)
+    text = describe_result(result, files, following)
     code = _exit_code(result, allow_skip)
     if command is not None and code:  # stdout is the program's
         click.echo(told(spoken(text)), err=True)
@@ -169,7 +175,10 @@ def errcheck(
         listed = {"found": result.found, "complete": result.complete}
         files_listed = {"files": [str(path) for path in files]}
         found = {**listed, **result.as_dict(), **files_listed}
-        click.echo(lead + shown(json.dumps(found)))
+        emit("errcheck", found, lead=lead)
+    lines = places_in(dump, {each.place.name for each in result.harmful}, formats)
+    summary = errcheck_summary(result, code, files, following, lines=lines)
+    build.publish(summary, as_json=as_json)
     ctx.exit(code)
 
 

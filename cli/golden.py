@@ -75,4 +75,4 @@ def golden(
     summary = run_golden(plan)
     next_command = golden_what_next(summary, like)
     report(describe_golden_summary(summary, next_command), summary)
-    finish(ctx, summary, next_command, as_json, allow_skip)
+    finish(ctx, summary, next_command, as_json, allow_skip, schema="golden")

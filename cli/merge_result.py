@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from ait_llm.cli.console import tell
+from ait_llm.cli.machine import emit
 from ait_llm.cli.numbers import counted
 from ait_llm.cli.params import (
     OutputCommand,
     allow_skip_option,
     input_path,
+    json_option,
     message_options,
     output_path,
 )
@@ -53,6 +55,7 @@ from ait_llm.report.writing import STAMP_FORMAT
 )
 @message_options
 @allow_skip_option
+@json_option
 @click.pass_context
 def merge_result(
     ctx: click.Context,
@@ -61,6 +64,7 @@ def merge_result(
     output: Path,
     config: Path,
     allow_skip: bool,
+    as_json: bool,
     log_level: str,
 ) -> None:
     """Collect rows of some calls, communication above all, from the tables of all ranks.
@@ -78,5 +82,14 @@ def merge_result(
     lines += [f"  missing {problem}" for problem in merged.problems]
     lines.append(f"  table   {merged.path}")
     code = 3 if merged.problems and not allow_skip else 0
-    tell("\n".join(lines), code, as_json=False)
+    tell("\n".join(lines), code, as_json=as_json)
+    if as_json:
+        result = {
+            "exit_code": code,
+            "ranks": list(merged.ranks),
+            "rows": merged.rows,
+            "problems": list(merged.problems),
+            "file": str(merged.path),
+        }
+        emit("merge-result", result)
     ctx.exit(code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ from typing import Any
 import click
 
 from ait_llm.cli.completed import CompletedWords, operator_names
-from ait_llm.cli.console import tell
+from ait_llm.cli.console import WORDS, tell
 from ait_llm.cli.engine_options import engine_options, take_engine
 from ait_llm.cli.fault import keeping, tell_faults
+from ait_llm.cli.machine import emit
 from ait_llm.cli.opcheck_selftest import self_test
 from ait_llm.cli.opcheck_text import summary_lines
 from ait_llm.cli.params import (
@@ -30,11 +30,19 @@ from ait_llm.cli.params import (
 )
 from ait_llm.cli.processors import shared_processors
 from ait_llm.cli.progress import ProgressLine
+from ait_llm.cli.summaries import (
+    Build,
+    baseline_option,
+    places_in,
+    split_summaries,
+    summary_against,
+)
 from ait_llm.compare import stop_on_signals
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import UsageError
 from ait_llm.judge.standards import standards
-from ait_llm.naming import shown
+from ait_llm.opcheck.baseline import OpcheckBaseline, exit_code
+from ait_llm.opcheck.kernel_source import source_of
 from ait_llm.opcheck.outcome import FAIL_ON, FailOn, OpcheckReport
 from ait_llm.opcheck.pipeline import opcheck as check_dump
 from ait_llm.opcheck.plugins import load_golden
@@ -45,10 +53,16 @@ from ait_llm.opcheck.reports import (
     write_reports,
     writers,
 )
+from ait_llm.opcheck.reports.summary import opcheck_summary
 from ait_llm.opcheck.repro import Repros
-from ait_llm.opcheck.rerun import Backend, choose_backend, function_backend
+from ait_llm.opcheck.rerun import Backend, FunctionBackend, choose_backend, function_backend
 from ait_llm.opcheck.selection import Wanted, operation_ids
+from ait_llm.report.baseline import Against
 from ait_llm.report.files import make_folder
+from ait_llm.report.summary import SourceLine
+from ait_llm.report.wording import printable
+
+FORMATS = (*SUFFIXES, "github", "sarif")
 
 
 def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[str, ...]:
@@ -163,11 +177,11 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "--format",
     "formats",
     cls=ManyOption,
-    type=CompletedWords(lambda: SUFFIXES),
+    type=CompletedWords(lambda: FORMATS),
     callback=_words,
     metavar="NAME ...",
-    help=f"Reports to write, one or more of {', '.join(SUFFIXES)}.  [default: csv, and xlsx where "
-    "openpyxl is installed]",
+    help=f"Reports to write, one or more of {', '.join(FORMATS)}; 'github' annotates the run and "
+    "adds to the summary of its step.  [default: csv, and xlsx where openpyxl is installed]",
 )
 @click.option(
     "--repro",
@@ -184,6 +198,7 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     help="Take over what the journal (.jsonl) of an interrupted check has, and do the rest.  "
     "[default: check all]",
 )
+@baseline_option("an earlier json report of the same program (--format json)")
 @click.option(
     "--fail-on",
     type=click.Choice(FAIL_ON),
@@ -220,6 +235,7 @@ def opcheck(
     formats: tuple[str, ...],
     repro: Path | None,
     resume: Path | None,
+    baseline: Path | None,
     fail_on: FailOn,
     grade: bool,
     allow_skip: bool,
@@ -242,7 +258,7 @@ def opcheck(
         ctx.exit(self_test(as_json=as_json))
     if path is None:
         raise click.MissingParameter(ctx=ctx, param=_parameter(ctx, "path"))
-    formats = formats or _default_formats()
+    formats, summaries = split_summaries(formats or _default_formats())
     for name in formats:  # what cannot be is told before hours of work, not after
         writers.get(name)
         if name == "xlsx":
@@ -251,6 +267,7 @@ def opcheck(
     import_optional("torch", "computing golden operators")
     for name in golden:
         load_golden(name)
+    earlier = None if baseline is None else OpcheckBaseline(baseline, fail_on)
     make_folder(output)
     stem = free_stem(output)
     journal = output / f"{stem}.jsonl"
@@ -284,7 +301,8 @@ def opcheck(
             on_progress=lambda done, total: progress.count("checked", done, "operators", total),
             on_failure=repros,
         )
-    files = write_reports(report, formats, output, stem)
+    build = Build(summaries, output, stem)
+    files = [*write_reports(report, formats, output, stem), *build.files()]
     if report.partial:
         files.append(journal)
     else:
@@ -292,13 +310,34 @@ def opcheck(
     lines = summary_lines(report, files)
     if repros is not None:
         lines += [f"  repro   python {script}" for script in sorted(repros.scripts)]
+    following = ""
     if report.partial:
-        lines.append(f"  next    the same command with --resume {journal}")
+        following = f"the same command with --resume {journal}"
+        lines.append(f"  next    {following}")
     code = report.exit_code(fail_on=fail_on, allow_skip=allow_skip)
+    against = None if earlier is None else earlier.hold(report)
+    if against is not None:
+        code = exit_code(report, against, allow_skip=allow_skip)
+        lines[1:1] = [printable(f"  {name:<8}{text}") for name, text in against.lines()]
+        lines[0] = lines[0].replace(": ", f": {WORDS[code]} against the baseline, on its own ", 1)
     tell("\n".join(lines), code, as_json=as_json)
     if as_json:
-        click.echo(shown(json.dumps(_machine(report, files, code))))
+        emit("opcheck", _machine(report, files, code, against))
+    if summaries:
+        wrong = {item.op_id.partition("@")[0] for item in report.items if item.reason}
+        places = places_in(path, wrong, summaries)
+        found = opcheck_summary(
+            report, code, files, following, lines=places, kernel=_written(backend)
+        )
+        if against is not None:
+            found = summary_against(found, against)
+        build.publish(found, as_json=as_json)
     ctx.exit(tell_faults(report.faults) or code)
+
+
+def _written(backend: Backend | None) -> SourceLine | None:
+    """Where another implementation is written."""
+    return source_of(backend.function) if isinstance(backend, FunctionBackend) else None
 
 
 def _parameter(ctx: click.Context, name: str) -> click.Parameter:
@@ -309,7 +348,11 @@ def _default_formats() -> tuple[str, ...]:
     return ("csv", "xlsx") if importlib.util.find_spec("openpyxl") else ("csv",)
 
 
-def _machine(report: OpcheckReport, files: list[Path], code: int) -> dict[str, object]:
+def _machine(
+    report: OpcheckReport, files: list[Path], code: int, against: Against | None
+) -> dict[str, object]:
     found = as_json(report)
     del found["outputs"]
+    if against is not None:
+        found["baseline"] = against.as_dict()
     return {**found, "exit_code": code, "reports": [str(path) for path in files]}

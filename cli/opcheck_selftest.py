@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from ait_llm.cli.machine import emit
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.core.optional import import_optional
 
@@ -35,7 +34,7 @@ def self_test(*, as_json: bool) -> int:
         )
     if as_json:
         definitions = {"recorded_cases": len(load()), "wrong_definitions": wrong}
-        click.echo(json.dumps(table_as_json(trials) | definitions, indent=2))
+        emit("opcheck-self-test", table_as_json(trials) | definitions)
     else:
         click.echo(page(trials))
         for line_of_case in wrong:

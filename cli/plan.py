@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import shlex
 import sys
@@ -15,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from ait_llm.cli.dump import dump
+from ait_llm.cli.machine import emit
 from ait_llm.cli.params import WordsCommand, absolute_path, parse_size
 from ait_llm.cli.plan_text import describe
 from ait_llm.cli.spoken import spoken
@@ -151,7 +151,7 @@ def plan(
     click.echo(told(spoken(describe(result), 80)), err=as_json)
     if as_json:
         sys.stdout.flush()
-        click.echo("\n" + json.dumps(result.as_dict()))
+        emit("plan", result.as_dict(), lead="\n")
     ctx.exit(result.code)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from ait_llm.cli.console import say, tell
+from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
     ListOption,
     WordsCommand,
@@ -19,11 +19,12 @@ from ait_llm.cli.params import (
     output_path,
 )
 from ait_llm.cli.replay_text import as_dict, summary_lines
+from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.errors import UsageError
-from ait_llm.naming import shown
 from ait_llm.program.one_pass import Pass
 from ait_llm.replay import MODES
 from ait_llm.replay import replay as replay_dump
+from ait_llm.replay.summary import replay_summary
 
 
 def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:
@@ -84,6 +85,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str | None) -> l
     metavar="STEP,...",
     help="Only these forward passes: 0,2-4. Pass 0 is the prefill.  [default: all]",
 )
+@summary_option
 @allow_skip_option
 @json_option
 @message_options
@@ -96,6 +98,7 @@ def replay(
     mode: str | None,
     until: str | None,
     steps: list[int] | None,
+    formats: tuple[str, ...],
     allow_skip: bool,
     as_json: bool,
     log_level: str,
@@ -117,7 +120,10 @@ def replay(
     chosen = next((each for each in MODES if each == mode), None)
     outcome = replay_dump(path, output, mode=chosen, until=until, steps=steps, on_pass=follow)
     code = outcome.exit_code(allow_skip=allow_skip)
-    tell("\n".join(summary_lines(outcome)), code, as_json=as_json)
+    build = Build(formats, output, "replay")
+    lines = [*summary_lines(outcome), *(f"  summary   {path}" for path in build.files())]
+    tell("\n".join(lines), code, as_json=as_json)
     if as_json:
-        click.echo(shown(json.dumps(as_dict(outcome, allow_skip))))
+        emit("replay", as_dict(outcome, allow_skip))
+    build.publish(replay_summary(outcome, code), as_json=as_json)
     ctx.exit(code)

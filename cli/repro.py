@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from ait_llm.capsule import Capsule, make_capsule
 from ait_llm.cli.console import tell
+from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
     OutputCommand,
     absolute_path,
@@ -17,7 +17,6 @@ from ait_llm.cli.params import (
     message_options,
     parse_size,
 )
-from ait_llm.naming import shown
 
 
 @click.command(cls=OutputCommand)
@@ -117,7 +116,7 @@ def repro(
     )
     tell("\n".join(_lines(made)), 0, as_json=as_json)
     if as_json:
-        click.echo(shown(json.dumps(_machine(made))))
+        emit("repro", _machine(made))
     ctx.exit(0)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Protocol
 
 import click
 
 from ait_llm.cli.console import marked, say
+from ait_llm.cli.machine import emit
 from ait_llm.cli.spoken import spoken
 from ait_llm.errors import IncompleteError
 from ait_llm.naming import told
@@ -44,6 +44,7 @@ def finish(
     allow_skip: bool,
     *,
     verdict: int = 0,
+    schema: str = "dump",
 ) -> None:
     """Print the JSON line if asked for, and end with the program's code.
 
@@ -51,7 +52,7 @@ def finish(
     """
     if as_json:
         # On a line of its own even if the program left its last line open.
-        click.echo("\n" + json.dumps({**result.as_dict(), "next": next_command}))
+        emit(schema, {**result.as_dict(), "next": next_command}, lead="\n")
     if result.exit_code:
         ctx.exit(result.exit_code)
     if verdict:

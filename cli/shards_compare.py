@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ait_llm.cli.console import WORDS, tell
+from ait_llm.cli.machine import emit
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.cli.stamps import free_table_stamp
 from ait_llm.compare.api.shards.row import ShardRow
 from ait_llm.compare.api.shards.run import ShardOutcome, compare_ranks
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import UsageError
-from ait_llm.naming import shown
 
 if TYPE_CHECKING:
     from ait_llm.cli.api_compare import ApiRequest
@@ -61,7 +58,7 @@ def compare_shards(
     code = 1 if 1 in codes else max(codes)
     if as_json:
         steps = [_as_dict(outcome, code) for outcome, code in zip(found, codes, strict=True)]
-        click.echo(shown(json.dumps({"exit_code": code, "steps": steps})))
+        emit("compare-ranks", {"exit_code": code, "steps": steps})
     lines = [
         line
         for outcome, code in zip(found, codes, strict=True)

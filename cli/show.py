@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import click
 
 from ait_llm.cli.console import say
+from ait_llm.cli.machine import emit
 from ait_llm.cli.numbers import ranges
 from ait_llm.cli.params import OutputCommand, allow_skip_option, message_options
 from ait_llm.cli.show_program import program_lines
@@ -17,7 +17,7 @@ from ait_llm.dumps import Dump, Process, Row, describe, describe_file, open_dump
 from ait_llm.errors import IncompleteError, UsageError
 from ait_llm.formats.load import is_tensor_file
 from ait_llm.language import translate
-from ait_llm.naming import shown, told
+from ait_llm.naming import told
 from ait_llm.report.wording import printable
 from ait_llm.storage import local_path
 from ait_llm.topology import convert_topologies, find_graph_files
@@ -87,7 +87,10 @@ def show(
         raise UsageError("--step and --all are for --program; --token selects what is listed")
     if path.is_file() and is_tensor_file(path):
         for row in describe_file(path):
-            click.echo(shown(json.dumps(asdict(row))) if as_json else printable(_tensor(row)))
+            if as_json:
+                emit("show", asdict(row))
+            else:
+                click.echo(printable(_tensor(row)))
         return
     dump = open_dump(path)
     if program:
@@ -95,7 +98,7 @@ def show(
             click.echo(printable(line))
     elif as_json:
         for row in describe(dump, tensors=tensors, step=step):
-            click.echo(shown(json.dumps(asdict(row))))
+            emit("show", asdict(row))
     else:
         for line in _lines(dump, tensors=tensors, step=step):
             click.echo(printable(line))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ait_llm.cli.machine import json_line
 from ait_llm.dumps import Dump, Process
 from ait_llm.errors import UsageError
 from ait_llm.program.adapters import program_of
@@ -61,9 +61,11 @@ def _passes(dump: Dump, process: Process) -> list[Pass]:
 
 
 def _json_lines(head: PassRow, rows: Sequence[OperationRow]) -> Iterator[str]:
-    yield json.dumps({"pass": head.step, **asdict(head)})
+    yield json_line("show-pass", {"pass": head.step, **asdict(head)})
     for row in rows:
-        yield json.dumps({"pass": head.step, "process": head.process, **asdict(row)}, default=str)
+        yield json_line(
+            "show-operation", {"pass": head.step, "process": head.process, **asdict(row)}
+        )
 
 
 def _head(head: PassRow) -> Iterator[str]:

@@ -24,6 +24,7 @@ from ait_llm.opcheck.kernel_call import (
     same_bits,
     without,
 )
+from ait_llm.opcheck.kernel_source import source_of
 from ait_llm.opcheck.outcome import Checked
 from ait_llm.opcheck.plain_golden import plain_golden
 from ait_llm.opcheck.plugins import load_entry_points
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from ait_llm.judge.standards import Standard
     from ait_llm.opcheck.golden import GoldenOp, KernelArithmetic
+    from ait_llm.report.summary import SourceLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,12 @@ class CheckedKernel:
     Attributes:
         name: of the golden operator.
         items: one for each output, and for each input that was overwritten.
+        source: where the kernel is written; None where that is not known.
     """
 
     name: str
     items: Sequence[Checked]
+    source: SourceLine | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -80,6 +84,7 @@ def check(
     tolerance: tuple[float, float] | None = None,
     standard: str = "contract",
     metrics: Sequence[str] = (),
+    source: str | None = None,
 ) -> CheckedKernel:
     """Check what a kernel makes of its inputs.
 
@@ -105,6 +110,8 @@ def check(
             follows from the arithmetic.
         standard: name of the precision standard.
         metrics: optional columns, ``abs``, ``cos_sim``, ``kl``.
+        source: where a kernel in C++ is written, ``csrc/rms_norm.cu:42``; of a Python function and
+            of a Triton kernel it is known.
 
     Raises:
         UsageError: there is no golden operator for it, or nothing to judge.
@@ -128,6 +135,7 @@ def check(
     kernel = outputs if callable(outputs) else op if outputs is None else None
     if isinstance(kernel, str):
         raise UsageError(f"{kernel} is a name; give outputs=, the results or a callable")
+    written = source_of(kernel, source)
     given = [None if tensor is None else tensor.detach().cpu() for tensor in inputs]
     params = dict(params or {})
     own = golden_parameters(kernel, known, len(given), params, golden_params)
@@ -144,7 +152,7 @@ def check(
                 kept = [result for result, place in same.items() if place in plain.writes]
                 produced = without(produced, kept)
             if wrong := plain.misfits(given, produced):
-                return CheckedKernel(name, _wrong(wrong, produced, base))
+                return CheckedKernel(name, _wrong(wrong, produced, base), written)
             known, own = plain.operator(given, produced), {}
         elif same:
             updated = evaluate(known, given, own).updated_inputs
@@ -158,7 +166,7 @@ def check(
     except (AitError, *REFUSALS) as error:
         reason = f"golden {name} cannot be computed: {first_line(error)}"
         items = [replace(base, verdict=failure_verdict(error), reason=reason)]
-    return CheckedKernel(name, items)
+    return CheckedKernel(name, items, written)
 
 
 def golden_for(

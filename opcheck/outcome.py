@@ -11,7 +11,7 @@ from ait_llm.faults import EXIT_CODE
 
 FailOn = Literal["fail", "error", "skipped", "never"]
 FAIL_ON: tuple[FailOn, ...] = ("fail", "error", "skipped", "never")
-_FAILING: Mapping[str, frozenset[Verdict]] = {
+FAILING: Mapping[str, frozenset[Verdict]] = {
     "fail": frozenset({Verdict.FAIL}),
     "error": frozenset({Verdict.FAIL, Verdict.ERROR}),
     "skipped": frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.SKIPPED}),
@@ -195,7 +195,7 @@ class OpcheckReport:
         if self.faults:
             return EXIT_CODE
         counts = self.counts
-        if any(counts[verdict] for verdict in _FAILING[fail_on]):
+        if any(counts[verdict] for verdict in FAILING[fail_on]):
             return 1
         if self.complete or (allow_skip and self.checked and not self.partial):
             return 0

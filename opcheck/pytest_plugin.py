@@ -1,7 +1,7 @@
 """A pytest plugin: the fixture ``opcheck`` gates a kernel in a test of its own project.
 
 ``--opcheck-report DIR`` writes what all tests of a session checked: a summary in Markdown, JUnit
-XML, and annotations as GitHub reads them from the output of a step.
+XML, SARIF, and annotations as GitHub reads them from the output of a step.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--opcheck-report",
         metavar="DIR",
-        help="write opcheck.md, opcheck.junit.xml and opcheck.annotations of all checks into DIR",
+        help="write opcheck.md, opcheck.junit.xml, opcheck.sarif and opcheck.annotations of all "
+        "checks into DIR",
     )
 
 

@@ -11,6 +11,9 @@ from xml.sax.saxutils import escape
 
 from ait_llm.report.files import make_folder, replacing
 from ait_llm.report.markup import legal_xml, quoted_xml
+from ait_llm.report.summary import Finding, Level, SourceLine, Summary, write_summaries
+from ait_llm.report.summary.github import annotation
+from ait_llm.report.summary.markdown import markdown_text
 from ait_llm.report.wording import counted, printable
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ class _Entry:
     text: str
     speed: str = ""
     table: tuple[str, ...] = ()
+    source: tuple[str, int, str] | None = None
 
 
 class Session:
@@ -42,7 +46,17 @@ class Session:
 
     def add_check(self, test: str, file: str, line: int, found: CheckedKernel) -> None:
         """A check in a test."""
-        self._entries.append(_Entry(test, file, line, found.name, found.verdict.value, str(found)))
+        self._entries.append(
+            _Entry(
+                test,
+                file,
+                line,
+                found.name,
+                found.verdict.value,
+                str(found),
+                source=_plain(found.source),
+            )
+        )
 
     def add_sweep(self, test: str, file: str, line: int, found: SweepReport) -> None:
         """A sweep in a test."""
@@ -56,6 +70,7 @@ class Session:
                 str(found),
                 found.speed_text.removeprefix("speed: "),
                 tuple(found.table()),
+                _plain(found.source),
             )
         )
 
@@ -65,7 +80,9 @@ class Session:
 
     def take_over(self, handed: Iterable[dict[str, Any]]) -> None:
         """Add what another process checked."""
-        self._entries += [_Entry(**{**one, "table": tuple(one["table"])}) for one in handed]
+        for one in handed:
+            source = one["source"] and tuple(one["source"])
+            self._entries.append(_Entry(**{**one, "table": tuple(one["table"]), "source": source}))
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write the files of the session into a folder.
@@ -84,7 +101,29 @@ class Session:
             with replacing(folder / name) as file:
                 file.writelines(f"{line}\n" for line in lines)
             written.append(folder / name)
-        return written
+        write_summaries(self.summary(), [folder / "opcheck.sarif"])
+        return [*written, folder / "opcheck.sarif"]
+
+    def summary(self) -> Summary:
+        """What did not pass, each at the line where its kernel is written, else at its test."""
+        rules: dict[str, tuple[str, Level]] = {
+            "FAIL": ("failed", "error"),
+            "ERROR": ("not-computed", "error"),
+            "SKIPPED": ("not-checked", "warning"),
+        }
+        findings = tuple(
+            Finding(
+                *rules[entry.verdict],
+                entry.kernel,
+                entry.text,
+                entry.test,
+                SourceLine(*(entry.source or (entry.file, entry.line))),
+            )
+            for entry in self._entries
+            if entry.verdict != "PASS"
+        )
+        verdict, code = ("FAIL", 1) if findings else ("PASS", 0)
+        return Summary("opcheck", verdict, code, "checks of kernels in tests", findings=findings)
 
     def markdown(self) -> list[str]:
         """A summary for the page of a build."""
@@ -98,12 +137,24 @@ class Session:
         ]
         for entry in self._entries:
             cells = (entry.test, entry.kernel, entry.verdict, _speed(entry))
-            lines.append(f"| {' | '.join(map(_cell, cells))} |")
+            lines.append(f"| {' | '.join(map(markdown_text, cells))} |")
         for entry in self._entries:
             if entry.verdict != "PASS":
-                lines += ["", f"### {_cell(entry.test)}", "", "```", *_printed(entry), "```"]
+                lines += [
+                    "",
+                    f"### {markdown_text(entry.test)}",
+                    "",
+                    "```",
+                    *_printed(entry),
+                    "```",
+                ]
             if entry.table:
-                lines += ["", f"### {_cell(entry.test)}, {_cell(entry.kernel)}", "", *entry.table]
+                lines += [
+                    "",
+                    f"### {markdown_text(entry.test)}, {markdown_text(entry.kernel)}",
+                    "",
+                    *entry.table,
+                ]
         return lines
 
     def junit(self) -> list[str]:
@@ -134,12 +185,19 @@ class Session:
     def annotations(self) -> list[str]:
         """A workflow command of GitHub for each check that did not pass."""
         return [
-            f"::{'warning' if entry.verdict == 'SKIPPED' else 'error'} "
-            f"file={_property(entry.file)},line={entry.line},"
-            f"title={_property(f'opcheck: {entry.kernel}')}::{_data(entry.text)}"
+            annotation(
+                "warning" if entry.verdict == "SKIPPED" else "error",
+                f"opcheck: {entry.kernel}",
+                entry.text,
+                SourceLine(entry.file, entry.line),
+            )
             for entry in self._entries
             if entry.verdict != "PASS"
         ]
+
+
+def _plain(source: SourceLine | None) -> tuple[str, int, str] | None:
+    return None if source is None else (source.file, source.line, source.function)
 
 
 def _speed(entry: _Entry) -> str:
@@ -150,22 +208,9 @@ def _printed(entry: _Entry) -> list[str]:
     return [printable(line).replace("```", "'''") for line in entry.text.splitlines()]
 
 
-def _cell(text: str) -> str:
-    return printable(text).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
-
-
 def _tag(name: str, entries: Iterable[_Entry], title: str = "opcheck") -> str:
     counts = Counter(entry.verdict for entry in entries)
     return (
         f'<{name} name={quoted_xml(title)} tests="{counts.total()}" failures="{counts["FAIL"]}" '
         f'errors="{counts["ERROR"]}" skipped="{counts["SKIPPED"]}">'
     )
-
-
-def _data(text: str) -> str:
-    """What GitHub's workflow commands take as a message."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +11,17 @@ from ait_llm.bisect.repeating import Unrepeated
 from ait_llm.core.comparison import Origin
 from ait_llm.errors import IncompleteError
 from ait_llm.match.model import SideName
+from ait_llm.schemas import identity
 
 Status = Literal["equal", "found", "undecided", "unrepeatable", "failed", "interrupted"]
-_CODES = {"equal": 0, "found": 1, "interrupted": 130}
+_CODES: Mapping[Status, int] = {
+    "equal": 0,
+    "found": 1,
+    "undecided": IncompleteError.exit_code,
+    "unrepeatable": 5,
+    "failed": 6,
+    "interrupted": 130,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +95,19 @@ class BisectResult:
 
     @property
     def exit_code(self) -> int:
-        """0 equal, 1 an operation is named, 3 undecided or unrepeatable; a failed program's own."""
-        if self.status == "failed":
-            return self.program_code
-        return _CODES.get(self.status, IncompleteError.exit_code)
+        """0 equal, 1 an operation is named, 3 undecided, 5 unrepeatable, 6 a program failed.
+
+        No two outcomes share a code: a program may itself end with any. Ctrl-C reaches the program
+        that runs, and ends the search like any command.
+        """
+        if self.status == "failed" and self.program_code == _CODES["interrupted"]:
+            return _CODES["interrupted"]
+        return _CODES[self.status]
 
     def as_dict(self) -> dict[str, Any]:
         """The result in JSON types."""
         return {
-            "schema": "ait-llm.bisect",
-            "version": 1,
+            **identity("bisect"),
             "status": self.status,
             "exit_code": self.exit_code,
             "folder": str(self.folder),
@@ -104,6 +115,7 @@ class BisectResult:
             "module": self.module,
             "unrepeated": None if self.unrepeated is None else asdict(self.unrepeated),
             "side": self.side,
+            "program_code": self.program_code,
             "runs": [asdict(run) for run in self.runs],
             "bytes": {
                 "written": self.written,

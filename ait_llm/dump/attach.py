@@ -76,7 +76,6 @@ class Attached:
     def as_dict(self) -> dict[str, Any]:
         """The same for machines: JSON types only."""
         return {
-            "schema": 1,
             "wanted": "on" if self.wanted else "off",
             "output": str(self.output),
             "written": self.written,

@@ -85,7 +85,6 @@ class DumpSummary:
     def as_dict(self) -> dict[str, Any]:
         """The summary for machines: JSON types only."""
         return {
-            "schema": 1,
             "exit_code": self.exit_code,
             "complete": self.complete,
             "dump_dir": str(self.dump_dir),

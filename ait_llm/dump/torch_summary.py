@@ -73,7 +73,6 @@ class TorchSummary:
     def as_dict(self) -> dict[str, Any]:
         """The summary for machines: JSON types only."""
         return {
-            "schema": 1,
             "exit_code": self.exit_code,
             "complete": self.complete,
             "dump_dir": str(self.dump_dir),

@@ -41,6 +41,8 @@ class GraphNode:
         labels: where each of ``reads`` stands: ``0``, ``1_2`` for an item of a list, ``attn_mask``.
         items: what stands beside nodes in a list, in the same way.
         values: of each result its dims, symbols as text, or the text of a symbolic number.
+        source: file, line and function of the program's innermost line that made it; None where
+            the capture does not know.
     """
 
     target: str
@@ -51,6 +53,7 @@ class GraphNode:
     labels: tuple[str, ...] = ()
     items: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[GraphValue | None, ...] = ()
+    source: tuple[str, int, str] | None = None
 
 
 def graph_nodes(nodes: Sequence[Mapping[str, Any]]) -> dict[str, GraphNode]:
@@ -87,6 +90,7 @@ def graph_nodes(nodes: Sequence[Mapping[str, Any]]) -> dict[str, GraphNode]:
             tuple(label for _, label, _ in read),
             _beside(args, kwargs),
             tuple(map(_value, node.get("outputs") or [])),
+            _source(node.get("source")),
         )
     return found
 
@@ -124,6 +128,14 @@ def graph_results(nodes: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, in
         for name, leaf in (node.get("kwargs") or {}).items()
         if _is_node(leaf)
     }
+
+
+def _source(value: Any) -> tuple[str, int, str] | None:
+    """A line of the program as the file has it."""
+    if not isinstance(value, dict) or not isinstance(value.get("file"), str):
+        return None
+    line = value.get("line")
+    return value["file"], line if type(line) is int else 1, str(value.get("function") or "")
 
 
 def _leaves(label: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -90,7 +90,6 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """The plan in JSON types."""
         return {
-            "schema": 1,
             "exit_code": self.exit_code,
             "asked": self._entry(self.options, self.estimate),
             "disk": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from ait_llm.core.comparison import Comparison, Report, TensorRecord, Verdict
 from ait_llm.report.files import replacing
 from ait_llm.report.markup import legal_xml, quoted_xml
 from ait_llm.report.operations import called_operations
+from ait_llm.report.stable_names import process_names, stable_texts
 from ait_llm.report.wording import index_text, kind_text, missing_text, short, why_not
 from ait_llm.report.writing import writers
 
@@ -22,9 +23,11 @@ def write_junit(report: Report, path: Path) -> Sequence[Path]:
     """Write a test suite for each layer and a test case for each comparison.
 
     A verdict FAIL is a failure, ERROR an error, SKIPPED a skipped case. A problem of a whole side
-    that makes the result incomplete is an error in a suite of its own.
+    that makes the result incomplete is an error in a suite of its own. A case has the same name in
+    every run.
     """
     operations = called_operations(report)
+    names = [_process_names(report, mine=mine) for mine in (False, True)]
     counts = report.counts
     decisive = [problem for problem in report.problems if problem.decides]
     incomplete = len(decisive) + report.partial
@@ -48,7 +51,7 @@ def write_junit(report: Report, path: Path) -> Sequence[Path]:
                 f'skipped="{found[Verdict.SKIPPED]}">\n'
             )
             for op, index, item in cases:
-                file.write(_case(report, op, index, item))
+                file.write(_case(report, op, index, item, names[item.mine is not None]))
             file.write("  </testsuite>\n")
         texts = [f"{problem.side}: {problem.text}" for problem in decisive]
         if report.partial:
@@ -58,9 +61,9 @@ def write_junit(report: Report, path: Path) -> Sequence[Path]:
                 f'  <testsuite name="completeness" tests="{len(texts)}" failures="0" '
                 f'errors="{len(texts)}" skipped="0">\n'
             )
-            for text in texts:
+            for name, text in zip(stable_texts(texts), texts, strict=True):
                 file.write(
-                    f'    <testcase classname="completeness" name={quoted_xml(text)}>'
+                    f'    <testcase classname="completeness" name={quoted_xml(name)}>'
                     f"<error message={quoted_xml(text)}/></testcase>\n"
                 )
             file.write("  </testsuite>\n")
@@ -68,13 +71,21 @@ def write_junit(report: Report, path: Path) -> Sequence[Path]:
     return (path,)
 
 
-def _case(report: Report, op: str, index: int, item: Comparison) -> str:
+def _process_names(report: Report, *, mine: bool) -> Mapping[tuple[int, int], str]:
+    """What the processes of one side are called."""
+    sides = (item.mine if mine else item.golden for item in report.comparisons)
+    return process_names((one.rank, one.device, one.pid) for one in sides if one is not None)
+
+
+def _case(
+    report: Report, op: str, index: int, item: Comparison, names: Mapping[tuple[int, int], str]
+) -> str:
     record = item.record
     name = f"{record.name or record.op} token {record.step}"
     if record.call:
         name += f" call {record.call}"
-    if record.pid >= 0:
-        name += f" process {record.device}_{record.pid}"
+    if process := names[record.device, record.pid]:
+        name += f" {process}"
     if item.mine is None:
         name += " (golden)"
     start = f"    <testcase classname={quoted_xml(op)} name={quoted_xml(name)}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ait_llm.core.comparison import Comparison, Origin, Report, Side, Verdict
 from ait_llm.report.alike import wrong_as_the_origin
+from ait_llm.report.baseline.changes import Against
 from ait_llm.report.ledger_table import ledger_sentence
 from ait_llm.report.operations import (
     called_operations,
@@ -51,6 +52,8 @@ def terminal_lines(
     colour: bool = False,
     width: int = WIDTH,
     strict: bool = False,
+    against: Against | None = None,
+    code: int = 0,
 ) -> list[str]:
     """What a user reads first, at most ``width`` columns where no single word is longer.
 
@@ -61,13 +64,16 @@ def terminal_lines(
         colour: with ANSI colours.
         width: columns of the terminal.
         strict: what only one of the programs makes counts as missing.
+        against: the same held against a baseline.
+        code: what the command ends with, where there is a baseline.
     """
     rows = list(_rows(report))
+    rows += [] if against is None else against.lines()
     rows += [("report" if place == 0 else "", str(path)) for place, path in enumerate(files)]
     if next_command:
         rows.append(("next", next_command))
     name_width = max((len(name) for name, _ in rows), default=0)
-    lines = [_title(report, colour, strict)]
+    lines = [_title(report, colour, strict, None if against is None else code)]
     for name, text in rows:
         prefix = f"  {name:<{name_width}}  "
         if name in ("report", "next") or (not name and text.startswith("/")):
@@ -84,15 +90,20 @@ def terminal_lines(
     return lines
 
 
-def _title(report: Report, colour: bool, strict: bool) -> str:
+def _title(report: Report, colour: bool, strict: bool, code: int | None) -> str:
     verdict = report.verdict
     if strict and verdict is Verdict.PASS and report.not_comparable:
         verdict = Verdict.SKIPPED  # as the exit code says
     word = "INCOMPLETE" if verdict is Verdict.SKIPPED else verdict.value
+    end = ""
+    if code is not None:  # with a baseline
+        own = word
+        verdict = {0: Verdict.PASS, 1: Verdict.FAIL}.get(code, Verdict.SKIPPED)
+        word = "INCOMPLETE" if verdict is Verdict.SKIPPED else verdict.value
+        end = " against the baseline" + ("" if own == word else f", {own} on its own")
     if colour:
         word = f"{_COLOURS[verdict]}{word}{_RESET}"
-    end = ""
-    if verdict is Verdict.SKIPPED and report.compared:
+    if code is None and verdict is Verdict.SKIPPED and report.compared:
         end = "; all that could be compared passed"
     if report.partial:
         end = " (interrupted: this is a part of the result)"

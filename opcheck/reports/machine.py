@@ -14,6 +14,7 @@ from ait_llm.opcheck.reports.table import notes
 from ait_llm.opcheck.reports.writing import writers
 from ait_llm.report.files import replacing
 from ait_llm.report.markup import legal_xml, quoted_xml
+from ait_llm.report.stable_names import process_names, stable_texts
 from ait_llm.report.wording import shape_text, short
 
 
@@ -47,7 +48,7 @@ def write_junit(report: OpcheckReport, path: Path) -> None:
     """Write JUnit XML: a suite for each type of operator, a case for each output.
 
     FAIL is a failure, ERROR an error, SKIPPED a skipped case. What the dump lacks, and a check that
-    was interrupted, is an error in a suite of its own.
+    was interrupted, is an error in a suite of its own. A case has the same name in every run.
     """
     elements = {Verdict.FAIL: "failure", Verdict.ERROR: "error", Verdict.SKIPPED: "skipped"}
     lacking = [problem.text for problem in report.problems if problem.decides]
@@ -55,6 +56,7 @@ def write_junit(report: OpcheckReport, path: Path) -> None:
         lacking.append("interrupted before everything was checked")
     counts = report.counts
     by_type = sorted(report.items, key=lambda item: item.op_type)
+    processes = process_names((-1, item.device, item.pid) for item in report.items)
     with replacing(path) as file:
         file.write('<?xml version="1.0" encoding="UTF-8"?>\n')
         file.write(
@@ -71,9 +73,9 @@ def write_junit(report: OpcheckReport, path: Path) -> None:
                 f'skipped="{found.count(Verdict.SKIPPED)}">\n'
             )
             for item in items:
-                case = (
-                    f"{item.output or 'operator'} step {item.step} process {item.device}_{item.pid}"
-                )
+                case = f"{item.output or 'operator'} step {item.step}"
+                if process := processes[item.device, item.pid]:
+                    case += f" {process}"
                 start = f"    <testcase classname={quoted_xml(item.op)} name={quoted_xml(case)}"
                 element = elements.get(item.verdict)
                 if element is None:
@@ -89,9 +91,9 @@ def write_junit(report: OpcheckReport, path: Path) -> None:
                 f'  <testsuite name="completeness" tests="{len(lacking)}" failures="0" '
                 f'errors="{len(lacking)}" skipped="0">\n'
             )
-            for text in lacking:
+            for name, text in zip(stable_texts(lacking), lacking, strict=True):
                 file.write(
-                    f'    <testcase classname="completeness" name={quoted_xml(text)}>'
+                    f'    <testcase classname="completeness" name={quoted_xml(name)}>'
                     f"<error message={quoted_xml(text)}/></testcase>\n"
                 )
             file.write("  </testsuite>\n")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ait_llm.core.comparison import Verdict
 from ait_llm.opcheck.sweeps.cases import Case
 from ait_llm.opcheck.sweeps.looking import Looked
+from ait_llm.report.summary.record import SourceLine
 from ait_llm.report.wording import counted
 
 _LISTED = 3
@@ -44,6 +45,7 @@ class SweepReport:
         smallest: the smallest case that fails; None if none does.
         speeds: of the plain cases that passed.
         notes: what a reader should know of a kernel that passed.
+        source: where the kernel is written; None where that is not known.
     """
 
     name: str
@@ -51,6 +53,7 @@ class SweepReport:
     smallest: Looked | None = None
     speeds: Sequence[Speed] = ()
     notes: Sequence[str] = field(default_factory=tuple)
+    source: SourceLine | None = None
 
     @property
     def verdict(self) -> Verdict:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ait_llm.core.comparison import Verdict
 from ait_llm.core.optional import import_optional
 from ait_llm.opcheck.kernel_call import Kernel, name_of
+from ait_llm.opcheck.kernel_source import source_of
 from ait_llm.opcheck.kernels import golden_for, golden_parameters
 from ait_llm.opcheck.plugins import load_entry_points
 from ait_llm.opcheck.sweeps.cases import (
@@ -55,6 +56,7 @@ def sweep(
     gradients: bool = False,
     speed: bool = True,
     shrink: bool = True,
+    source: str | None = None,
 ) -> SweepReport:
     """Check a kernel over many inputs, and find the smallest that it fails for.
 
@@ -84,6 +86,7 @@ def sweep(
         gradients: its gradients must be those of ``golden``.
         speed: take its time, and that of ``golden`` in the same types.
         shrink: look for the smallest case that fails.
+        source: as :func:`~ait_llm.opcheck.check` takes it.
 
     Raises:
         UsageError: there is no golden operator for it, or an argument means nothing.
@@ -96,6 +99,7 @@ def sweep(
     """
     import_optional("torch", "computing golden operators")
     load_entry_points()
+    written = source_of(op, source)
     calls = as_shapes(shapes)
     kinds = as_dtypes(DTYPES if dtypes is None else dtypes, len(calls[0]))
     _, known = golden_for(op, golden)
@@ -133,7 +137,7 @@ def sweep(
     if smallest is not None and shrink:
         smallest = shrunk(smallest, partial(_again, subject, smallest.kind, tuple(batched)))
     times = [_speed(subject, case) for case in sound if not case.is_empty] if speed else []
-    return SweepReport(name_of(op), found, smallest, times, notes)
+    return SweepReport(name_of(op), found, smallest, times, notes, written)
 
 
 def _variants(

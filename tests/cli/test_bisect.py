@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import pytest
@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from ait_llm.bisect import BisectResult, RunRecord
 from ait_llm.bisect.repeating import Unrepeated
+from ait_llm.bisect.result import Status
 from ait_llm.cli import bisect as module
 from ait_llm.cli.bisect_text import result_lines, run_line
 from ait_llm.core.comparison import Origin
@@ -54,14 +55,27 @@ def test_a_shell_operator_is_refused() -> None:
     assert isinstance(run("--exec", "a > b", "--golden-exec", "b").exception, UsageError)
 
 
-def test_a_program_that_fails_passes_its_code_on(tmp_path: Path) -> None:
-    failing = f"{sys.executable} -c 'raise SystemExit(9)'"
+@pytest.mark.parametrize("code", [1, 3, 9])
+def test_a_program_that_fails_is_no_verdict_whatever_its_code(tmp_path: Path, code: int) -> None:
+    failing = f"{sys.executable} -S -c 'raise SystemExit({code})'"
     result = run("--exec", failing, "--golden-exec", "b", "--clean", "-o", str(tmp_path), "--json")
-    assert result.exit_code == 9
+    assert result.exit_code == 6
     told = json.loads(result.stdout.splitlines()[-1])
-    assert (told["status"], told["side"]) == ("failed", "mine")
+    assert (told["status"], told["side"], told["program_code"]) == ("failed", "mine", code)
     (folder,) = tmp_path.iterdir()
     assert [path.name for path in folder.iterdir()] == ["bisect.json"]
+
+
+def test_no_two_outcomes_share_an_exit_code(tmp_path: Path) -> None:
+    codes = [BisectResult(status, tmp_path, ()).exit_code for status in get_args(Status)]
+    assert dict(zip(get_args(Status), codes, strict=True)) == {
+        "equal": 0,
+        "found": 1,
+        "undecided": 3,
+        "unrepeatable": 5,
+        "failed": 6,
+        "interrupted": 130,
+    }
 
 
 def test_a_program_without_operators_is_told(tmp_path: Path) -> None:

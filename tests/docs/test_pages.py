@@ -8,6 +8,7 @@ from doc_pages import DOCS, Shell, check_page
 # Other pages have tests of their own, which know more about what they show; start and doctor
 # are run where the wheel has just been installed, in tests/packaging.
 PAGES = (
+    "ci",
     "cli",
     "compare",
     "convert",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,11 @@ def test_the_fixture_fails_tests_of_wrong_and_unchecked_kernels(tmp_path: Path) 
     assert names == {f"test_kernel.py::test_{name}" for name in tests}
     lines = (tmp_path / "report" / "opcheck.annotations").read_text().splitlines()
     assert len(lines) == 3
+    (scan,) = json.loads((tmp_path / "report" / "opcheck.sarif").read_text())["runs"]
+    places = [one["locations"][0]["physicalLocation"] for one in scan["results"]]
+    assert [one["artifactLocation"]["uri"] for one in places] == ["test_kernel.py"] * 3
+    # the line of each lambda, which is that of the kernel and not of the test
+    assert [one["region"]["startLine"] for one in places] == [10, 13, 19]
     assert lines[0].startswith("::error file=test_kernel.py,line=9,title=opcheck%3A <lambda>::")
     assert "%0A" in lines[2]
 
@@ -75,8 +81,9 @@ def test_a_session_leaves_files_only_where_it_is_told(
 ) -> None:
     given = ("-k", "test_right", *words, *(["--opcheck-report", "all"] if words else []))
     assert "1 passed" in run(tmp_path, *given)
-    names = ["opcheck.annotations", "opcheck.junit.xml", "opcheck.md"] if words else []
-    assert sorted(file.name for file in tmp_path.glob("*/opcheck*")) == names
+    names = [f"opcheck.{end}" for end in ("annotations", "junit.xml", "md", "sarif")]
+    found = sorted(file.name for file in tmp_path.glob("*/opcheck*"))
+    assert found == (names if words else [])
     if words:  # what a worker checked is in the files of the session
         assert "1 check: 1 PASS" in (tmp_path / "all" / "opcheck.md").read_text()
         assert (tmp_path / "all" / "opcheck.annotations").read_text() == ""

@@ -126,6 +126,21 @@ def test_junit_counts_failures_errors_and_skipped_cases(tmp_path: Path) -> None:
     assert root.find(".//testsuite[@name='completeness']/testcase/error") is not None
 
 
+def test_cases_are_called_the_same_in_a_run_with_other_process_ids(tmp_path: Path) -> None:
+    found = []
+    for name, pid in (("first", 42), ("again", 9001)):
+        items = [replace(item, pid=pid) for item in REPORT.items]
+        items += [replace(PASS, device=1, pid=pid + 1)]
+        problems = [Problem("mine", f"process {pid} was killed")] * 2
+        report = replace(REPORT, items=items, problems=problems)
+        (path,) = write_reports(report, ["junit"], tmp_path, name)
+        cases = ET.parse(path).getroot().iter("testcase")
+        found.append([(case.get("classname"), case.get("name")) for case in cases])
+    assert found[0] == found[1]
+    assert len(set(found[0])) == len(found[0]) == 7
+    assert ("LinearOperation_0_1", "outtensor0 step 0 device 1") in found[0]
+
+
 def test_json_has_everything_and_no_number_that_json_lacks(tmp_path: Path) -> None:
     (path,) = write_reports(REPORT, ["json"], tmp_path, "out")
     data = json.loads(path.read_text(), parse_constant=pytest.fail)
@@ -138,8 +153,8 @@ def test_json_has_everything_and_no_number_that_json_lacks(tmp_path: Path) -> No
 def test_markdown_lists_failures_and_what_was_not_checked(tmp_path: Path) -> None:
     (path,) = write_reports(REPORT, ["markdown"], tmp_path, "out")
     text = path.read_text()
-    assert text.startswith("## opcheck: FAIL\n")
-    assert "| LinearOperation_2 | outtensor0 | 50% \\| &lt;bad> |" in text
+    assert text.startswith("## ait llm opcheck: FAIL\n")
+    assert "| LinearOperation_2 outtensor0 step 0 | 50% \\| &lt;bad> |" in text
     assert "### Not checked" in text
     assert "- process 42 was killed" in text
     assert "\x07" not in text

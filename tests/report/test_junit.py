@@ -18,7 +18,7 @@ from report_builder import (
     unreadable,
 )
 
-from ait_llm.core.comparison import Report, Verdict
+from ait_llm.core.comparison import Problem, Report, Verdict
 from ait_llm.report.junit import write_junit
 
 
@@ -50,8 +50,39 @@ def test_cases_are_grouped_by_layer_and_named_by_operation(tmp_path: Path) -> No
     assert case is not None
     assert case.attrib == {
         "classname": "RmsNormOperation_2_0_0_0",
-        "name": "intensor0 token 0 process 0_42",
+        "name": "intensor0 token 0",
     }
+
+
+def names_of(value: Report, folder: Path) -> list[tuple[str, str]]:
+    cases = parsed(value, folder).iter("testcase")
+    return [(case.attrib["classname"], case.attrib["name"]) for case in cases]
+
+
+def of_two_processes(first: int, second: int, *, ranks: bool, devices: bool) -> Report:
+    """A pair and a tensor without a partner of each of two processes."""
+    items = []
+    for place, pid in enumerate((first, second)):
+        mine = record(pid=pid, device=place if devices else 0, rank=place if ranks else -1)
+        items.append(comparison(mine=mine))
+        items.append(comparison(golden=mine, mine=None, verdict=Verdict.SKIPPED))
+    text = f"process {second} on device 0: {'/tmp/run'}{second}/ait_dump/1.bin ends early"
+    return report(*items, problems=[Problem("mine", text)], partial=True)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "devices", "called"),
+    [(True, True, "rank 1"), (False, True, "device 1"), (False, False, "process 1")],
+)
+def test_names_are_the_same_in_a_run_with_other_process_ids(
+    tmp_path: Path, ranks: bool, devices: bool, called: str
+) -> None:
+    (tmp_path / "again").mkdir()
+    first = names_of(of_two_processes(41, 4242, ranks=ranks, devices=devices), tmp_path)
+    again = of_two_processes(7001, 70022, ranks=ranks, devices=devices)
+    assert names_of(again, tmp_path / "again") == first
+    assert len(set(first)) == len(first) == 6
+    assert first[2] == ("LinearOperation_0", f"outtensor0 token 0 {called}")
 
 
 def test_a_failure_says_which_limit_was_missed_and_where(tmp_path: Path) -> None:

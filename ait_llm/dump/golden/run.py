@@ -134,7 +134,6 @@ class GoldenSummary:
         """The summary for machines: JSON types only."""
         process = self.process
         return {
-            "schema": 1,
             "complete": self.complete,
             "dump_dir": str(self.dump_dir),
             "steps": sorted(process.steps) if process else [],
