@@ -54,6 +54,7 @@ COMMANDS = {
     "replay": Listed("", f"{_CLI}.replay:replay", "Compute a captured graph with golden ones."),
     "show": Listed("Tools", f"{_CLI}.show:show", "List the operations of a dump."),
     "convert": Listed("", f"{_CLI}.convert:convert", "Convert tensor files to another format."),
+    "export": Listed("", f"{_CLI}.export:export", "Write a dump or report for other programs."),
     "repro": Listed("", f"{_CLI}.repro:repro", "Put one operator into a zip of its own."),
     "doctor": Listed("", f"{_CLI}.doctor:doctor", "Say what works on this machine."),
 }
@@ -98,7 +99,8 @@ class GroupedCommands(LazyGroup):
         ]
         with formatter.indentation():  # right below the sentence, so that the list fits a screen
             formatter.write_dl(rows, col_max=40)
-        write_examples(_FIRST if ctx.meta.get(_ALONE) else _EXAMPLES, formatter)
+        lines = _FIRST if ctx.meta.get(_ALONE) else _EXAMPLES
+        write_examples(lines, formatter, apart=False)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands that begin so."""

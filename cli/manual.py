@@ -118,11 +118,19 @@ def write_prose(command: click.Command, formatter: click.HelpFormatter) -> None:
             formatter.write_text(prose.replace("-", _HYPHEN))
 
 
-def write_examples(lines: list[str], formatter: click.HelpFormatter) -> None:
-    """The section with examples, one a line; a long one goes on after a backslash."""
+def write_examples(lines: list[str], formatter: click.HelpFormatter, *, apart: bool = True) -> None:
+    """The section with examples, one a line; a long one goes on after a backslash.
+
+    Args:
+        lines: the commands.
+        formatter: gets them.
+        apart: with an empty line before the section.
+    """
     if not lines:
         return
-    with formatter.section("Examples"):
+    if not apart:
+        formatter.write_heading("Examples")
+    with formatter.section("Examples") if apart else formatter.indentation():
         for line in lines:
             for number, piece in enumerate(_broken(line, formatter.width - 4)):
                 formatter.write(f"{'':{formatter.current_indent + (4 if number else 0)}}{piece}\n")

@@ -51,6 +51,7 @@ AREAS = {
     "apicheck": "API check",
     "capsule": "Capsules of one operator",
     "convert": "Conversion of files",
+    "export": "Conversion of files",
     "judge": "Operator check",
     "opcheck": "Operator check",
     "opcheck.golden": "Golden operators",

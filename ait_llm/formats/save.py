@@ -53,8 +53,8 @@ def save(path: Path | str, tensors: Mapping[str, LoadedTensor], format_name: str
     path = Path(path)
     if format_name not in SAVES_SEVERAL and len(tensors) != 1:
         raise FormatError(path, f"a {format_name} file holds one tensor, not {len(tensors)}")
-    stored = {name: _fitting(each, format_name) for name, each in tensors.items()}
     try:
+        stored = {name: fitting(each, format_name) for name, each in tensors.items()}
         if format_name == "bin":
             (one,) = stored.values()
             write_tensor(path, one.array, TensorDesc(one.dtype, one.array.shape, FORMAT_ND))
@@ -84,19 +84,25 @@ def save(path: Path | str, tensors: Mapping[str, LoadedTensor], format_name: str
     ]
 
 
-def _fitting(tensor: LoadedTensor, format_name: str) -> LoadedTensor:
-    """The tensor in a type that the format knows; equal values."""
+def fitting(tensor: LoadedTensor, format_name: str) -> LoadedTensor:
+    """The tensor in a type that the format knows, contiguous; equal values.
+
+    Raises:
+        ValueError: the format has no type that takes them.
+    """
     array, dtype = tensor.array, tensor.dtype
     if dtype.numpy_type is None or array.dtype != np.dtype(dtype.numpy_type):
         dtype = dtype_of(array)  # types without a NumPy type come widened
     if not _knows(format_name, array, dtype):
         array, dtype = _widened(array, dtype)
+        if not _knows(format_name, array, dtype):
+            raise ValueError(f"{format_name} has no type for {dtype.label}")
     # by itself, NumPy gives one value an axis
     return LoadedTensor(np.ascontiguousarray(array).reshape(array.shape), dtype)
 
 
 def _knows(format_name: str, array: Array, dtype: DType) -> bool:
-    if format_name == "npy":
+    if format_name in ("npy", "npz"):
         return array.dtype.char in _NUMPY_OWN
     if format_name == "safetensors":
         return dtype in SAFETENSORS_NAMES and dtype.bits >= 8

@@ -35,6 +35,7 @@ UNREADABLE = {
     "replay": ["--dump", "absent", "-o", "out"],
     "show": ["absent"],
     "convert": ["absent", "--to", "npy", "-o", "out"],
+    "export": ["absent", "--to", "npz", "-o", "out.npz"],
     "repro": ["--dump", "absent", "--op", "1", "-o", "out.zip"],
     "doctor": ["--absent"],
 }

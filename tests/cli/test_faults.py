@@ -43,6 +43,7 @@ INJECTED = {
     "replay": (["--dump", "t.npy", "-o", "out"], f"{CLI}.replay.replay_dump"),
     "show": (["."], f"{CLI}.show.open_dump"),
     "convert": (["t.npy", "--to", "pt", "-o", "out"], f"{CLI}.convert.convert_files"),
+    "export": ([".", "--to", "npz", "-o", "out.npz"], f"{CLI}.export.open_dump"),
     "repro": (["--dump", "a", "--op", "1", "-o", "out.zip"], f"{CLI}.repro.make_capsule"),
     "attach": (["1", "status"], f"{CLI}.attach.find_run"),
     "check": (

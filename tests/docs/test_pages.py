@@ -14,6 +14,7 @@ PAGES = (
     "convert",
     "dump",
     "errcheck",
+    "export",
     "extending",
     "golden",
     "merge-result",

@@ -1,0 +1,142 @@
+"""``ait llm export``: a dump or a report in the format of another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ait_llm.cli.console import tell
+from ait_llm.cli.numbers import counted
+from ait_llm.cli.params import (
+    OutputCommand,
+    allow_skip_option,
+    input_path,
+    message_options,
+    output_path,
+)
+from ait_llm.cli.progress import ProgressLine
+from ait_llm.dumps import open_dump
+from ait_llm.errors import UsageError
+
+_TOLD = 10
+_TARGETS = ("safetensors", "npz", "trace", "tensorboard")
+
+
+@click.command(cls=OutputCommand)
+@click.argument("source", callback=input_path, metavar="PATH")
+@click.option("--to", "target", required=True, type=click.Choice(_TARGETS), help="What to write.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    callback=output_path,
+    metavar="PATH",
+    help="File to write; of tensorboard the folder of the run.",
+)
+@click.option(
+    "--report",
+    callback=input_path,
+    metavar="PATH",
+    help="Jsonl report of a comparison with this dump, or its folder: errors for the trace."
+    "  [default: none]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
+@message_options
+@allow_skip_option
+@click.pass_context
+def export(
+    ctx: click.Context,
+    /,
+    source: Path,
+    target: str,
+    output: Path,
+    report: Path | None,
+    overwrite: bool,
+    allow_skip: bool,
+    log_level: str,
+) -> None:
+    """Write a dump, or a report of `ait llm compare`, for another program.
+
+    \b
+    ait llm export out --to safetensors -o tensors.safetensors
+    ait llm export out --to npz -o tensors.npz
+    ait llm export out --to trace --report report -o trace.json
+    ait llm export report --to tensorboard -o runs/mine
+
+    safetensors and npz take every tensor of a dump. trace has its operators as slices, and with a
+    report their errors as counters, for ui.perfetto.dev. tensorboard has the errors of a report
+    for each layer. Exits with 3 if a tensor could not be written.
+    """
+    if report is not None and target != "trace":
+        raise UsageError(f"--report goes with --to trace, not with --to {target}")
+    if target != "tensorboard" and output.exists() and not overwrite:
+        raise UsageError(f"{output}: is there already; give --overwrite to replace it")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if target == "tensorboard":
+        lines, complete = _scalars(source, output), True
+    elif target == "trace":
+        lines, complete = _trace(source, output, report), True
+    else:
+        lines, complete = _tensors(source, output, target)
+    code = 0 if complete or allow_skip else 3
+    head = f"ait llm export: {'complete' if complete else 'INCOMPLETE'}: {lines[0]}"
+    tell("\n".join([head, *lines[1:]]), code, as_json=False)
+    ctx.exit(code)
+
+
+def _tensors(source: Path, output: Path, target: str) -> tuple[list[str], bool]:
+    from ait_llm.export import export_tensors
+
+    with ProgressLine() as progress:
+        result = export_tensors(
+            open_dump(source),
+            output,
+            target,
+            on_tensor=lambda done: progress.count("exported", done, "tensors"),
+        )
+    lines = [f"{counted(result.tensors, 'tensor')} in {output}"]
+    lines += _listed("widened", result.widened) + _listed("missing", result.problems)
+    return lines, not result.problems and result.tensors > 0
+
+
+def _trace(source: Path, output: Path, report: Path | None) -> list[str]:
+    from ait_llm.export import export_trace
+    from ait_llm.report import read_jsonl
+
+    read = None if report is None else read_jsonl(_report_file(report))
+    result = export_trace(open_dump(source), output, read)
+    lines = [f"{counted(result.operations, 'operation')} in {output}"]
+    lines.append(
+        f"  times   of {counted(result.timed, 'operation')}; others are 1 us wide, in order"
+    )
+    if report is not None:
+        lines.append(f"  errors  of {counted(result.errors, 'operation')}")
+    return lines
+
+
+def _scalars(source: Path, output: Path) -> list[str]:
+    from ait_llm.export import export_scalars
+    from ait_llm.report import read_jsonl
+
+    count = export_scalars(read_jsonl(_report_file(source)), output)
+    return [f"{counted(count, 'scalar')} below {output}"]
+
+
+def _report_file(path: Path) -> Path:
+    """The report itself, or the latest one of the folder that a comparison wrote to.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("ait_cmp_report_*.jsonl"))  # with the time in their names
+    if not found:
+        raise UsageError(f"{path}: holds no jsonl report; compare with --format jsonl")
+    return found[-1]
+
+
+def _listed(what: str, texts: list[str]) -> list[str]:
+    lines = [f"  {what:<7} {text}" for text in texts[:_TOLD]]
+    return lines + ([f"  {what:<7} and {len(texts) - _TOLD} more"] if len(texts) > _TOLD else [])
