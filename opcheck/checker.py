@@ -184,8 +184,10 @@ class Checker:
     ) -> Callable[[Mapping[str, Any], Arithmetic], Result]:
         if self.ranks is not None and needs_ranks(golden, params):
             group = self.ranks().group(operation)
-            return remembered(partial(compute_group, golden, group, operation))
-        return remembered(partial(evaluate, golden, inputs))
+            return remembered(
+                partial(compute_group, golden, group, operation), standards.get(self.standard)
+            )
+        return remembered(partial(evaluate, golden, inputs), standards.get(self.standard))
 
     def _again(
         self,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import AitError
 from ait_llm.judge.real_parts import in_real_parts, is_complex, of_real_parts, real_parts
-from ait_llm.judge.standards import Computation, Judgement, Output, Standard
+from ait_llm.judge.standards import Computation, Judgement, Output, Standard, standards
 from ait_llm.opcheck.cases import REFUSALS, evaluate, first_line
 from ait_llm.opcheck.element_errors import cosine_similarity, errors_of, kl_divergence
 from ait_llm.opcheck.outcome import Checked
@@ -106,7 +106,7 @@ def judge_outputs(
             run=None if run is None else lambda own, how: in_real_parts(run(own, how)),
         )
         return [_of_complex(item, produced) for item in judged]
-    compute = run or remembered(lambda own, how: evaluate(golden, inputs, own, how))
+    compute = run or remembered(lambda own, how: evaluate(golden, inputs, own, how), standard)
     outputs = _listed(produced)
     known = golden.recover(inputs, outputs, params)
     first = _judge_with(golden, inputs, known, compute, produced, standard, base, metrics)
@@ -145,10 +145,11 @@ def _of_complex(item: Judged, produced: Produced) -> Judged:
     return replace(item, checked=replace(item.checked, dtype=kind, shape=tuple(whole.shape)))
 
 
-def remembered(run: Run) -> Run:
+def remembered(run: Run, standard: Standard | None = None) -> Run:
     """The same function, computing each result once.
 
-    Where an operator rounds at its end only, its results before that come with those after it.
+    Where an operator rounds at its end only, its results before that come with those after it, and
+    what rounding does to them where the standard, ``contract`` unless given, is one that asks.
     """
     from ait_llm.opcheck.golden.base import GOLDEN, UNROUNDED, Noting
 
@@ -159,7 +160,7 @@ def remembered(run: Run) -> Run:
         if (text, arithmetic) in results:
             return results[text, arithmetic]
         if arithmetic == GOLDEN:
-            noting = Noting(round_output=False)
+            noting = Noting(round_output=False, felt=standard in (None, standards.get("contract")))
             unrounded = run(params, noting)
             rounded = noting.rounded(unrounded)
             if rounded is not None:

@@ -17,6 +17,9 @@ from ait_llm.opcheck.golden.masks import Mask
 # Bound on one block of scores, and rows of one that is masked: few, to touch few hidden keys.
 _BLOCK_SCORES = 2**24
 _MASKED_ROWS = 256
+# Rows of which several numbers for each score are made: few, to stay in the processor's cache.
+_NOTED_ROWS = 64
+_TILE = 128  # keys after which kernels store their sums
 # exp of less than this is zero: float32 ends at exp(-104), float64 at exp(-746).
 _VANISHED = {torch.float32: -128.0, torch.float64: -768.0}
 _NO_MASK = Mask()
@@ -33,6 +36,7 @@ def attend(
     clamp_last: bool = False,
     row_scale: Tensor | None = None,
     sensitivity: Tensor | None = None,
+    stored: bool = False,
 ) -> Tensor:
     """Attention of one sequence.
 
@@ -47,6 +51,8 @@ def attend(
         row_scale: further factor per query row (``[qs]`` or ``[1]``), before the scale.
         sensitivity: ``[qs, H]``, filled with that of each row to changes of the values, where
             probabilities are at hand; see :class:`~ait_llm.opcheck.golden.base.Result`.
+        stored: the kernel keeps scores and probabilities in 16 bits: ``sensitivity`` has to be
+            filled, also with what these roundings do.
 
     Returns:
         ``[qs, H, Dv]``; rows that see no key are zero.
@@ -55,7 +61,8 @@ def attend(
         query = query * row_scale.to(query.dtype).reshape(-1, 1, 1)
     heads, kv_heads = query.shape[1], key.shape[1]
     keys, values = key.transpose(0, 1), value.transpose(0, 1)
-    fused = clamp is None and key.shape[2] == value.shape[2] and query.shape[0] > 1
+    noted = sensitivity is not None and stored
+    fused = clamp is None and key.shape[2] == value.shape[2] and query.shape[0] > 1 and not noted
     reach = None
     if clamp is None and mask.bias is not None and query.shape[0] > 1:
         reach = _reach(query, key, value, scale)
@@ -67,6 +74,7 @@ def attend(
     output = query.new_zeros(query.shape[0], heads, value.shape[2])
     unmasked = mask.bias is None and mask.diagonal is None
     longest = query.shape[0] if unmasked and fused else _MASKED_ROWS
+    longest = _NOTED_ROWS if noted else longest
     limit = None if unmasked and fused else heads * key.shape[0]
     for rows in row_blocks(query.shape[0], limit, longest):
         seen = mask.keys_seen(*rows, key.shape[0])
@@ -81,10 +89,18 @@ def attend(
         if fused:
             result = _fused(block, *shown, scale, added)
         else:
-            weights = _probabilities(block, shown[0], scale, added, clamp, clamp_last)
-            result = torch.bmm(weights, shown[1]).reshape(*block.shape[:3], -1)
+            scores = _scores(block, shown[0], scale, added, clamp, clamp_last)
+            weights = scores.softmax(dim=-1)
+            result = torch.bmm(weights, shown[1])
             if sensitivity is not None:
-                sensitivity[slice(*rows)] = _felt(weights, shown[1]).reshape(heads, -1).T
+                if stored:
+                    kept = 3 - (added is None)
+                    given = (block, *shown)
+                    felt = _felt_stored(given, scores, weights, result, scale=scale, kept=kept)
+                else:
+                    felt = _felt(weights, shown[1])
+                sensitivity[slice(*rows)] = felt.reshape(heads, -1).T
+            result = result.reshape(*block.shape[:3], -1)
         result = result.flatten(0, 1)
         if added is not None:
             blind = (added == -math.inf).all(dim=2, keepdim=True)
@@ -221,7 +237,7 @@ def _fused(
     )
 
 
-def _probabilities(
+def _scores(
     query: Tensor,
     key: Tensor,
     scale: float,
@@ -229,14 +245,14 @@ def _probabilities(
     clamp: tuple[float, float] | None,
     clamp_last: bool,
 ) -> Tensor:
-    """The definition, with the heads of a group as rows of one product ``[Hk, G * rows, keys]``."""
+    """What is exponentiated, ``[Hk, G * rows, keys]``: heads of a group are rows of one product."""
     scores = torch.bmm(query.flatten(1, 2), key.transpose(1, 2)) * scale
     if clamp is not None and not clamp_last:
         scores = scores.clamp(*clamp)
     scores = _masked(scores, query.shape[1], added)
     if clamp is not None and clamp_last:
         scores = scores.clamp(*clamp)
-    return scores.softmax(dim=-1)
+    return scores
 
 
 def _felt(weights: Tensor, value: Tensor) -> Tensor:
@@ -244,6 +260,70 @@ def _felt(weights: Tensor, value: Tensor) -> Tensor:
     norms = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
     squares = torch.bmm(weights.square(), norms.square_())
     return squares.div_(value.shape[-1]).sqrt_()
+
+
+def _felt_stored(
+    block: tuple[Tensor, Tensor, Tensor],
+    scores: Tensor,
+    weights: Tensor,
+    result: Tensor,
+    *,
+    scale: float,
+    kept: int,
+) -> Tensor:
+    """At least what roundings of scores and probabilities do to a row of ``weights @ value``.
+
+    A score that is off by d changes the row by ``d * weight * (value - result)``, and of the
+    difference the norm is at least the difference of the norms. Relative changes of query and key
+    move the products, one of the score moves it by its size, each of ``kept`` times; once more by
+    its distance to the highest one, before the exponential, and its probability as much as one
+    does. Those of the value move the row by what they add to it. For sums see :func:`_kept_sums`.
+
+    Args:
+        block: query ``[Hk, G, rows, D]``, key and value ``[Hk, keys, D]``.
+        scores, weights: ``[Hk, G * rows, keys]``, before and after the softmax; the first are
+            overwritten.
+        result: ``[Hk, G * rows, Dv]``.
+        scale: of the scores.
+        kept: how often a score is kept before it is shifted.
+
+    Returns:
+        ``[Hk, G * rows, 1]``, per relative change, over the root of the width.
+    """
+    query, key, value = block
+    width = value.shape[-1]
+    norms = torch.linalg.vector_norm(value, dim=-1, keepdim=True).div_(width**0.5)
+    own = torch.linalg.vector_norm(result, dim=-1, keepdim=True).div_(width**0.5)
+    columns = torch.cat([norms.square(), norms, torch.ones_like(norms)], dim=-1)
+    highest = scores.amax(dim=-1, keepdim=True)
+    # What is hidden has no weight; its score is not to make a NaN of that.
+    scores.clamp_(min=-(torch.finfo(scores.dtype).max ** 0.25))
+    squares = query.flatten(1, 2).square().mul_(2 * scale * scale)
+    sizes = torch.bmm(squares, key.square().transpose(1, 2))
+    # kept * score**2 + (score - highest)**2, but for the square of the highest one, added later
+    sizes.addcmul_(scores, scores, value=kept + 1).addcmul_(scores, highest, value=-2)
+    felt = weights.square()
+    chances = torch.bmm(felt, columns)
+    sums = torch.bmm(sizes.mul_(felt), columns).addcmul_(chances, highest.square().add_(1))
+    kept_sums = _kept_sums(weights)
+    found: Tensor = sums[..., :1] - 2 * own * sums[..., 1:2]
+    found += own.square() * (sums[..., 2:] + kept_sums)
+    found += chances[..., :1]
+    return found.clamp_(min=0).sqrt_()
+
+
+def _kept_sums(weights: Tensor) -> Tensor:
+    """What storing the sums after each tile of keys does to a row, in squares of the row.
+
+    The sum of a tile is stored twice, that of all tiles so far once; the weighted sums at least at
+    the end, their parts at least if all are alike, and the quotient.
+    """
+    keys = weights.shape[-1]
+    tiles = max(1, keys // _TILE)
+    own = weights[..., : tiles * _TILE].reshape(*weights.shape[:-1], tiles, -1).sum(dim=-1)
+    so_far = own.cumsum(dim=-1).square_().sum(dim=-1, keepdim=True)
+    squares: Tensor = so_far + 2 * own.square().sum(dim=-1, keepdim=True) + (2 + 1 / tiles)
+    return squares
 
 
 def _masked(scores: Tensor, groups: int, added: Tensor | None) -> Tensor:

@@ -110,8 +110,10 @@ class Noting(Arithmetic):
 
     Attributes:
         noted: each tensor that ``round`` got, with the type.
+        felt: results are asked for their sensitivity, which may cost as much again.
     """
 
+    felt: bool = True
     noted: list[tuple[Tensor, torch.dtype]] = field(default_factory=list, compare=False)
 
     def round(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -215,7 +217,7 @@ class Result:
         dtypes: what the outputs are rounded to, if they are; for operators that round last.
         sensitivity: of outputs, by index, at least how much a relative change of each input by
             chance changes the elements of a row, in the root mean square; ``[..., 1]``. Only where
-            it costs next to nothing beside the output.
+            it costs no more than the output.
     """
 
     outputs: tuple[Tensor, ...]

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ait_llm.core import DType
+from ait_llm.opcheck.golden.attention_core import attend
 from ait_llm.opcheck.golden.attention_half import attention_of
 from ait_llm.opcheck.golden.attention_int8 import attend_int8
 from ait_llm.opcheck.golden.base import (
     ATTENTION,
     Arithmetic,
     KernelArithmetic,
+    Noting,
     Params,
     Result,
     golden_op,
@@ -159,6 +162,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
             updated[config.names.index(cache)] = caches.tensors[cache]
     decoding = config.decodes([place.rows for place in places])
     pieces: list[tuple[Place, Tensor]] = []
+    felt = _unfelt(config, query, arithmetic)
     for place in places:
         if place.keys == 0:
             continue
@@ -166,15 +170,16 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
         mask = mask_of(config, named, place, len(keys), decoding=decoding)
         row_scale = _row_scale(config, named, place, decoding)
         rows = query[place.first : place.first + place.rows]
+        own = None if felt is None else felt[place.first : place.first + place.rows]
         pieces.append(
-            (place, _attend(config, named, rows, keys, values, mask, row_scale, arithmetic))
+            (place, _attend(config, named, rows, keys, values, mask, row_scale, arithmetic, own))
         )
     output = _assemble(config, named, query, pieces, arithmetic)
     idle = torch.ones(len(query), dtype=torch.bool)
     for place, _ in pieces:
         idle[place.first : place.first + place.rows] = False
     if not bool(idle.any()):
-        return Result((output,), updated)
+        return Result((output,), updated, sensitivity=_sensitivity(felt, output))
     original = named["query"]
     if original.dim() == 4 and config.head_major:
         idle = idle.reshape(original.shape[0], 1, original.shape[2], 1)
@@ -183,6 +188,25 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     else:
         idle = idle.reshape(-1, *(1,) * (output.dim() - 1))
     return Result((output,), updated, {0: idle})
+
+
+def _unfelt(config: Config, query: Tensor, arithmetic: Arithmetic) -> Tensor | None:
+    """Room for what roundings on the way do to each row ``[rows, H]``; None where none is kept."""
+    kept = query.dtype == torch.float16 and not config.high_precision and not config.int8
+    if not kept or not isinstance(arithmetic, Noting) or not arithmetic.felt:
+        return None
+    return torch.full(query.shape[:2], math.nan)
+
+
+def _sensitivity(felt: Tensor | None, output: Tensor) -> dict[int, Tensor]:
+    """Of packed tokens, whose rows are those of the output or its heads side by side."""
+    if felt is None or bool(felt.isnan().any()):
+        return {}
+    if output.shape[:-1] == felt.shape:
+        return {0: felt.unsqueeze(-1)}
+    if output.shape[:-1] == felt.shape[:1]:
+        return {0: felt.square().mean(-1, keepdim=True).sqrt_()}
+    return {}
 
 
 def _attend(
@@ -194,6 +218,7 @@ def _attend(
     mask: Mask,
     row_scale: Tensor | None,
     arithmetic: Arithmetic,
+    felt: Tensor | None,
 ) -> Tensor:
     if config.int8:
         return attend_int8(
@@ -213,6 +238,8 @@ def _attend(
     attention = attention_of(
         arithmetic, rows.dtype, half_sums=not config.high_precision, plain=config.high_precision
     )
+    if felt is not None:
+        attention = partial(attend, sensitivity=felt, stored=True)
     return attention(
         query,
         arithmetic.widen(keys),

@@ -19,6 +19,7 @@ from ait_llm.judge.standards.rounding import (
     SPREAD,
     TYPICAL_MOVE,
     pick,
+    terms_of,
     unit_of,
     walk_of,
 )
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from ait_llm.judge.standards.base import Output
 
 _LESS = 0.75  # of what the sample tells of a row, to err on the strict side
+# The contract takes the larger of a row's mean square and that of four samples of an element, whose
+# mean over many elements is 1.27 times the row's: of x distributed as chi-squared of 4 over 4, that
+# of max(x, 1). A little less is believed.
+_SCATTERED = 1.2
 _BLOCK = 1 << 16  # elements at a time
 _USUAL = (1e-12, 1e12)  # between them squares and their sums are numbers of float32
 
@@ -41,6 +46,7 @@ class Staged:
         exact, golden, mine: ``[rows, width]``; the first in float32, before it was rounded.
         spread: deviation of each row by roundings on the way, ``[rows, 1]``.
         common: relative error that all elements may have.
+        scattered: factor of the squares of the deviations, where elements are many.
     """
 
     exact: Tensor
@@ -48,6 +54,7 @@ class Staged:
     mine: Tensor
     spread: Tensor
     common: float
+    scattered: float
 
     def sums(self) -> NearSums | None:
         """The sums of all elements in units of their deviations; None where one is further off."""
@@ -74,7 +81,9 @@ class Staged:
         if not worst <= 1:
             return False
         sums.worst = max(sums.worst, worst)
-        variance = gap.square_().mul_(1 / 12).add_((spread * SPREAD).square_())
+        variance = (
+            gap.square_().mul_(1 / 12).add_((spread * SPREAD).square_(), alpha=self.scattered)
+        )
         sums.variance += float(variance.sum())
         unit = variance.rsqrt_()
         rest, distance, weight = (own - exact).mul_(unit), (given - own).mul_(unit), exact * unit
@@ -106,7 +115,9 @@ def staged_of(output: Output, roundings: int) -> Staged | None:
     if not exact.dim() or not exact.numel() or exact.dtype != torch.float32:
         return None
     staged = (count / 3) ** 0.5 * unit
-    felt = _felt(output, exact, staged, TYPICAL_MOVE * unit / 2**0.5)
+    felt = told = _told(output, exact, staged)
+    if felt is None:
+        felt = _felt(output, exact, staged, TYPICAL_MOVE * unit / 2**0.5)
     if felt is None:
         return None
     rows = [one.reshape(-1, exact.shape[-1]) for one in (exact, output.golden, output.mine)]
@@ -117,12 +128,24 @@ def staged_of(output: Output, roundings: int) -> Staged | None:
         if bool((defined.any(-1) != whole).any()) or not bool(whole.any()):
             return None
         rows = [one[whole] for one in rows]
-    common = walk_of(1) + unit * kernel.alike
-    return Staged(rows[0], rows[1], rows[2], rows[3], common)
+    # The same as of the whole contract: it is not sampled.
+    common = walk_of(kernel.terms or terms_of(computation.inputs)) + unit * kernel.alike
+    scattered = 1.0 if told is None else _SCATTERED
+    return Staged(rows[0], rows[1], rows[2], rows[3], common, scattered)
+
+
+def _told(output: Output, exact: Tensor, staged: float) -> Tensor | None:
+    """The deviation of each row by roundings on the way, ``[..., 1]``, as the operator tells it."""
+    from ait_llm.opcheck.golden.base import UNROUNDED
+
+    told = output.computation.result(UNROUNDED).sensitivity.get(output.index)
+    if told is None or output.is_input:
+        return None
+    return told.expand(*exact.shape[:-1], 1) * staged
 
 
 def _felt(output: Output, exact: Tensor, staged: float, move: float) -> Tensor | None:
-    """The deviation of each row by roundings on the way, ``[..., 1]``.
+    """The same, of a sample.
 
     Args:
         output: of an operator.
@@ -130,11 +153,6 @@ def _felt(output: Output, exact: Tensor, staged: float, move: float) -> Tensor |
         staged: deviation of those roundings, relative to the inputs.
         move: of the inputs of the sample.
     """
-    from ait_llm.opcheck.golden.base import UNROUNDED
-
-    told = output.computation.result(UNROUNDED).sensitivity.get(output.index)
-    if told is not None and not output.is_input:
-        return told.expand(*exact.shape[:-1], 1) * staged
     nudged = nudged_of(output.computation)
     if nudged is None or pick(nudged, output).shape != exact.shape:
         return None
