@@ -92,7 +92,7 @@ int SpawnDetached(const std::string &path, const std::vector<std::string> &argum
                               CLONE_VM | CLONE_VFORK, &plan);
     int error = child < 0 ? errno : 0;
     if (child > 0) {
-        while (waitpid(child, nullptr, __WCLONE) < 0 && errno == EINTR) {
+        while (waitpid(child, nullptr, static_cast<int>(__WCLONE)) < 0 && errno == EINTR) {
         }
         error = plan.error;
     }

@@ -8,8 +8,6 @@
 namespace ait {
 namespace {
 
-constexpr double INFINITE = __builtin_inf();
-
 // Sixteen single-precision numbers at a time; the sums are in double.
 class Sums {
 public:
