@@ -7,13 +7,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ait_llm.core import TensorRecord
-from ait_llm.dumps import Operation, Tensor, TorchDump, open_dump
+from ait_llm.dumps import Dump, Operation, Tensor, TorchDump, open_dump
 from ait_llm.dumps.dequantised import dequantised
 from ait_llm.formats.torch_bridge import from_torch
 from ait_llm.match.choose import match_runs
@@ -157,10 +158,21 @@ class Side:
         ]
 
 
+@lru_cache(maxsize=8)  # pairs in a row share captures, and several questions are asked of each
+def _opened(folder: Path) -> tuple[Dump, tuple[Operation, ...]]:
+    dump = open_dump(folder)
+    return dump, tuple(dump.operations())
+
+
+@lru_cache(maxsize=3)
+def _side(captured: Captured) -> Side:
+    return Side(captured)
+
+
 def _processes(folder: Path) -> dict[int, int]:
     """Number of each process by its id: its rank, else its place."""
     found = {}
-    for place, process in enumerate(open_dump(folder).processes):
+    for place, process in enumerate(_opened(folder)[0].processes):
         rank = (process.header.get("environment") or {}).get("RANK")
         found[process.pid] = place if rank is None else int(rank)
     return found
@@ -173,17 +185,17 @@ def _weights(folder: Path, run: Path) -> dict[tuple[int, str], Tensor]:
         folder: where they are saved.
         run: whose modules say how they put parts together.
     """
-    dump = open_dump(folder)
+    dump, captured = _opened(folder)
     assert isinstance(dump, TorchDump)
-    operations = list(open_dump(run).operations())
+    operations = list(_opened(run)[1])
+    names = _processes(folder)
     found: dict[tuple[int, str], Tensor] = {}
-    for pid, process in _processes(folder).items():
+    for pid, process in names.items():
         weights = {tensor.stem: tensor for tensor in dump.weights(pid=pid)}
         weights |= {name: each.tensor for name, each in dequantised(weights).items()}
         weights |= adapted(weights, operations)
         found |= {(process, name): tensor for name, tensor in weights.items()}
-    names = _processes(folder)
-    for operation in dump.operations():  # a parameter that modules share has all of their names
+    for operation in captured:  # a parameter that modules share has all of their names
         for name, tensor in operation.parameters.items():
             found.setdefault((names[operation.pid], name), tensor)
     return found
@@ -234,7 +246,7 @@ def _tensors(folder: Path) -> Iterator[tuple[Key, Tensor]]:
 
 def _uses(folder: Path) -> Iterator[tuple[Key, Operation, Tensor]]:
     processes = _processes(folder)
-    for operation in open_dump(folder).operations():
+    for operation in _opened(folder)[1]:
         for tensor in operation.tensors:
             key = Key(
                 processes[operation.pid],
@@ -261,7 +273,7 @@ def score_captures(
         step_of: the forward pass of a tensor of mine.
         real: what of a golden tensor is no padding.
     """
-    sides = Side(golden), Side(mine)
+    sides = _side(golden), _side(mine)
     start = time.perf_counter()
     pairing = pair_runs(find_scenario(golden.dump, mine.dump))
     options = MatchOptions()
