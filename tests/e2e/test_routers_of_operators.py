@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from ait_llm import open_dump
+from ait_llm.cli.main import ait
 from ait_llm.match.programs.routers import is_router
 from ait_llm.program.adapt_operators import program_of_operators
 from ait_llm.program.passes import passes_of
@@ -32,8 +34,15 @@ def _captured(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def captured(*words: str) -> Path:
         path = folder / "-".join(words)
         command = shlex.join([sys.executable, str(PROGRAM), *words])
-        code, _ = _ait("dump", "--exec", command, "--type", "torch-op", "--weights", "-o", path)
-        assert code == 0
+        options = ["--exec", command, "--type", "torch-op", "--weights", "-o", str(path)]
+        done = subprocess.run(
+            [sys.executable, "-m", "ait_llm", "llm", "dump", *options],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
         return path
 
     return captured
@@ -46,23 +55,14 @@ def _compared(
     """Compares a run with golden's, which is of float32 and eager."""
     report = tmp_path_factory.mktemp("report")
 
+    @cache
     def compared(family: str, *words: str) -> tuple[int, dict[str, Any]]:
         golden, mine = captured(family, "eager", "float32", "none"), captured(family, *words)
-        code, said = _ait("compare", "-gp", golden, "-mp", mine, "-o", report, "--json")
-        return code, json.loads(said.splitlines()[-1])
+        given = ["llm", "compare", "-gp", golden, "-mp", mine, "-o", report, "-j", "1", "--json"]
+        result = CliRunner().invoke(ait, list(map(str, given)))
+        return result.exit_code, json.loads(result.stdout.splitlines()[-1])
 
     return compared
-
-
-def _ait(*words: str | Path) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ait_llm", "llm", *map(str, words)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
