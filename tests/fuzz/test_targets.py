@@ -16,10 +16,10 @@ from targets import all_targets
 
 from ait_llm.errors import FormatError
 
-_INPUTS = 120
+_INPUTS = 60
 _SEED = 20260
 _RUN = Path(__file__).with_name("run.py")
-_SLOW = 25  # of a target that opens a whole dump each time
+_SLOW = 12  # of a target that opens a whole dump each time
 
 
 @pytest.fixture(scope="module")
