@@ -1,4 +1,4 @@
-"""``--format markdown github sarif``: the result for a build, the same way in every command."""
+"""``--format markdown github sarif html``: a result for a build or a browser, alike everywhere."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ait_llm.errors import AitError
 from ait_llm.naming import told
 from ait_llm.report.baseline import Against
 from ait_llm.report.summary import (
+    BUILD_FORMATS,
     FORMATS,
     Finding,
     SourceLine,
@@ -50,8 +51,9 @@ def summary_option(function: F) -> F:
         type=CompletedWords(lambda: FORMATS),
         callback=_formats,
         metavar="NAME ...",
-        help="The result for a build: 'markdown', 'sarif', or 'github', which annotates the run "
-        "and adds to the summary of its step.  [default: none]",
+        help="The result as 'html', one page to look at offline, or for a build: 'markdown', "
+        "'sarif', or 'github', which annotates the run and adds to the summary of its step.  "
+        "[default: none]",
     )(function)
 
 
@@ -71,8 +73,8 @@ def baseline_option(what: str) -> Callable[[F], F]:
 
 def split_summaries(formats: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Formats of the command's own, and those of summaries."""
-    summaries = tuple(name for name in formats if name in FORMATS)
-    return tuple(name for name in formats if name not in FORMATS), summaries
+    summaries = tuple(name for name in formats if name in BUILD_FORMATS)
+    return tuple(name for name in formats if name not in BUILD_FORMATS), summaries
 
 
 def places_in(

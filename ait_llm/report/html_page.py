@@ -6,23 +6,17 @@ style and script are the only ones that its content security policy lets run.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from ait_llm.core.comparison import Origin, Report, Verdict
-from ait_llm.language import current, translate
+from ait_llm.language import translate
 from ait_llm.report.files import replacing
 from ait_llm.report.next_command import next_command
 from ait_llm.report.operations import has_operations
 from ait_llm.report.page_data import page_data
+from ait_llm.report.page_parts import embedded, filled, policy, resource, tag
 from ait_llm.report.page_words import say
-from ait_llm.report.wording import printable
 from ait_llm.report.writing import writers
 
 SCRIPTS = (
@@ -41,15 +35,15 @@ def write_html(report: Report, path: Path) -> Sequence[Path]:
 
 def page(report: Report) -> str:
     """The page as ASCII text."""
-    style = _resource("style.css")
-    script = "\n".join(map(_resource, SCRIPTS))
-    head, _, rest = _resource("page.html").partition("<!-- style -->")
+    style = resource("style.css")
+    script = "\n".join(map(resource, SCRIPTS))
+    head, _, rest = resource("page.html").partition("<!-- style -->")
     body, _, end = rest.partition("<!-- data and script -->")
     kind = _kind(report.origins[0]) if report.origins else ""
     following = next_command(report)
     values = {
-        "lang": {"zh": "zh-CN"}.get(current(), current()),
-        "policy": _policy(style, script),
+        "lang": tag(),
+        "policy": policy(style, script),
         "title": f"{report.verdict.value} - ait llm compare",
         "verdict": "INCOMPLETE" if report.verdict is Verdict.SKIPPED else report.verdict.value,
         "verdict_class": report.verdict.value.lower(),
@@ -64,34 +58,15 @@ def page(report: Report) -> str:
     }
     text = "".join(
         (
-            _filled(head, values),
+            filled(head, values),
             f"<style>{style}</style>",
-            _filled(body, values),
+            filled(body, values),
             f'<script type="application/json" id="report">{embedded(page_data(report))}</script>\n',
             f"<script>{script}</script>",
             end,
         )
     )
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
-
-
-def embedded(data: Any) -> str:  # one JSON value
-    """JSON that can stand in a script element: no tag, no comment and no line end can form."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    for char in "<>&":
-        text = text.replace(char, f"\\u{ord(char):04x}")
-    return text
-
-
-def _policy(style: str, script: str) -> str:
-    def source(text: str) -> str:
-        digest = hashlib.sha256(text.encode("utf-8")).digest()
-        return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
-
-    return (
-        f"default-src 'none'; style-src {source(style)}; script-src {source(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _sentence(report: Report) -> str:
@@ -124,24 +99,3 @@ def _kind(origin: Origin) -> str:
 def _about(report: Report) -> str:
     finished = report.finished or report.started
     return " · ".join(filter(None, (say("comparison {0}", report.scenario), finished)))
-
-
-def _filled(template: str, values: dict[str, str]) -> str:
-    """A template with each ``{{name}}`` replaced by its escaped value, once.
-
-    ``{{=text}}`` is one of the page's own texts.
-    """
-    parts = template.split("{{")
-    result = [parts[0]]
-    for part in parts[1:]:
-        name, _, rest = part.partition("}}")
-        value = say(name[1:]) if name.startswith("=") else printable(values[name])
-        result.append(html.escape(value) + rest)
-    return "".join(result)
-
-
-def _resource(name: str) -> str:
-    text = (files("ait_llm.report") / "page" / name).read_text(encoding="utf-8")
-    if not text.isascii():  # the policy's hash is of the bytes that the browser gets
-        raise ValueError(f"{name} must be ASCII")
-    return text

@@ -20,6 +20,7 @@ SUFFIXES = {
     "json": ".json",
     "junit": ".junit.xml",
     "markdown": ".md",
+    "html": ".html",
 }
 STAMP = "%Y%m%d_%H%M%S"
 

@@ -1,7 +1,8 @@
-"""``--format markdown github sarif`` of every command that gives a verdict."""
+"""``--format markdown github sarif html`` of every command that gives a verdict."""
 
 from __future__ import annotations
 
+import html
 import json
 import sys
 from collections.abc import Callable
@@ -124,6 +125,18 @@ def test_a_step_is_annotated_and_its_page_has_the_summary(
     (scanned,) = tmp_path.rglob("out/**/*.sarif")
     found = json.loads(scanned.read_text())["runs"][0]["results"]
     assert bool(found) == ("file=" in annotation)
+
+
+@pytest.mark.parametrize("name", ["opcheck", "errcheck", "replay", "bisect"])
+def test_every_verdict_has_a_page_with_what_was_found(name: str, tmp_path: Path) -> None:
+    case, annotation = CASES[name]
+    run(*case(tmp_path), "--format", "html")
+    (page,) = tmp_path.rglob("out/**/*.html")
+    seen = html.unescape(page.read_text("ascii"))
+    assert f"ait llm {name}" in seen
+    where = annotation.partition("%3A ")[2].partition("::")[0].split()[0]
+    assert where in seen
+    assert page.stat().st_mode & 0o777 == 0o640
 
 
 def test_with_json_the_line_on_stdout_is_json_and_annotations_go_to_stderr(tmp_path: Path) -> None:

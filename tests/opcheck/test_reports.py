@@ -182,7 +182,7 @@ def test_exit_codes(items: list[Checked], fail_on: str, allow_skip: bool, code: 
 
 
 def test_unknown_formats_write_nothing_and_names_do_not_collide(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="known: csv, json, junit, markdown, xlsx"):
+    with pytest.raises(UnknownNameError, match="known: csv, html, json, junit, markdown, xlsx"):
         write_reports(REPORT, ["csv", "nonsense"], tmp_path / "new", "out")
     assert not (tmp_path / "new").exists()
     first = free_stem(tmp_path)

@@ -253,10 +253,10 @@ document.documentElement.dataset.result = JSON.stringify(result);
 def test_tables_charts_and_trees_answer_to_mouse_and_keyboard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resource = html_page._resource
+    resource = html_page.resource
     monkeypatch.setattr(
         html_page,
-        "_resource",
+        "resource",
         lambda name: resource(name) + (ACTIONS if name == "main.js" else ""),
     )
     document, console = shown(decoder_report(layers=4, steps=3), tmp_path)
@@ -288,10 +288,10 @@ def ran(
     fragment: str = "",
 ) -> Any:
     """What a script made of a page after the page's own ran, with nothing on the console."""
-    resource = html_page._resource
+    resource = html_page.resource
     more = f"document.documentElement.dataset.result = JSON.stringify({script});"
     monkeypatch.setattr(
-        html_page, "_resource", lambda name: resource(name) + (more if name == "main.js" else "")
+        html_page, "resource", lambda name: resource(name) + (more if name == "main.js" else "")
     )
     page = folder / "report.html"
     html_page.write_html(value, page)

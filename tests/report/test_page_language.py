@@ -21,7 +21,7 @@ from ait_llm.report.page_words import say
 _MADE = {
     "row {0}", "rows {0} to {1}", "channel {0}", "channels {0} to {1}",
     "{0} inherited from the inputs", "{0} introduced here", "max", "min", "mean", "norm", "NaN",
-    "Inf", "type", "shape", "taken", "both", "verdict", "reason",
+    "Inf", "type", "shape", "taken", "both", "verdict", "reason", "where", "part", "line",
 }  # fmt: skip
 _IDENTICAL = {"token", "token {0}", "NaN", "Inf"}
 
@@ -46,8 +46,8 @@ def first_argument(text: str) -> str:
 
 def said_by_scripts() -> set[str]:
     found = set()
-    for name in html_page.SCRIPTS:
-        text = html_page._resource(name)
+    for name in (*html_page.SCRIPTS, "summary.js"):
+        text = html_page.resource(name)
         for call in re.finditer(r"\bsay\(", text):
             literals = re.findall(r'"(?:[^"\\]|\\.)*"', first_argument(text[call.end() :]))
             found.update(json.loads(each) for each in literals)
@@ -57,10 +57,13 @@ def said_by_scripts() -> set[str]:
 
 
 def said_by_the_page() -> set[str]:
-    source = (files("ait_llm.report") / "html_page.py").read_text("utf-8")
+    folder = files("ait_llm.report")
+    sources = (folder / "html_page.py", folder / "summary" / "page.py")
+    source = "\n".join(each.read_text("utf-8") for each in sources)
     calls = re.findall(r'(?:say\(|starts = )"([^"]*)"', source)
     calls += re.findall(r'if failed == 1 else "([^"]*)"', source)
-    return {*calls, *re.findall(r"\{\{=([^}]+)\}\}", html_page._resource("page.html"))}
+    templates = html_page.resource("page.html") + html_page.resource("summary.html")
+    return {*calls, *re.findall(r"\{\{=([^}]+)\}\}", templates)}
 
 
 def table() -> dict[str, str]:
@@ -104,10 +107,10 @@ _TEXTS = """(() => {
 def test_no_english_sentence_is_left_on_the_chinese_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resource = html_page._resource
+    resource = html_page.resource
     more = f"document.documentElement.dataset.result = JSON.stringify({_TEXTS});"
     monkeypatch.setattr(
-        html_page, "_resource", lambda name: resource(name) + (more if name == "main.js" else "")
+        html_page, "resource", lambda name: resource(name) + (more if name == "main.js" else "")
     )
     value = replace(decoder_report(layers=3, steps=2), problems=problems())
     page = tmp_path / "report.html"

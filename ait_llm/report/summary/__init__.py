@@ -1,7 +1,9 @@
 """What a command says to a build: one record, written as Markdown, annotations and SARIF."""
 
+from ait_llm.report.summary.page import Table
 from ait_llm.report.summary.record import Finding, Level, SourceLine, Summary, finding_order
 from ait_llm.report.summary.writing import (
+    BUILD_FORMATS,
     FORMATS,
     SUFFIXES,
     annotate,
@@ -11,12 +13,14 @@ from ait_llm.report.summary.writing import (
 )
 
 __all__ = [
+    "BUILD_FORMATS",
     "FORMATS",
     "SUFFIXES",
     "Finding",
     "Level",
     "SourceLine",
     "Summary",
+    "Table",
     "annotate",
     "finding_order",
     "summary_files",

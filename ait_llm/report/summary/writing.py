@@ -10,12 +10,16 @@ from pathlib import Path
 from ait_llm.report.files import make_folder, replacing
 from ait_llm.report.summary.github import annotation_lines, append_step_summary
 from ait_llm.report.summary.markdown import markdown_lines
+from ait_llm.report.summary.page import Table, summary_page
 from ait_llm.report.summary.record import Summary
 from ait_llm.report.summary.sarif import sarif
 
-FORMATS = ("markdown", "github", "sarif")
-SUFFIXES: Mapping[str, str] = {"markdown": ".md", "sarif": ".sarif"}
+FORMATS = ("markdown", "github", "sarif", "html")
+"""Of commands that have no other reports; a comparison has a page of its own."""
+SUFFIXES: Mapping[str, str] = {"markdown": ".md", "sarif": ".sarif", "html": ".html"}
 """Of the formats that are files; ``github`` is said to the step that runs."""
+BUILD_FORMATS = FORMATS[:3]
+"""Those that a build reads."""
 
 
 def wants_places(formats: Collection[str]) -> bool:
@@ -28,8 +32,13 @@ def summary_files(formats: Collection[str], folder: Path, stem: str) -> list[Pat
     return [folder / f"{stem}{SUFFIXES[name]}" for name in SUFFIXES if name in formats]
 
 
-def write_summaries(summary: Summary, files: Sequence[Path]) -> None:
+def write_summaries(summary: Summary, files: Sequence[Path], tables: Sequence[Table] = ()) -> None:
     """Write a summary into files, in the format that the ending of each says.
+
+    Args:
+        summary: what a command found.
+        files: to write.
+        tables: what else the page shows.
 
     Raises:
         UsageError: one cannot be written.
@@ -39,6 +48,8 @@ def write_summaries(summary: Summary, files: Sequence[Path]) -> None:
         with replacing(path) as file:
             if path.suffix == SUFFIXES["markdown"]:
                 file.write("\n".join(markdown_lines(summary)) + "\n")
+            elif path.suffix == SUFFIXES["html"]:
+                file.write(summary_page(summary, tables))
             else:
                 root = os.environ.get("GITHUB_WORKSPACE") or os.curdir
                 json.dump(sarif(summary, root), file, indent=1)
