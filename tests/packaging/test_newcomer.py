@@ -66,6 +66,45 @@ def test_the_five_minutes_of_the_readme(shell: Shell) -> None:
             assert ran.exit_code == 0, f"{block.text}\n{ran.output}"
 
 
+MODEL = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(32, eps={eps})
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+model = nn.Sequential(*(Block() for _ in range(3))).eval()
+with torch.no_grad():
+    print(float(model(torch.randn(1, 5, 32)).sum()))
+"""
+
+
+def test_three_commands_lead_to_a_verdict_on_a_program_of_ones_own(shell: Shell) -> None:
+    """Those that the command shows where nothing was asked, on programs that know nothing of it."""
+    for name, eps in (("trusted", "1e-5"), ("mine", "1e-2")):
+        (shell.folder / f"{name}.py").write_text(MODEL.replace("{eps}", eps), "utf-8")
+    listed = shell.run("ait llm").output.partition("Examples:\n")[2].splitlines()
+    golden, mine, compare = (line.strip() for line in listed)
+    for command in (golden, mine):
+        ran = shell.run(command)
+        assert ran.exit_code == 0, f"{command}\n{ran.output}"
+    ran = shell.run(compare)
+    assert ran.exit_code == 1, ran.output
+    assert "\nait llm compare: FAIL\n" in ran.output, ran.output
+    started = ran.output.partition(" started ")[2]
+    assert "root.0.norm" in started.splitlines()[0], ran.output
+    assert "`eps` of `root.0.norm` is 0.01 instead of 1e-05" in " ".join(started.split())
+    assert list((shell.folder / "report").glob("*.html"))
+
+
 @pytest.mark.parametrize("page", ["start", "doctor"])
 def test_a_page_for_newcomers_prints_what_it_shows(page: str, shell: Shell) -> None:
     check_page((DOCS / f"{page}.md").read_text("utf-8"), shell)
