@@ -1,9 +1,11 @@
 """Settings for all tests, made before anything imports torch or starts a program."""
 
+import logging
 import os
 import signal
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,16 @@ _ARCHIVES = {
     "unfused": _DATA / "ge_dump" / "ge_run_fusion_off.tar.xz",
     "fx": _DATA / "torchair" / "fx_fp16_dynamic.tar.xz",
 }
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """Commands set up the log of the process that they run in; the next test begins without."""
+    logger = logging.getLogger("ait_llm")
+    before = logger.handlers[:], logger.propagate, logger.level
+    yield
+    logger.handlers[:], logger.propagate = before[:2]
+    logger.setLevel(before[2])
 
 
 @pytest.fixture(scope="session")

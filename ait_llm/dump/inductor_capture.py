@@ -13,13 +13,13 @@ operator by operator.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch.fx import GraphModule
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import sessions
 from ait_llm.dump.fx_backend import seal, steps_of
@@ -104,7 +104,7 @@ def backend_of(options: FxOptions) -> Backend:
         try:
             check_torch()
         except UsageError as error:  # the program must run as without us
-            sys.stderr.write(f"ait: nothing is captured: {error}\n")
+            notice(f"nothing is captured: {error}")
             session.note(str(error))
             report("refused", reason=str(error))
             plain: Any = compile_fx

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.folders import make_folder
 from ait_llm.dump.fx.arrays import (
     Piece,
@@ -84,7 +84,7 @@ class GraphCapture:
         except OSError as error:
             path = str(error.filename or self._session.folder)
             reason = error.strerror or str(error)
-            sys.stderr.write(f"ait: {path} of a compiled graph cannot be written: {reason}\n")
+            notice(f"{path} of a compiled graph cannot be written: {reason}")
             self._session.not_written(path, reason)
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.folders import make_folder
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.pytorch.ledger import Ledger
@@ -137,7 +138,7 @@ class FxSession:
                 self._ledger = Ledger(path, f"rank{rank}", options, producer="fx")
             except OSError as error:
                 self._closed = True
-                sys.stderr.write(f"ait: the ledger {path} cannot be written: {error.strerror}\n")
+                notice(f"the ledger {path} cannot be written: {error.strerror}")
                 return None
             if multiprocessing.parent_process() is not None:
                 # A forked worker leaves by os._exit after multiprocessing's own finalizers.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession, sessions
 from ait_llm.dump.ggml.capture import ContextCapture
@@ -158,4 +159,4 @@ def _failed(error: Exception) -> None:
     if reason not in _said:
         _said.add(reason)
         report("failed", reason=reason, executable=sys.executable)
-        sys.stderr.write(f"ait: not captured: {reason}\n")
+        notice(f"not captured: {reason}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -14,6 +13,7 @@ import torch
 from torch._guards import TracingContext, tracing
 from torch.fx import Graph, GraphModule
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.fx.graph_file import describe_graph
 from ait_llm.dump.fx.graph_json import FILE, write_graph
 from ait_llm.dump.fx.session import FxSession
@@ -168,13 +168,13 @@ class _Watch:
     def lost(self, folder: Path, error: Exception) -> None:
         """Say that nothing of a graph is captured, and why."""
         reason = f"its program cannot be watched: {_words(error)}"
-        sys.stderr.write(f"ait: {folder.name} is not captured, {reason}\n")
+        notice(f"{folder.name} is not captured, {reason}")
         self._session.record(lost_graph(folder, 0, reason))
 
     def give_up(self, what: str, error: Exception) -> None:
         """Say what is not captured, and why."""
         text = f"{what}: {_words(error)}"
-        sys.stderr.write(f"ait: {text}\n")
+        notice(text)
         self._session.note(text)
 
     def traced(self, graph: Graph) -> None:
@@ -202,7 +202,7 @@ class _Watch:
             write_graph(folder / KERNELS_FILE, _as_json(table, number))
         except OSError as error:
             text = f"a graph cannot be written: {error.strerror or error}"
-            sys.stderr.write(f"ait: {text}\n")
+            notice(text)
             self._session.note(text)
         for name in table.unseen:
             self._session.note(f"graph {number}: no statement was found that writes {name}")

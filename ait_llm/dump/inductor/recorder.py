@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.folders import make_folder
 from ait_llm.dump.fx.arrays import as_array
 from ait_llm.dump.fx.model_calls import model_call
@@ -167,7 +167,7 @@ class GraphRecorder:
         self._active = False
         self._files, self._open = {}, {}
         text = f"step {self._step} is incomplete: {error!r}"
-        sys.stderr.write(f"ait: {self._folder.name} {text}\n")
+        notice(f"{self._folder.name} {text}")
         self._session.record(lost_graph(self._folder, self._step, text))
 
     def _save(self, files: _Files, name: str, each: Stored, value: Tensor) -> None:
@@ -255,7 +255,7 @@ def recorder_of(number: int, pid: int) -> Any:
     """
     recorder = _recorders.get(number) if pid == os.getpid() else None
     if recorder is None:
-        sys.stderr.write("ait: a compiled graph of another process is not captured\n")
+        notice("a compiled graph of another process is not captured")
         return _Silent()
     return recorder
 

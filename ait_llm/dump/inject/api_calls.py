@@ -22,6 +22,7 @@ from torch.nn.modules.module import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.api.session import ApiSession
 from ait_llm.dump.api.settings import ApiSettings
 from ait_llm.dump.inject.channel import report
@@ -217,7 +218,7 @@ class ApiCalls:
         self._failed = True
         reason = f"{type(error).__name__}: {error}"
         report("failed", reason=reason, executable=sys.executable)
-        sys.stderr.write(f"ait: API calls are not captured: {reason}\n")
+        notice(f"API calls are not captured: {reason}")
 
 
 def api_settings(settings: TorchSettings) -> ApiSettings:

@@ -26,6 +26,7 @@ from torch.nn.modules.module import (
 )
 from torch.utils.hooks import RemovableHandle
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.golden_tokens import GoldenTokens
 from ait_llm.dump.inject.api_calls import ApiCalls
 from ait_llm.dump.inject.channel import report
@@ -256,7 +257,7 @@ class RootFinder:
         except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
             reason = f"{type(error).__name__}: {error}"
             report("failed", reason=reason, executable=sys.executable)
-            sys.stderr.write(f"ait: {type(module).__name__} is not captured: {reason}\n")
+            notice(f"{type(module).__name__} is not captured: {reason}")
 
     def _find(
         self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...] | None

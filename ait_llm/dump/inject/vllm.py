@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.inject.settings import COMPILE_ANEW
 from ait_llm.dump.inject.site.ait_torch_capture import when_imported
@@ -220,7 +221,7 @@ class VllmRunners:
                 self._complained = True
                 reason = f"{type(error).__name__}: {error}"
                 report("engine", problem=reason)
-                sys.stderr.write(f"ait: what vLLM schedules cannot be read: {reason}\n")
+                notice(f"what vLLM schedules cannot be read: {reason}")
 
 
 def _compiles(runner: Any) -> bool:

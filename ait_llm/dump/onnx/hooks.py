@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ait_llm.core.notices import notice
 from ait_llm.core.optional import import_optional
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession, sessions
@@ -247,4 +248,4 @@ def _failed(what: str, error: Exception) -> None:
     if reason not in _said:  # once, however often a program runs its session
         _said.add(reason)
         report("failed", reason=reason, executable=sys.executable)
-        sys.stderr.write(f"ait: not captured: {reason}\n")
+        notice(f"not captured: {reason}")

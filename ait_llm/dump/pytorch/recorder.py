@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.pytorch.budget import Budget
 from ait_llm.dump.pytorch.identity import identity_of, mark_of, ordinary_identity
 from ait_llm.dump.pytorch.layouts import dense_parts, is_ordinary, is_plain
@@ -215,9 +215,7 @@ class Recorder:
         if self._table is not None:
             self._table.close()
         if self.ledger.was_removed() and not self._complained:
-            sys.stderr.write(
-                f"ait: {self.folder} was removed while capturing; what it held is lost\n"
-            )
+            notice(f"{self.folder} was removed while capturing; what it held is lost")
         self.ledger.seal(end)
 
     def _report(self, unit: Unit, failure: str) -> None:
@@ -251,9 +249,9 @@ class Recorder:
                 self._complained = True
                 if self.ledger.was_removed():
                     self.writer.forget_folders()
-                sys.stderr.write(
-                    f"ait: a tensor could not be written to {unit.folder}: {unit.outcome.reason}; "
-                    f"{self.ledger.path} lists all that is missing\n"
+                notice(
+                    f"a tensor could not be written to {unit.folder}: {unit.outcome.reason}; "
+                    f"{self.ledger.path} lists all that is missing"
                 )
 
     def _try_tensor(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool = False) -> None:

@@ -8,7 +8,6 @@ import itertools
 import multiprocessing.util
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ait_llm.core.notices import notice
 from ait_llm.dump.pytorch.beside import beside
 from ait_llm.dump.pytorch.following import Follower
 from ait_llm.dump.pytorch.following_loops import LoopFollower
@@ -180,7 +180,7 @@ class CaptureSession:
         try:
             self._open()
         except UsageError as error:
-            sys.stderr.write(f"ait: nothing of process {os.getpid()} is captured: {error}\n")
+            notice(f"nothing of process {os.getpid()} is captured: {error}")
             self._ledger = Ledger(Path(os.devnull), self.device, {})
             options = dataclasses.replace(
                 self.options, data=False, statistics=False, descriptions=False, weights=False
@@ -199,7 +199,7 @@ class CaptureSession:
             write_module_tree(self.folder / name, capture.model, capture.root)
         except OSError as error:
             self._ledger.note(f"{name} could not be written: {error.strerror}")
-            sys.stderr.write(f"ait: {self.folder / name} could not be written: {error}\n")
+            notice(f"{self.folder / name} could not be written: {error}")
         if capture.aliases:
             self._ledger.note(
                 "modules at several places are recorded under the first that is selected",
@@ -245,7 +245,7 @@ class CaptureSession:
                 "them all"
             )
             self._ledger.note(text, unseen=len(hidden), modules=hidden[:_MAX_NAMES])
-            sys.stderr.write(f"ait: {text} (first: {hidden[0]})\n")
+            notice(f"{text} (first: {hidden[0]})")
 
     def step_of(self, model: nn.Module) -> int:
         """The step that the capture of a model, or of what wraps it, is at; -1 without one."""
@@ -268,9 +268,9 @@ class CaptureSession:
             modules=_at_most(capture.outside, _MAX_NAMES),
         )
         if capture.steps.step < 0:
-            sys.stderr.write(
-                f"ait: {text}; register the hook on the module that is called "
-                f"(called: {next(iter(capture.outside))})\n"
+            notice(
+                f"{text}; register the hook on the module that is called "
+                f"(called: {next(iter(capture.outside))})"
             )
 
 

@@ -10,13 +10,14 @@ the graph reaches it, or, where a device graph is recorded, when that is replaye
 from __future__ import annotations
 
 import itertools
-import sys
 import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from ait_llm.core.notices import notice
 
 SCHEMA = (
     "(Tensor[] values, Tensor(a!) clock, str capture, str event, str path, str[] names, "
@@ -100,7 +101,7 @@ def deliver(
         reason = f"{type(error).__name__}: {error}"
         if reason not in _said:
             _said.add(reason)
-            sys.stderr.write(f"ait: {path} in compiled code is not captured: {reason}\n")
+            notice(f"{path} in compiled code is not captured: {reason}")
 
 
 def clock_name(device: torch.device) -> str:

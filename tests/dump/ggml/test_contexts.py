@@ -114,7 +114,7 @@ def test_the_programs_own_callback_is_called_and_its_parameters_stay(
 
 
 def test_a_failure_of_ours_is_told_once_and_the_program_goes_on(
-    play: Play, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    play: Play, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     played = play()
 
@@ -125,7 +125,7 @@ def test_a_failure_of_ours_is_told_once_and_the_program_goes_on(
     played.run()
     told = [each.facts["reason"] for each in read_reports(tmp_path) if each.event == "failed"]
     assert told == ["llama.cpp: ValueError: no such memory"]
-    assert capsys.readouterr().err == f"ait: not captured: {told[0]}\n"
+    assert caplog.messages == [f"not captured: {told[0]}"]
 
 
 def test_the_layout_of_tensors_is_that_of_ggml() -> None:

@@ -273,7 +273,7 @@ def test_a_folder_that_vanishes_costs_the_files_and_not_the_program(tmp_path: Pa
 
 
 def test_an_error_of_the_recorder_is_told_and_the_program_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(value: Any) -> Any:
         raise LookupError("no such thing")
@@ -281,7 +281,7 @@ def test_an_error_of_the_recorder_is_told_and_the_program_goes_on(
     monkeypatch.setattr(recorder, "as_array", fail)
     result = capture(lambda: nn.Softplus(), (torch.ones(4),), tmp_path)
     assert torch.allclose(result, nn.functional.softplus(torch.ones(4)))
-    assert "incomplete: LookupError" in capsys.readouterr().err
+    assert "incomplete: LookupError" in caplog.text
     (process,) = open_dump(tmp_path).processes
     assert process.losses[0].op == "graph_1"
     assert "no such thing" in process.losses[0].reason
@@ -289,7 +289,7 @@ def test_an_error_of_the_recorder_is_told_and_the_program_goes_on(
 
 @pytest.mark.parametrize("step", ["read_wrapper", "_eager_graph", "map_values"])
 def test_a_program_that_cannot_be_watched_is_compiled_and_that_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
     def fail(*_: Any) -> Any:
         raise LookupError("no such thing")
@@ -298,13 +298,13 @@ def test_a_program_that_cannot_be_watched_is_compiled_and_that_is_told(
     monkeypatch.setattr(place, step, fail)
     result = capture(lambda: nn.Softplus(), (torch.ones(4),), tmp_path)
     assert torch.allclose(result, nn.functional.softplus(torch.ones(4)))
-    assert "LookupError: no such thing" in capsys.readouterr().err
+    assert "LookupError: no such thing" in caplog.text
     (ledger,) = (tmp_path / "ait_dump" / "ledger").iterdir()
     assert "no such thing" in ledger.read_text()
 
 
 def test_a_new_analysis_that_dynamo_asks_for_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trace = backend._eager_graph
     asked: list[bool] = []
@@ -318,7 +318,7 @@ def test_a_new_analysis_that_dynamo_asks_for_is_no_error(
     monkeypatch.setattr(backend, "_eager_graph", trace_again)
     capture(lambda: nn.Softplus(), (torch.ones(4),), tmp_path)
     assert asked
-    assert capsys.readouterr().err == ""
+    assert not [each for each in caplog.records if each.name.startswith("ait_llm")]
     (kernel,) = kernels(tmp_path).values()
     assert kernel.parts == ("softplus",)
 
@@ -415,7 +415,7 @@ def test_a_version_of_torch_without_the_places_we_watch_is_refused(
 
 
 def test_a_program_runs_as_it_is_with_a_torch_that_cannot_be_watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse() -> None:
         raise UsageError("Inductor of torch 2.1 cannot be watched")
@@ -426,11 +426,11 @@ def test_a_program_runs_as_it_is_with_a_torch_that_cannot_be_watched(
     with torch.no_grad():
         compiled = torch.compile(model, backend=inductor_capture.capture(tmp_path))
         torch.testing.assert_close(compiled(x), model(x))
-    assert "ait: nothing is captured: Inductor of torch 2.1" in capsys.readouterr().err
+    assert "nothing is captured: Inductor of torch 2.1" in caplog.text
 
 
 def test_a_summary_names_the_reason_for_which_a_capture_was_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse() -> None:
         raise UsageError("Inductor of torch 2.1 cannot be watched")
@@ -446,5 +446,5 @@ def test_a_summary_names_the_reason_for_which_a_capture_was_refused(
         torch.compile(nn.Linear(4, 4).eval(), backend=made)(torch.ones(2, 4))
     settings = TorchSettings(tmp_path / "mine", types=("inductor",))
     (sentence,) = no_graphs(settings, 0, list(read_reports(channel)), [])
-    assert f"ait: {sentence}\n" in capsys.readouterr().err
+    assert sentence in caplog.messages
     assert sentence == "nothing is captured: Inductor of torch 2.1 cannot be watched"

@@ -22,6 +22,7 @@ from ait_llm import compare
 from ait_llm.cli.main import ait
 from ait_llm.core import StepRange
 from ait_llm.core.comparison import Report, Verdict
+from ait_llm.core.notices import show_notices
 from ait_llm.dump.golden.run import GoldenSettings, plan_golden, run_golden
 from ait_llm.dump.inject.api_calls import ApiCalls
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE, TorchSettings
@@ -200,6 +201,7 @@ def test_each_call_of_a_plain_model_is_a_step(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_said_and_the_answers_stay(
     model: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    show_notices()
     (tmp_path / "mine").write_text("in the way")
     answers = served(tmp_path / "mine", model)
     assert sorted(answers) == sorted(PROMPTS)

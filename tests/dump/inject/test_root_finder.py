@@ -166,7 +166,7 @@ def test_recomputation_in_a_backward_pass_is_no_step(tmp_path: Path) -> None:
 def test_a_failure_of_ours_is_said_and_is_not_the_programs(
     finder: root_finder.RootFinder,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -174,9 +174,7 @@ def test_a_failure_of_ours_is_said_and_is_not_the_programs(
     monkeypatch.setattr(root_finder, "CaptureSession", fail)
     model, x = Block(), torch.ones(1, 2)
     assert torch.equal(model(x), model.inner(x))
-    assert capsys.readouterr().err == (
-        "ait: Block is not captured: OSError: [Errno 28] No space left on device\n"
-    )
+    assert caplog.messages == ["Block is not captured: OSError: [Errno 28] No space left on device"]
 
 
 @pytest.mark.parametrize("nested", [False, True])

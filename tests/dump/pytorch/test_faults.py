@@ -18,6 +18,7 @@ from capture_models import Decoder, calls, hook_state, ids, opened, values
 from torch import nn
 
 from ait_llm import DumpConfig, register_hook
+from ait_llm.core.notices import show_notices
 from ait_llm.dump.pytorch import tensor_jobs
 from ait_llm.dump.pytorch.tensor_jobs import Outcome, WriteJob
 from ait_llm.dump.pytorch.writer import BackgroundWriter
@@ -78,7 +79,7 @@ def test_a_killed_process_leaves_readable_tensors_and_an_open_ledger(tmp_path: P
 
 
 def test_a_full_disk_is_told_and_does_not_stop_the_program(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Decoder(2)
     expected = model(ids())
@@ -99,8 +100,8 @@ def test_a_full_disk_is_told_and_does_not_stop_the_program(
     assert process.losses
     assert {loss.state for loss in process.losses} == {"failed"}
     assert "No space left" in process.losses[0].reason or "No such file" in process.losses[0].reason
-    text = capsys.readouterr().err
-    assert text.count("ait:") == 1
+    text = caplog.text
+    assert len(caplog.messages) == 1
     assert "lists all that is missing" in text
 
 
@@ -158,7 +159,7 @@ def _lines(path: Path) -> list[dict[str, object]]:
 
 
 def test_a_deleted_output_folder_is_told_and_made_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out, model = tmp_path / "out", Decoder(1)
     with register_hook(model, DumpConfig(str(out), token_range=range(5))) as handle:
@@ -174,18 +175,18 @@ def test_a_deleted_output_folder_is_told_and_made_again(
     assert process.ledger is not None
     assert "removed" in process.ledger.incidents[0]
     assert torch.equal(values(calls(opened(out), 2)["root"])["output"], model(ids()))
-    assert capsys.readouterr().err.count("ait:") == 1
+    assert len(caplog.messages) == 1
 
 
 def test_a_folder_that_becomes_a_file_does_no_harm(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out, model = tmp_path / "out", Decoder(1)
     with register_hook(model, DumpConfig(str(out), mode="both")):
         shutil.rmtree(out)
         out.write_text("")
         model(ids())
-    assert "could not be written" in capsys.readouterr().err
+    assert "could not be written" in caplog.text
     assert out.read_text() == ""
 
 
@@ -325,6 +326,7 @@ def test_the_end_of_the_interpreter_seals_the_ledger(tmp_path: Path) -> None:
 def test_a_child_that_cannot_write_runs_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    show_notices()  # as in a program that a command started
     out, model = tmp_path / "out", Decoder(1)
     before = hook_state(model)
     with register_hook(model, DumpConfig(str(out))):

@@ -325,14 +325,14 @@ def test_two_captures_with_other_settings_cannot_share_a_folder(tmp_path: Path) 
 
 
 def test_modules_called_without_the_model_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Decoder(1)
     with register_hook(model, DumpConfig(str(tmp_path))):
         model.head(torch.zeros(1, 8))
     [note] = [line for line in ledger_lines(tmp_path) if line["kind"] == "note"]
     assert note["modules"] == {"root.head": 1}
-    assert "register the hook on the module that is called" in capsys.readouterr().err
+    assert "register the hook on the module that is called" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

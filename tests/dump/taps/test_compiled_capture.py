@@ -164,14 +164,14 @@ def test_statistics_of_a_compiled_model_are_those_of_an_eager_one(tmp_path: Path
 
 
 def test_what_was_compiled_before_the_capture_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     compiled = compile_whole(Decoder(1))
     with torch.no_grad():
         expected = compiled(ids())
         with register_hook(compiled, DumpConfig(str(tmp_path))):
             assert torch.equal(compiled(ids()), expected)
-    assert "DYNAMO_DISABLE=1" in capsys.readouterr().err
+    assert "DYNAMO_DISABLE=1" in caplog.text
 
 
 class Checkpointed(nn.Module):
@@ -185,7 +185,7 @@ class Checkpointed(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_modules_where_no_operator_may_be_are_told_and_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model, x = Checkpointed(), torch.ones(2, 4, requires_grad=True)
     expected = model(x)
@@ -197,7 +197,7 @@ def test_modules_where_no_operator_may_be_are_told_and_run(
     assert torch.equal(found, expected)
     assert torch.equal(x.grad, gradient)
     assert set(saved(tmp_path)) == {"0:root", "0:root.before"}
-    assert "1 of 3 modules" in capsys.readouterr().err
+    assert "1 of 3 modules" in caplog.text
 
 
 def test_an_exported_program_has_no_operator_of_ours(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ class MsprobeFinder:
         if fullname != _PACKAGE and not f"{fullname}.".startswith(f"{_OURS}."):
             return None
         load_package()
+        from ait_llm.core.notices import show_notices
+
+        show_notices()
         from ait_llm.dump.inject.msprobe.modules import found
 
         return found(fullname, _installed() if fullname == _PACKAGE else ())

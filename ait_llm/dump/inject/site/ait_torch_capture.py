@@ -98,8 +98,10 @@ def capture_when_its_library_is_imported() -> None:
 def _start_capture(library: str) -> None:
     try:
         load_package()
+        from ait_llm.core.notices import show_notices
         from ait_llm.dump.inject.channel import report
 
+        show_notices()
         report(library, rank=os.environ.get("RANK"))
     except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
         _say(error)
