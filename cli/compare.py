@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from ait_llm.cli.completed import CompletedWords
 from ait_llm.cli.console import is_coloured, say, tell
 from ait_llm.cli.engine_options import EngineChoice, engine_options, take_engine
 from ait_llm.cli.fault import keeping, tell_faults
+from ait_llm.cli.fitted import columns_of
 from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
     ListOption,
@@ -42,7 +44,7 @@ from ait_llm.compare import stop_on_signals
 from ait_llm.core.comparison import Comparison, Report
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import AitError
-from ait_llm.language import translate
+from ait_llm.language import current, translate
 from ait_llm.metrics.registry import metrics as known_metrics
 from ait_llm.naming import told
 from ait_llm.report import (
@@ -54,6 +56,7 @@ from ait_llm.report import (
 )
 from ait_llm.report.baseline.of_compare import Baseline
 from ait_llm.report.files import make_folder
+from ait_llm.report.terminal import WIDTH
 
 FORMATS = (
     *("csv", "xlsx", "jsonl", "html", "junit", "parquet", "onnx"),
@@ -319,6 +322,7 @@ def compare(
         files,
         next_command,
         colour=is_coloured(err=as_json),
+        width=_width(as_json),
         strict=strict,
         against=handover.against,
         code=code,
@@ -390,3 +394,9 @@ def _compare(
                 writer.close()
                 if not written:  # nothing to resume from
                     journal.unlink(missing_ok=True)
+
+
+def _width(as_json: bool) -> int:
+    """Columns for the result; those of a translation are made when it is translated."""
+    stream = sys.stderr if as_json else sys.stdout
+    return columns_of(stream, WIDTH) if current() == "en" else WIDTH

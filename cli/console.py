@@ -15,6 +15,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from ait_llm.cli.fitted import fitted
 from ait_llm.cli.spoken import spoken
 from ait_llm.naming import told
 
@@ -60,7 +61,7 @@ def is_quiet() -> bool:
 def say(text: str) -> None:
     """A message: to stderr, unless the user wants none."""
     if not is_quiet():
-        click.echo(marked(told(spoken(text)), err=True), err=True)
+        click.echo(marked(fitted(told(spoken(text)), sys.stderr), err=True), err=True)
 
 
 def tell(text: str, code: int, *, as_json: bool, own: Mapping[int, str] = EXITS) -> None:
@@ -74,7 +75,7 @@ def tell(text: str, code: int, *, as_json: bool, own: Mapping[int, str] = EXITS)
     if as_json:
         say(text)
     else:
-        click.echo(marked(told(spoken(text)), err=False))
+        click.echo(marked(fitted(told(spoken(text)), sys.stdout), err=False))
 
 
 def marked(text: str, *, err: bool) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from ait_llm.cli.fitted import fitted
 from ait_llm.cli.machine import emit
 from ait_llm.cli.manual import ManualCommand
 from ait_llm.cli.params import absolute_path, json_option, message_options
@@ -46,13 +48,13 @@ def doctor(ctx: click.Context, /, output: Path, log_level: str, as_json: bool) -
         emit("doctor", {"works": works, "findings": [asdict(item) for item in findings]})
     else:
         for line in _lines(findings):
-            click.echo(translate(line))
+            click.echo(fitted(translate(line), sys.stdout))
         text = (
             "The embedded default works; start with: ait llm dump --help"
             if works
             else "The embedded default does not work; see the lines marked with !! and --"
         )
-        click.echo(translate(text))
+        click.echo(fitted(translate(text), sys.stdout))
     if not works:
         ctx.exit(IncompleteError.exit_code)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 from ait_llm.cli.console import tell
 from ait_llm.cli.engine_options import engine_options, take_engine
 from ait_llm.cli.errcheck_text import describe_result, next_step
+from ait_llm.cli.fitted import fitted
 from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
     ListOption,
@@ -166,7 +168,7 @@ def errcheck(
     text = describe_result(result, files, following)
     code = _exit_code(result, allow_skip)
     if command is not None and code:  # stdout is the program's
-        click.echo(told(spoken(text)), err=True)
+        click.echo(fitted(told(spoken(text)), sys.stderr), err=True)
     else:
         tell(text, code, as_json=command is not None or as_json)
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 
 from ait_llm.cli.console import say
+from ait_llm.cli.fitted import fitted
 from ait_llm.cli.machine import emit
 from ait_llm.cli.numbers import ranges
 from ait_llm.cli.params import OutputCommand, allow_skip_option, message_options
@@ -90,18 +92,18 @@ def show(
             if as_json:
                 emit("show", asdict(row))
             else:
-                click.echo(printable(_tensor(row)))
+                click.echo(fitted(printable(_tensor(row)), sys.stdout))
         return
     dump = open_dump(path)
     if program:
         for line in program_lines(dump, step=number, every=every, as_json=as_json):
-            click.echo(printable(line))
+            click.echo(fitted(printable(line), sys.stdout))
     elif as_json:
         for row in describe(dump, tensors=tensors, step=step):
             emit("show", asdict(row))
     else:
         for line in _lines(dump, tensors=tensors, step=step):
-            click.echo(printable(line))
+            click.echo(fitted(printable(line), sys.stdout))
     problems = [process.problem for process in dump.processes if process.problem is not None]
     for problem in problems:
         say(f"incomplete: {problem}")
