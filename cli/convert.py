@@ -20,6 +20,7 @@ from ait_llm.cli.params import (
     output_path,
 )
 from ait_llm.cli.progress import ProgressLine
+from ait_llm.compare import stop_on_signals
 from ait_llm.convert import convert_files
 from ait_llm.formats.save import SAVE_FORMATS
 
@@ -78,7 +79,11 @@ def convert(
     choice = take_engine(engine_settings)
     given = ctx.get_parameter_source("jobs") is not click.core.ParameterSource.DEFAULT
     limit = jobs if given or choice.address is None else None  # a cluster has its own number
-    with choice.open(limit) as engine, ProgressLine() as progress:
+    with (
+        choice.open(limit) as engine,
+        stop_on_signals() as stop,
+        ProgressLine() as progress,
+    ):
         done = 0
 
         def count(_path: Path) -> None:
@@ -94,9 +99,10 @@ def convert(
             overwrite=overwrite,
             jobs=jobs,
             engine=engine,
+            stop=stop,
             on_file=count,
         )
-    incomplete = bool(result.problems) or not result.files
+    incomplete = bool(result.problems or result.stopped) or not result.files
     code = 3 if incomplete and not allow_skip else 0
     what = f"{counted(result.tensors, 'tensor')} in {counted(len(result.files), 'file')}"
     lines = [
@@ -104,6 +110,9 @@ def convert(
     ]
     lines += _listed("widened", result.widened)
     lines += _listed("missing", result.problems)
+    if result.stopped:
+        text = f"{counted(result.stopped, 'file')} left, because it was interrupted"
+        lines.append(f"  missing {text}")
     if result.others:
         lines.append(f"  left    {counted(result.others, 'file')} without tensors")
     tell("\n".join(lines), code, as_json=as_json)

@@ -27,6 +27,7 @@ from ait_llm.cli.params import (
 )
 from ait_llm.cli.spoken import spoken
 from ait_llm.cli.summaries import Build, places_in, summary_option
+from ait_llm.compare import stop_on_signals
 from ait_llm.core import StepRange
 from ait_llm.errcheck.capture import TORCH_TYPES, Settings, check_program
 from ait_llm.errcheck.check import check_dump
@@ -144,8 +145,8 @@ def errcheck(
         raise UsageError("give either --exec with a command or --dump with a folder")
     if dump is not None:
         _refuse(ctx)
-        with choice.open() as engine:
-            result = check_dump(dump, engine=engine)
+        with choice.open() as engine, stop_on_signals() as asked:
+            result = check_dump(dump, engine=engine, stop=asked)
     elif choice.name != "local":
         raise UsageError(
             f"--engine {choice.name} is for --dump; a program runs where it is started"

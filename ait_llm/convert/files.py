@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -25,6 +26,7 @@ def convert_files(
     overwrite: bool = False,
     jobs: int = 1,
     engine: Engine | None = None,
+    stop: threading.Event | None = None,
     on_file: Callable[[Path], None] | None = None,
 ) -> Converted:
     """Convert a file, or every tensor file below a folder.
@@ -41,6 +43,7 @@ def convert_files(
         overwrite: replace files that are there already.
         jobs: threads.
         engine: converts in other processes; see :func:`ait_llm.engine.open_engine`.
+        stop: once it is set, files that nobody has begun are counted and left.
         on_file: called with each source when it is done.
 
     Raises:
@@ -58,11 +61,11 @@ def convert_files(
     base = source.parent if single else source
     result = Converted()
     conversion = Conversion(output, format_name, name, overwrite)
-    sources = _sources(source, output)
+    sources = list(_sources(source, output))
     if engine is not None and engine.remote:
-        converted = convert_elsewhere(engine, conversion, base, list(sources))
+        converted = convert_elsewhere(engine, conversion, base, sources)
     else:
-        converted = _in_threads(partial(convert_file, conversion, base), sources, jobs)
+        converted = _in_threads(partial(_unless, stop, conversion, base), sources, jobs)
     with closing(converted) as results:
         for one in results:
             result.files += one.files
@@ -70,6 +73,10 @@ def convert_files(
             result.widened += one.widened
             result.others += one.others
             result.problems += one.problems
+            result.stopped += one.stopped
+            if engine is not None and engine.remote and stop is not None and stop.is_set():
+                result.stopped = len(sources) - len(result.files)
+                break
             if on_file is not None:
                 on_file(source)
     if single and result.others:
@@ -77,8 +84,16 @@ def convert_files(
     return result
 
 
+def _unless(
+    stop: threading.Event | None, conversion: Conversion, base: Path, path: Path
+) -> Converted:
+    if stop is not None and stop.is_set():
+        return Converted(stopped=1)
+    return convert_file(conversion, base, path)
+
+
 def _in_threads(
-    work: Callable[[Path], Converted], sources: Iterator[Path], jobs: int
+    work: Callable[[Path], Converted], sources: Sequence[Path], jobs: int
 ) -> Generator[Converted, None, None]:
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(work, sources)

@@ -33,6 +33,7 @@ class Converted:
         widened: tensors whose type the format does not know, in words.
         others: files that hold no tensors.
         problems: files or tensors that could not be converted, and why.
+        stopped: files that were not looked at, because somebody asked to stop.
     """
 
     files: list[Path] = field(default_factory=list)
@@ -40,6 +41,7 @@ class Converted:
     widened: list[str] = field(default_factory=list)
     others: int = 0
     problems: list[str] = field(default_factory=list)
+    stopped: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +29,15 @@ from ait_llm.storage import address
 _NAMED = 5  # operations that a finding names of those which handed it on
 
 
-def check_dump(path: Path | str, *, engine: Engine | None = None) -> ErrcheckResult:
+def check_dump(
+    path: Path | str, *, engine: Engine | None = None, stop: threading.Event | None = None
+) -> ErrcheckResult:
     """Find what is NaN, infinite or saturated in a dump, and where it began.
 
     Args:
         path: a dump of any kind that :func:`ait_llm.open_dump` reads.
         engine: reads the values in other processes; see :func:`ait_llm.engine.open_engine`.
+        stop: once it is set, the passes that follow are left, and the result says so.
 
     Raises:
         FormatError: the folder is no dump, or its listing cannot be read.
@@ -44,10 +48,12 @@ def check_dump(path: Path | str, *, engine: Engine | None = None) -> ErrcheckRes
     """
     if engine is not None:
         engine.look_for((address(path),))
-    return check(open_dump(path), engine=engine)
+    return check(open_dump(path), engine=engine, stop=stop)
 
 
-def check(dump: Dump, *, engine: Engine | None = None) -> ErrcheckResult:
+def check(
+    dump: Dump, *, engine: Engine | None = None, stop: threading.Event | None = None
+) -> ErrcheckResult:
     """The same for a dump that is open."""
     tally = Tally()
     processes: list[list[SeenPass]] = []
@@ -55,16 +61,21 @@ def check(dump: Dump, *, engine: Engine | None = None) -> ErrcheckResult:
         found: list[SeenPass] = []
         order = 0
         for run, reader in runs:
+            if stop is not None and stop.is_set():
+                break
             found.append(look_at(run, number, order, tally, reader))
             order += len(run.operations)
         processes.append(found)
+        if stop is not None and stop.is_set():
+            break
+    interrupted = stop is not None and stop.is_set()
     traced = spread(processes)
     ranks = [rank_of(process) for process in dump.processes]
     report = _Report(processes, ranks, traced)
     return ErrcheckResult(
         _checked(dump, processes, tally),
         tuple(report.findings()),
-        tuple(_problems(dump.processes, tally)),
+        tuple(_problems(dump.processes, tally, interrupted=interrupted)),
         _operators(processes, harmful=True),
         _operators(processes, harmful=False),
     )
@@ -105,14 +116,16 @@ def _checked(dump: Dump, processes: Sequence[Sequence[SeenPass]], tally: Tally) 
     )
 
 
-def _problems(processes: Iterable[Process], tally: Tally) -> Iterable[str]:
+def _problems(processes: Iterable[Process], tally: Tally, *, interrupted: bool) -> Iterable[str]:
+    if interrupted:
+        yield "the check was interrupted, passes that follow were not looked at"
     for process in processes:
         if process.problem is not None:
             yield process.problem
     if tally.unread:
         count = "1 tensor" if tally.unread == 1 else f"{tally.unread} tensors"
         yield f"{count} could not be checked, the first is {tally.reason}"
-    if not tally.tensors and not tally.unread:
+    if not tally.tensors and not tally.unread and not interrupted:
         yield "the dump has no tensors; there was nothing to check"
 
 
