@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ait_llm.cli.console import tell
+from ait_llm.cli.machine import emit
 from ait_llm.cli.numbers import counted
 from ait_llm.cli.params import (
     OutputCommand,
     allow_skip_option,
     input_path,
+    json_option,
     message_options,
     output_path,
 )
@@ -44,6 +47,7 @@ _TARGETS = ("safetensors", "npz", "trace", "tensorboard")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
 @message_options
 @allow_skip_option
+@json_option
 @click.pass_context
 def export(
     ctx: click.Context,
@@ -54,6 +58,7 @@ def export(
     report: Path | None,
     overwrite: bool,
     allow_skip: bool,
+    as_json: bool,
     log_level: str,
 ) -> None:
     """Write a dump, or a report of `ait llm compare`, for another program.
@@ -74,18 +79,26 @@ def export(
         raise UsageError(f"{output}: is there already; give --overwrite to replace it")
     output.parent.mkdir(parents=True, exist_ok=True)
     if target == "tensorboard":
-        lines, complete = _scalars(source, output), True
+        lines, facts = _scalars(source, output)
     elif target == "trace":
-        lines, complete = _trace(source, output, report), True
+        lines, facts = _trace(source, output, report)
     else:
-        lines, complete = _tensors(source, output, target)
+        lines, facts = _tensors(source, output, target)
+    complete = facts.get("complete", True)
     code = 0 if complete or allow_skip else 3
     head = f"ait llm export: {'complete' if complete else 'INCOMPLETE'}: {lines[0]}"
-    tell("\n".join([head, *lines[1:]]), code, as_json=False)
+    tell("\n".join([head, *lines[1:]]), code, as_json=as_json)
+    if as_json:
+        result = {"exit_code": code, "complete": complete, "to": target, "output": str(output)}
+        emit("export", {**result, **facts})
     ctx.exit(code)
 
 
-def _tensors(source: Path, output: Path, target: str) -> tuple[list[str], bool]:
+Told = tuple[list[str], dict[str, Any]]
+"""Lines for people, and the same for machines."""
+
+
+def _tensors(source: Path, output: Path, target: str) -> Told:
     from ait_llm.export import export_tensors
 
     with ProgressLine() as progress:
@@ -97,10 +110,15 @@ def _tensors(source: Path, output: Path, target: str) -> tuple[list[str], bool]:
         )
     lines = [f"{counted(result.tensors, 'tensor')} in {output}"]
     lines += _listed("widened", result.widened) + _listed("missing", result.problems)
-    return lines, not result.problems and result.tensors > 0
+    return lines, {
+        "complete": not result.problems and result.tensors > 0,
+        "tensors": result.tensors,
+        "widened": list(result.widened),
+        "problems": list(result.problems),
+    }
 
 
-def _trace(source: Path, output: Path, report: Path | None) -> list[str]:
+def _trace(source: Path, output: Path, report: Path | None) -> Told:
     from ait_llm.export import export_trace
     from ait_llm.report import read_jsonl
 
@@ -112,15 +130,16 @@ def _trace(source: Path, output: Path, report: Path | None) -> list[str]:
     )
     if report is not None:
         lines.append(f"  errors  of {counted(result.errors, 'operation')}")
-    return lines
+    counts = ("operations", "timed", "errors")
+    return lines, {name: getattr(result, name) for name in counts}
 
 
-def _scalars(source: Path, output: Path) -> list[str]:
+def _scalars(source: Path, output: Path) -> Told:
     from ait_llm.export import export_scalars
     from ait_llm.report import read_jsonl
 
     count = export_scalars(read_jsonl(_report_file(source)), output)
-    return [f"{counted(count, 'scalar')} below {output}"]
+    return [f"{counted(count, 'scalar')} below {output}"], {"scalars": count}
 
 
 def _report_file(path: Path) -> Path:

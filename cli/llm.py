@@ -22,11 +22,13 @@ class Listed:
         group: the title beside which it stands.
         value: module and name, as an entry point writes them.
         summary: what it does, in a line of the list.
+        hidden: left out of the list, which has to fit a screen.
     """
 
     group: str
     value: str
     summary: str
+    hidden: bool = False
 
 
 _CLI = "ait_llm.cli"
@@ -57,6 +59,10 @@ COMMANDS = {
     "export": Listed("", f"{_CLI}.export:export", "Write a dump or report for other programs."),
     "repro": Listed("", f"{_CLI}.repro:repro", "Put one operator into a zip of its own."),
     "doctor": Listed("", f"{_CLI}.doctor:doctor", "Say what works on this machine."),
+    "mcp": Listed("", f"{_CLI}.mcp:mcp", "Offer these commands to agents, over MCP.", hidden=True),
+    "schema": Listed(
+        "", f"{_CLI}.schema:schema", "Print the JSON Schema of an output.", hidden=True
+    ),
 }
 """In the order of the list; an empty group is that of the command before."""
 
@@ -96,6 +102,7 @@ class GroupedCommands(LazyGroup):
         rows = [
             (f"{translate(each.group):<{width}}  {name}", each.summary)
             for name, each in COMMANDS.items()
+            if not each.hidden
         ]
         with formatter.indentation():  # right below the sentence, so that the list fits a screen
             formatter.write_dl(rows, col_max=40)

@@ -19,6 +19,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
 BEGIN, END = "<!-- begin catalogue -->", "<!-- end catalogue -->"
 
 MEANINGS = {
+    "CommandFailedError": "A command that an agent asked for gave no result.",
     "AitError": "what is asked for is not offered",
     "DumpPathError": "ptdbg: the path of a dump cannot be used",
     "FieldTypeError": "hostatb: a field of a parameter has a value of another type or range",

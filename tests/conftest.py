@@ -67,3 +67,11 @@ def recorded_decoder(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
             file.extractall(folder, filter="data")
         [found[name]] = folder.iterdir()
     return found
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _json_outputs_follow_their_schemas() -> None:
+    """What any test makes a command print with ``--json`` is held to its published schema."""
+    import json_outputs
+
+    json_outputs.machine.json_line = json_outputs.checked_line

@@ -16,13 +16,14 @@ from ait_llm.report.files import replacing
 from ait_llm.report.markup import legal_xml, quoted_xml
 from ait_llm.report.stable_names import process_names, stable_texts
 from ait_llm.report.wording import shape_text, short
+from ait_llm.schemas import identity
 
 
 @writers.register("json")
 def write_json(report: OpcheckReport, path: Path) -> None:
     """Write everything for machines."""
     with replacing(path) as file:
-        json.dump(as_json(report), file, indent=1)
+        json.dump({**identity("opcheck-report"), **as_json(report)}, file, indent=1)
         file.write("\n")
 
 

@@ -38,6 +38,8 @@ UNREADABLE = {
     "export": ["absent", "--to", "npz", "-o", "out.npz"],
     "repro": ["--dump", "absent", "--op", "1", "-o", "out.zip"],
     "doctor": ["--absent"],
+    "mcp": ["--allow", "absent"],
+    "schema": ["absent"],
 }
 """Words of a command that has nothing to read."""
 

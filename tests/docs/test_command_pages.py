@@ -12,7 +12,10 @@ from doc_pages import DOCS, blocks
 from ait_llm.cli.llm import llm
 
 # A page may hold a second command that belongs to the first.
-TOGETHER = {"api-precision-compare": ("api-check", "## Two devices")}
+TOGETHER = {
+    "api-precision-compare": ("api-check", "## Two devices"),
+    "schema": ("mcp", "## Schemas"),
+}
 COMMANDS = sorted(set(llm.list_commands(click.Context(llm))) - {"completion"})
 OWN_PAGE = [name for name in COMMANDS if name not in TOGETHER]
 

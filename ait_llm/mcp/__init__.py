@@ -1,0 +1,1 @@
+"""Our commands as tools of an agent, over the Model Context Protocol."""
