@@ -7,6 +7,7 @@ products absorbed, weights stored in few bits. Each way computes the same number
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -283,6 +284,14 @@ def plain(way: str) -> Decoder:
     return made
 
 
+@cache
+def _in_few_bits(
+    form: str, size: tuple[int, ...], weight: bytes
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """What is stored of a weight, and its numbers; each test makes the same decoder three times."""
+    return FORMATS[form](np.frombuffer(weight).reshape(size), GROUP)
+
+
 class QuantLinear(nn.Module):
     """A projection that keeps its weight in few bits, and makes numbers of it in each call.
 
@@ -294,7 +303,7 @@ class QuantLinear(nn.Module):
     def __init__(self, weight: Tensor, form: str) -> None:
         super().__init__()
         self._form, self._size = form, tuple(weight.shape)
-        stored, real = FORMATS[form](weight.double().numpy(), GROUP)
+        stored, real = _in_few_bits(form, self._size, weight.double().numpy().tobytes())
         for name, array in stored.items():
             self.register_buffer(name, as_torch(array))
         self._real = torch.from_numpy(real)
