@@ -378,13 +378,14 @@ def _compare(
         stop_on_signals() as stop,
         ProgressLine() as progress,
     ):
+        progress.begin("reading and matching both sides")
         try:
             return compare_paths(
                 golden,
                 mine,
                 engine=engine,
                 stop=stop,
-                on_start=start,
+                on_start=progress.before(start),
                 on_comparison=add,
                 on_progress=progress,
                 **settings,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from ait_llm.cli.console import can_move, is_quiet
 from ait_llm.cli.numbers import human_bytes
 from ait_llm.compare import Progress
 from ait_llm.language import translate
+
+T = TypeVar("T")
 
 REDRAW_SECONDS = 0.1
 LINE_SECONDS = 10.0
@@ -32,14 +35,31 @@ class ProgressLine:
         self._stream = stream if stream is not None else sys.stderr
         self._moving = can_move(self._stream)
         self._silent = is_quiet()
-        self._started = self._shown = time.monotonic()
+        self._shown = time.monotonic()
         self._bar: Bar | None = None
+        self._first: tuple[float, int] | None = None  # when, and bytes that were compared by then
 
     def __call__(self, progress: Progress) -> None:
         """Show a comparison's progress, unless something was shown a moment ago."""
+        if self._first is None:
+            self._first = time.monotonic(), progress.bytes
         if self._is_due():
-            text = describe(progress, self._shown - self._started)
-            self._write(text, share_done(progress))
+            self._write(describe(progress, self._comparing(progress)), share_done(progress))
+
+    def _comparing(self, progress: Progress) -> float:
+        """Seconds that what is compared took at the pace since the first report of it.
+
+        Reading and matching came before, and tell nothing of the pace; 0 as long as it is unknown.
+        """
+        assert self._first is not None
+        since, before = self._first
+        further = progress.bytes - before
+        return (self._shown - since) * progress.bytes / further if further > 0 else 0.0
+
+    def begin(self, text: str) -> None:
+        """Show at once, on a terminal, what takes its time before anything can be counted."""
+        if self._moving and not self._silent:
+            self._write(text, None)
 
     def count(self, verb: str, done: int, noun: str, total: int | None = None) -> None:
         """Show ``checked 3 of 10 calls``, unless something was shown a moment ago."""
@@ -68,6 +88,15 @@ class ProgressLine:
         if self._bar is None:
             self._bar = Bar(self._stream)
         self._bar.draw(text, share)
+
+    def before(self, function: Callable[[T], None]) -> Callable[[T], None]:
+        """The function, for which the moving line is removed: it has something to say."""
+
+        def called(argument: T) -> None:
+            self.clear()
+            function(argument)
+
+        return called
 
     def clear(self) -> None:
         """Remove the moving line."""

@@ -185,3 +185,19 @@ def test_the_next_command_spells_a_switch_as_it_was_given(switch: str) -> None:
     with compare.make_context("compare", words, resilient_parsing=False) as context:
         assert given_words(context)[3:].count(switch) == 1
         assert not {"True", "False"} & set(given_words(context))
+
+
+def test_an_estimate_rests_on_the_pace_of_comparing_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading and matching took 100 seconds; then 10 bytes are compared each second."""
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    for name, value in (("TERM", "xterm"), ("CI", ""), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    shown: list[str] = []
+    with ProgressLine(Terminal()) as line:
+        monkeypatch.setattr(line, "_write", lambda text, share: shown.append(text))
+        line.begin("reading and matching both sides")
+        for clock[0], done in ((100.0, 10), (101.0, 20), (105.0, 60)):
+            line(Progress(done, 100, done, 100))
+    assert shown[0] == "reading and matching both sides"
+    assert shown[-1].endswith("10 B/s, 4 s left")
