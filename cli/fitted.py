@@ -10,7 +10,9 @@ from ait_llm.cli.localised import cells
 
 NARROWEST, WIDEST = 40, 200
 _LABEL = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
-_COMMAND = re.compile(r"^( +next +|ait )")  # to be copied to a shell, so it stays one line
+_COMMAND = re.compile(
+    r"^( +next +|ait (?!llm [\w-]+: ))"
+)  # to be copied to a shell, so it stays one line
 
 
 def columns_of(stream: TextIO, otherwise: int) -> int:

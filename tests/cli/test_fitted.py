@@ -29,6 +29,12 @@ def test_a_line_goes_on_below_its_value(width: int) -> None:
     assert all(piece.startswith(" " * 10) and piece[10] != " " for piece in pieces[1:])
 
 
+def test_a_title_goes_on_as_well() -> None:
+    pieces = fit_line("ait llm opcheck: FAIL: 63 operators, outputs: 69 PASS, 10 FAIL", 40)
+    assert len(pieces) == 2
+    assert max(map(len, pieces)) <= 40
+
+
 def test_chinese_goes_on_between_any_two_characters() -> None:
     pieces = fit_line("  说明    输入在算子执行之后才保存因此未检查它必须保持不变的内容", 40)
     assert len(pieces) == 2
