@@ -9,14 +9,14 @@ import click
 
 from ait_llm.cli.console import tell
 from ait_llm.cli.machine import emit
+from ait_llm.cli.manual import ManualCommand
 from ait_llm.cli.numbers import counted
 from ait_llm.cli.params import (
-    OutputCommand,
+    absolute_path,
     allow_skip_option,
     input_path,
     json_option,
     message_options,
-    output_path,
 )
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.dumps import open_dump
@@ -26,14 +26,14 @@ _TOLD = 10
 _TARGETS = ("safetensors", "npz", "trace", "tensorboard")
 
 
-@click.command(cls=OutputCommand)
+@click.command(cls=ManualCommand)
 @click.argument("source", callback=input_path, metavar="PATH")
 @click.option("--to", "target", required=True, type=click.Choice(_TARGETS), help="What to write.")
 @click.option(
     "-o",
     "--output",
     required=True,
-    callback=output_path,
+    callback=absolute_path,
     metavar="PATH",
     help="File to write; of tensorboard the folder of the run.",
 )

@@ -11,6 +11,7 @@ from ait_llm.cli.compare import FORMATS
 from ait_llm.core.comparison import Comparison, Origin, Problem, Side, SideSummary, TensorRecord
 from ait_llm.metrics import METRIC_NAMES
 from ait_llm.report import writers
+from ait_llm.report.summary import BUILD_FORMATS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
@@ -18,8 +19,9 @@ PAGE = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
 
 def test_the_page_names_every_format_and_every_metric() -> None:
     reports = PAGE.partition("## Reports")[2].partition("### ")[0]
-    assert re.findall(r"^\| `(\w+)`", reports, re.MULTILINE) == list(FORMATS)
-    assert sorted(writers) == sorted(FORMATS)
+    cells = re.findall(r"^\| (`[^|]*) \|", reports, re.MULTILINE)
+    assert [name for cell in cells for name in re.findall(r"`(\w+)`", cell)] == list(FORMATS)
+    assert sorted([*writers, *BUILD_FORMATS]) == sorted(FORMATS)
     metrics = PAGE.partition("## Metrics")[2].partition("## ")[0]
     cells = re.findall(r"^\| (`[^|]*) \|", metrics, re.MULTILINE)
     assert [name for cell in cells for name in re.findall(r"`(\w+)`", cell)] == list(METRIC_NAMES)

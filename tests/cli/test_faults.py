@@ -55,6 +55,8 @@ INJECTED = {
         f"{golden_run.__name__}.plan_golden",  # loaded before what it takes from others is replaced
     ),
     "doctor": (["-o", "out"], f"{CLI}.doctor.check_machine"),
+    "mcp": (["--allow", "."], "ait_llm.mcp.server.serve"),
+    "schema": (["doctor"], f"{CLI}.schema.read_schema"),
 }
 
 

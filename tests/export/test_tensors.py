@@ -171,3 +171,9 @@ def test_a_type_that_safetensors_lack_is_told_as_missing(tmp_path: Path) -> None
     converted = CliRunner().invoke(ait, ["llm", "convert", *map(str, words)])
     assert converted.exit_code == 3  # it was a fault of ait
     assert "safetensors has no type for complex128" in converted.output
+
+
+def test_a_file_is_written_here_and_a_url_is_refused_in_one_sentence(dump: Path) -> None:
+    said = export(dump, "--to", "npz", "-o", "memory://bucket/tensors.npz")
+    assert said.exit_code == 2
+    assert "memory://bucket/tensors.npz: needs a local path, not a URL" in said.output
