@@ -52,7 +52,6 @@ from ait_llm.report import (
     free_stamp,
     report_path,
     terminal_lines,
-    writers,
 )
 from ait_llm.report.baseline.of_compare import Baseline
 from ait_llm.report.files import make_folder
@@ -250,7 +249,7 @@ def compare(
     request = take_request(settings)
     golden, mine, api_level = paths_of(request, golden_path, my_path)
     tables: tuple[str, ...] = ()
-    formats, summaries = split_summaries(formats)
+    formats, summaries = split_summaries(formats, FORMATS)
     if api_level and (formats or not summaries):
         tables, formats = split_formats(formats)
     judge_calls = partial(
@@ -279,7 +278,6 @@ def compare(
 
     formats = formats or (() if summaries or api_level else ("csv",))
     for name in formats:  # what cannot be is told before hours of work, not after
-        writers.get(name)
         if name in _PACKAGES:
             package, extra = _PACKAGES[name]
             import_optional(package, f"--format {name}", extra)

@@ -21,6 +21,7 @@ from ait_llm.cli.params import (
 from ait_llm.cli.progress import ProgressLine
 from ait_llm.dumps import open_dump
 from ait_llm.errors import UsageError
+from ait_llm.report.files import make_folder
 
 _TOLD = 10
 _TARGETS = ("safetensors", "npz", "trace", "tensorboard")
@@ -77,7 +78,7 @@ def export(
         raise UsageError(f"--report goes with --to trace, not with --to {target}")
     if target != "tensorboard" and output.exists() and not overwrite:
         raise UsageError(f"{output}: is there already; give --overwrite to replace it")
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     if target == "tensorboard":
         lines, facts = _scalars(source, output)
     elif target == "trace":

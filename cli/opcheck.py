@@ -51,7 +51,6 @@ from ait_llm.opcheck.reports import (
     as_json,
     free_stem,
     write_reports,
-    writers,
 )
 from ait_llm.opcheck.reports.summary import opcheck_summary
 from ait_llm.opcheck.repro import Repros
@@ -258,11 +257,9 @@ def opcheck(
         ctx.exit(self_test(as_json=as_json))
     if path is None:
         raise click.MissingParameter(ctx=ctx, param=_parameter(ctx, "path"))
-    formats, summaries = split_summaries(formats or _default_formats())
-    for name in formats:  # what cannot be is told before hours of work, not after
-        writers.get(name)
-        if name == "xlsx":
-            import_optional("openpyxl", "--format xlsx", "xlsx")
+    formats, summaries = split_summaries(formats or _default_formats(), FORMATS)
+    if "xlsx" in formats:  # what cannot be is told before hours of work, not after
+        import_optional("openpyxl", "--format xlsx", "xlsx")
     wanted = Wanted(operation_ids(ids), names)
     import_optional("torch", "computing golden operators")
     for name in golden:

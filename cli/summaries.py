@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,8 +71,23 @@ def baseline_option(what: str) -> Callable[[F], F]:
     )
 
 
-def split_summaries(formats: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Formats of the command's own, and those of summaries."""
+def split_summaries(
+    formats: Sequence[str], every: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Formats of the command's own, and those of summaries.
+
+    Args:
+        formats: that were asked for.
+        every: all that the command knows.
+
+    Raises:
+        UnknownNameError: one is none of these.
+    """
+    names: Registry[str] = Registry("report format")
+    for name in every:
+        names.register(name)(name)
+    for name in formats:
+        names.get(name)
     summaries = tuple(name for name in formats if name in BUILD_FORMATS)
     return tuple(name for name in formats if name not in BUILD_FORMATS), summaries
 

@@ -132,17 +132,24 @@ def mismatch(golden: tuple[int, ...], mine: tuple[int, ...]) -> str:
     return f"shapes differ: golden {list(golden)}, mine {list(mine)}"
 
 
-def pairs(golden: Aligned, mine: Aligned) -> Iterator[tuple[Array, Array]]:
+def pairs(
+    golden: Aligned, mine: Aligned, *, by_rows: bool = False
+) -> Iterator[tuple[Array, Array]]:
     """Blocks of both, which :func:`align` has accepted, in row-major order.
 
     The memory of a block is given back when the next one is asked for.
+
+    Args:
+        golden, mine: the tensors.
+        by_rows: each block is some whole rows of the last axis, or a part of one row.
 
     Raises:
         FormatError: a file became shorter meanwhile.
         Stopped: reading was asked to end.
     """
     copied = 0
-    for block in blocks_of(golden.shape, flat=golden.is_flat and mine.is_flat):
+    flat = golden.is_flat and mine.is_flat and not by_rows
+    for block in blocks_of(golden.shape, flat=flat):
         theirs, ours = golden.block(block), mine.block(block)
         yield theirs, ours
         golden.release(theirs)

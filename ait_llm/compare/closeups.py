@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
 
-from ait_llm.compare.alignment import Aligned, ShapeMismatchError, align
+from ait_llm.compare.alignment import Aligned, ShapeMismatchError, align, pairs
 from ait_llm.compare.blocks import blocks_of
 from ait_llm.compare.histogram import sample
 from ait_llm.compare.pair import Settings
@@ -55,29 +55,31 @@ def closeups_of(
         if len(found) == MAX_CLOSEUPS:
             break
         match = matches[place]
-        size = prod(match.golden.tensor.shape)
-        if not match.golden.tensor.has_data or not match.mine.tensor.has_data or size > room:
+        if not match.golden.tensor.has_data or not match.mine.tensor.has_data:
             continue
         # What became unreadable after it was measured costs the picture, not the report.
         try:
-            closeup = _closeup(place, match, settings)
+            closeup = _closeup(place, match, settings, room)
         except Stopped:
             break
         except (AitError, ShapeMismatchError, OSError, ValueError, MemoryError):
             continue
         if closeup is not None:
             found.append(closeup)
-            room -= size
+            room -= prod(closeup.shape)
     return tuple(found)
 
 
-def _closeup(place: int, match: Match, settings: Settings) -> Closeup | None:
+def _closeup(place: int, match: Match, settings: Settings, room: int) -> Closeup | None:
+    """None of what is larger than the room, of nothing, and of complex numbers."""
     with open_values(match.golden.tensor) as first, open_values(match.mine.tensor) as second:
         golden = Aligned(first, match.golden.views, settings.stop)
         mine = Aligned(second, match.mine.views, settings.stop)
         shape = align(golden, mine)
         types = golden.type, mine.type
-        if not golden.size or any(np.issubdtype(each, np.complexfloating) for each in types):
+        if not 0 < golden.size <= room or any(
+            np.issubdtype(each, np.complexfloating) for each in types
+        ):
             return None
         return look_closely(place, golden, mine, shape)
 
@@ -96,7 +98,9 @@ def look_closely(place: int, golden: Aligned, mine: Aligned, shape: tuple[int, .
     worst = np.zeros(0, np.int64)
     heights = np.zeros(0)
     squares, count, low, high = 0.0, 0, np.inf, -np.inf
-    for start, theirs, ours in _float_blocks(golden, mine, shape):
+    start = 0
+    for block in pairs(golden, mine, by_rows=True):
+        theirs, ours = (side.astype(np.float64) for side in block)
         errors = _errors(theirs, ours)
         _fold(largest, errors, start, rows, columns)
         heights, worst = _largest(heights, worst, errors, start)
@@ -106,6 +110,7 @@ def look_closely(place: int, golden: Aligned, mine: Aligned, shape: tuple[int, .
         for values in (finite, ours[np.isfinite(ours)]):
             if values.size:
                 low, high = min(low, values.min()), max(high, values.max())
+        start += errors.size
     root = np.sqrt(squares / count) if count else 0.0
     low, high = (float(low), float(high)) if low <= high else (0.0, 0.0)
     counts = _value_counts(golden, mine, low, high)
@@ -135,17 +140,6 @@ def error_codes(errors: Array) -> Array:
     codes[np.isinf(errors)] = 255
     bytes_: Array = codes.round().astype(np.uint8)
     return bytes_
-
-
-def _float_blocks(
-    golden: Aligned, mine: Aligned, shape: tuple[int, ...]
-) -> Iterator[tuple[int, Array, Array]]:
-    """Number of the first element, and both sides in float64: whole rows, or a part of one row."""
-    for block in blocks_of(shape, flat=False):
-        theirs, ours = golden.block(block), mine.block(block)
-        yield block.start, theirs.astype(np.float64), ours.astype(np.float64)
-        golden.release(theirs)
-        mine.release(ours)
 
 
 def _errors(golden: Array, mine: Array) -> Array:

@@ -15,6 +15,8 @@ from ait_llm.errors import AitError
 from ait_llm.mcp.limits import Limits
 
 _SAID = 2000  # characters of messages that an answer repeats
+# Python would import modules from the folder that it starts in, which agents write to.
+_START = "import sys; sys.path.remove(''); from ait_llm.cli.main import main; main()"
 
 
 class CommandFailedError(AitError):
@@ -31,7 +33,7 @@ def run(words: Sequence[str], limits: Limits) -> dict[str, Any]:
     Raises:
         CommandFailedError: it took too long, or ended without a result; the message is its own.
     """
-    command = [sys.executable, "-m", "ait_llm", "llm", *words, "--json"]
+    command = [sys.executable, "-c", _START, "llm", *words, "--json"]
     environment = {**os.environ, "AIT_LANG": "en", "NO_COLOR": "1"}
     with subprocess.Popen(
         command,

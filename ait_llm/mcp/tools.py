@@ -6,12 +6,26 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
-from ait_llm.errors import AitError
+from ait_llm.errors import AitError, UsageError
 from ait_llm.mcp.answers import bounded
 from ait_llm.mcp.limits import Limits
 from ait_llm.mcp.running import run
 
 Tool = Callable[..., str]
+KINDS = ("torch", "torch-op", "tensor")
+
+
+def _kind(kind: str) -> str:
+    if kind not in KINDS:
+        raise UsageError(f"{kind!r} is no kind of this tool; known: {', '.join(KINDS)}")
+    return kind
+
+
+def _value(name: str, text: str) -> str:
+    """Text of the client that is no option of a command."""
+    if text.startswith("-"):
+        raise UsageError(f"{name} {text!r} begins with '-', which no value of it does")
+    return text
 
 
 def doctor(limits: Limits) -> dict[str, Any]:
@@ -25,8 +39,9 @@ def plan(limits: Limits, program: str, kind: str = "torch", budget: str = "") ->
     kind: torch (modules), torch-op (modules and aten operators) or tensor (ATB operations).
     budget: such as 20G; cheaper captures are proposed for it.
     """
-    words = ["plan", "--exec", limits.program(program), "--type", kind]
-    words += ["-o", str(limits.folders[0]), *(["--budget", budget] if budget else [])]
+    words = ["plan", "--exec", limits.program(program), "--type", _kind(kind)]
+    words += ["-o", str(limits.folders[0])]
+    words += ["--budget", _value("budget", budget)] if budget else []
     return run(words, limits)
 
 
@@ -38,7 +53,8 @@ def dump(
     kind: torch (modules), torch-op (modules and aten operators) or tensor (ATB operations).
     weights: save the model's weights too, so that operators can be computed again (torch kinds).
     """
-    words = ["dump", "--exec", limits.program(program), "--type", kind, "-o", limits.path(output)]
+    words = ["dump", "--exec", limits.program(program), "--type", _kind(kind)]
+    words += ["-o", limits.path(output)]
     return run([*words, *(["--weights"] if weights else [])], limits)
 
 
@@ -69,17 +85,9 @@ def opcheck(limits: Limits, dump: str, output: str, names: str = "") -> dict[str
 
     It needs no second run. names: only types that contain one of these, such as linear,softmax.
     """
-    words = [
-        "opcheck",
-        "-i",
-        limits.path(dump),
-        "-o",
-        limits.path(output),
-        "--format",
-        "csv",
-        "json",
-    ]
-    return run([*words, *(["-opname", names] if names else [])], limits)
+    words = ["opcheck", "-i", limits.path(dump), "-o", limits.path(output)]
+    words += ["--format", "csv", "json"]
+    return run([*words, *(["-opname", _value("names", names)] if names else [])], limits)
 
 
 def errcheck(limits: Limits, dump: str, output: str) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from ait_llm.report.page_words import say
 from ait_llm.report.writing import writers
 
 SCRIPTS = (
-    "data.js", "elements.js", "charts.js", "curve.js", "heat_map.js", "tree.js", "closeup.js",
-    "details.js", "table.js", "programs.js", "ledger.js", "link.js", "main.js",
+    "shared.js", "data.js", "elements.js", "charts.js", "curve.js", "heat_map.js", "tree.js",
+    "closeup.js", "details.js", "table.js", "programs.js", "ledger.js", "link.js", "main.js",
 )  # fmt: skip
 
 

@@ -26,8 +26,8 @@ STACKS = {
         ["Functional.linear.0.forward"],
         [
             "File /usr/lib/python3.11/site-packages/torch/functional.py, line 3, in linear, \n a",
-            "File /work/model.py, line 12, in forward, \n x = linear(x, w)",
-            "File /work/run.py, line 3, in <module>, \n main()",
+            "File /home/model.py, line 12, in forward, \n x = linear(x, w)",
+            "File /home/run.py, line 3, in <module>, \n main()",
         ],
     ]
 }
@@ -80,11 +80,11 @@ def of_bisect(folder: Path) -> list[object]:
 CASES: dict[str, tuple[Case, str]] = {
     "compare": (
         of_compare,
-        "::error file=/work/model.py,line=12,title=ait llm compare%3A Functional.linear.0.forward",
+        "::error file=/home/model.py,line=12,title=ait llm compare%3A Functional.linear.0.forward",
     ),
     "opcheck": (
         of_opcheck,
-        "::error file=/work/model.py,line=12,title=ait llm opcheck%3A Functional.linear.0",
+        "::error file=/home/model.py,line=12,title=ait llm opcheck%3A Functional.linear.0",
     ),
     "errcheck": (
         of_errcheck,
@@ -143,7 +143,7 @@ def test_with_json_the_line_on_stdout_is_json_and_annotations_go_to_stderr(tmp_p
     ran = run(*of_compare(tmp_path), "--format", "github", "--json")
     assert ran.stdout.count("\n") == 1
     assert json.loads(ran.stdout)["exit_code"] == ran.exit_code == 1
-    assert "::error file=/work/model.py,line=12" in ran.stderr
+    assert "::error file=/home/model.py,line=12" in ran.stderr
 
 
 def test_calls_that_err_are_annotated_at_the_line_that_made_them(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_calls_that_err_are_annotated_at_the_line_that_made_them(tmp_path: Path)
     )
     outcome = Outcome("cpu", "contract", (Checked(file, (tmp_path / "t.csv",), results),))
     summary = api_check_summary(outcome, outcome.exit_code(), places=True)
-    place = "file=/work/model.py,line=12"
+    place = "file=/home/model.py,line=12"
     assert annotation_lines(summary, {}) == [
         f"::error {place},title=ait llm api-check%3A Functional.linear.0::too far",
         "::warning title=ait llm api-check%3A Functional.silu.0::no such function",

@@ -127,7 +127,9 @@ def test_a_failing_comparison_has_a_closeup_and_one_that_passes_has_none(tmp_pat
 
 def test_complex_numbers_have_none(tmp_path: Path) -> None:
     golden = np.ones(4, np.complex64)
-    assert compare(*pair_of_files(tmp_path, golden, golden * 2)).closeups == ()
+    report = compare(*pair_of_files(tmp_path, golden, golden * 2))
+    assert report.verdict.value == "FAIL"
+    assert report.closeups == ()
 
 
 def test_what_is_larger_than_the_room_is_not_read_again(

@@ -25,3 +25,31 @@ def test_both_languages_name_the_operator_that_is_found() -> None:
     texts = [(ROOT / name).read_text("utf-8") for name in ("README.md", "README.zh-CN.md")]
     named = [set(re.findall(r"`(\w+Operation_\w+)`", text)) for text in texts]
     assert named[0] == named[1] != set()
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text("utf-8")
+
+
+def numbers(pattern: str, text: str) -> tuple[int, ...]:
+    """Of the only place that fits."""
+    (found,) = re.findall(pattern, text)
+    return tuple(map(int, [found] if isinstance(found, str) else found))
+
+
+def test_the_figures_are_those_of_the_pages_that_measured_them() -> None:
+    pairs, alarms = numbers(r"(\d+) pairs, (\d+) false alarms", page("healthy-results.md"))
+    right, bugs = numbers(r"right first time: (\d+) of (\d+)", page("origins-results.md"))
+    (innocent,) = numbers(r"named as certain: (\d+) of", page("origins-results.md"))
+    accused, kernels = numbers(r"(\d+) of (\d+) legal kernels accused", page("legal-results.md"))
+    found, faults = numbers(r"(\d+) of (\d+) faults found", page("legal-results.md"))
+    shares = re.findall(r"([\d.]+) of the time that msprobe's", page("performance.md"))
+    assert (alarms, innocent, accused) == (0, 0, 0)
+    figures = (
+        f"{pairs}", f"{right}", f"{bugs}", f"{kernels:,}".replace(",", " "),
+        f"{100 * found / faults:.1f} %",
+        f"{min(map(float, shares)):.2f}", f"{max(map(float, shares)):.2f}",
+    )  # fmt: skip
+    for name in ("README.md", "README.zh-CN.md"):
+        text = (ROOT / name).read_text("utf-8")
+        assert [each for each in figures if each not in text] == []

@@ -177,3 +177,10 @@ def test_a_file_is_written_here_and_a_url_is_refused_in_one_sentence(dump: Path)
     said = export(dump, "--to", "npz", "-o", "memory://bucket/tensors.npz")
     assert said.exit_code == 2
     assert "memory://bucket/tensors.npz: needs a local path, not a URL" in said.output
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_one_sentence(dump: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    said = export(dump, "--to", "npz", "-o", tmp_path / "file" / "all.npz")
+    assert said.exit_code == 2
+    assert "choose a folder with --output" in said.output

@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 from odd_dumps import half, write_operation
 
+from ait_llm.errors import UsageError
+from ait_llm.mcp import tools
+from ait_llm.mcp.limits import limits_of
+
 anyio = pytest.importorskip("anyio")
 mcp = pytest.importorskip("mcp")
 
@@ -87,6 +91,27 @@ def test_tools_are_listed_with_their_arguments_and_answer_in_json(runs: Path) ->
         assert heard[name].is_error, name
         assert said in text_of(heard[name])
         assert "Traceback" not in text_of(heard[name])
+
+
+def test_no_argument_becomes_an_option_of_a_command(tmp_path: Path) -> None:
+    limits = limits_of([tmp_path], ["true"], any_program=False, most=1000, seconds=9)
+    for call in (
+        lambda: tools.opcheck(limits, "dump", "out", names="--rerun-with=os:getcwd"),
+        lambda: tools.plan(limits, "true", budget="--msprobe-config=/etc/passwd"),
+        lambda: tools.plan(limits, "true", kind="--keep"),
+        lambda: tools.dump(limits, "true", "out", kind="api"),
+    ):
+        with pytest.raises(UsageError, match=r"begins with '-'|no kind of this tool"):
+            call()
+
+
+def test_a_file_that_an_agent_wrote_is_not_imported(tmp_path: Path) -> None:
+    for name in ("ait_llm", "numpy", "json"):
+        (tmp_path / f"{name}.py").write_text("open('owned', 'w')\n")
+    np.save(tmp_path / "t.npy", np.ones(2, np.float32))
+    limits = limits_of([tmp_path], [], any_program=False, most=1000, seconds=60)
+    assert tools.show(limits, "t.npy")["exit_code"] == 0
+    assert not (tmp_path / "owned").exists()
 
 
 def test_a_long_answer_is_shortened_and_a_slow_tool_is_ended(runs: Path) -> None:

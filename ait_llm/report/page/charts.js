@@ -1,7 +1,6 @@
 // Scales and colours that the curve and the heat map share.
 
 const themeColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const isDark = () => document.documentElement.dataset.theme === "dark";
 
 // A logarithmic scale of errors; zero has a place of its own below the smallest error.
 function errorScale(errors) {

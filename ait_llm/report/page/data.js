@@ -1,10 +1,6 @@
-"use strict";
 // Reads the report back from its compact form; page_data.py is the other side of this contract.
 
-const source = JSON.parse(document.getElementById("report").textContent);
 const texts = source.texts;
-// The page's own words: every text that it says itself goes through here, with {0}, {1} for what is filled in.
-const say = (text, ...values) => (source.words[text] || text).replace(/\{(\d)\}/g, (_, place) => values[place]);
 const [PASS, FAIL, SKIPPED, ERROR] = [0, 1, 2, 3];
 const VERDICTS = source.verdicts;
 const SIGNS = ["\u2713", "\u2717", "\u2013", "!"];

@@ -13,7 +13,6 @@ function build(element, properties, children) {
 }
 const h = (tag, properties, ...children) => build(document.createElement(tag), properties, children);
 const s = (tag, properties, ...children) => build(document.createElementNS("http://www.w3.org/2000/svg", tag), properties, children);
-const by = (id) => document.getElementById(id);
 const fill = (id, ...children) => by(id).replaceChildren(...children.flat(Infinity).filter(Boolean));
 const badge = (verdict) => h("span", { class: `badge ${VERDICTS[verdict].toLowerCase()}` }, VERDICTS[verdict]);
 const originBadge = () => h("span", { class: "badge origin", title: say("the error starts here") }, say("origin"));

@@ -58,20 +58,6 @@ function summary(marked) {
   return marked ? [...head, list.map((line) => `- ${line}`).join("\n")].join("\n\n") : [...head, ...list].join("\n");
 }
 
-async function copy(button, text) {
-  const before = button.textContent;
-  try {
-    await navigator.clipboard.writeText(text);
-    button.textContent = say("copied");
-  } catch { // a browser that keeps the clipboard from files
-    by("copied").value = text;
-    by("copied").hidden = false;
-    by("copied").select();
-    button.textContent = say("select and copy");
-  }
-  setTimeout(() => { button.textContent = before; }, 1500);
-}
-
 function connectLinks() {
   by("copy-text").addEventListener("click", (event) => copy(event.target, summary(false)));
   by("copy-markdown").addEventListener("click", (event) => copy(event.target, summary(true)));

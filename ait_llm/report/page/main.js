@@ -67,7 +67,7 @@ connect();
 connectLinks();
 drawHead();
 drawMissing();
-document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+document.documentElement.dataset.theme = preferredTheme();
 const origin = source.origins.find((item) => item.operation)?.operation;
 const start = origin || operations.find((operation) => operation.verdict === FAIL) || operations.find((operation) => operation.mine) || operations[0];
 if (!origin && tree.children.size === 1) expanded.add(tree.children.values().next().value);

@@ -1,9 +1,4 @@
-"use strict";
 // The page of a summary is whole without this script, which finds, copies and recolours.
-
-const source = JSON.parse(document.getElementById("report").textContent);
-const by = (id) => document.getElementById(id);
-const say = (text, ...values) => (source.words[text] || text).replace(/\{(\d)\}/g, (_, place) => values[place]);
 
 const lines = [...document.querySelectorAll("tbody tr[id]")];
 const hays = new Map(lines.map((line) => [line, line.textContent.toLowerCase()]));
@@ -28,23 +23,9 @@ function text(marked) {
   return [...head, ...(next ? [`${say("next")}: ${code(next)}`] : [])].join(marked ? "\n\n" : "\n");
 }
 
-async function copy(button, value) {
-  const before = button.textContent;
-  try {
-    await navigator.clipboard.writeText(value);
-    button.textContent = say("copied");
-  } catch { // a browser that keeps the clipboard from files
-    by("copied").value = value;
-    by("copied").hidden = false;
-    by("copied").select();
-    button.textContent = say("select and copy");
-  }
-  setTimeout(() => { button.textContent = before; }, 1500);
-}
-
 const root = document.documentElement;
-root.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-by("theme").addEventListener("click", () => { root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark"; });
+root.dataset.theme = preferredTheme();
+by("theme").addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; });
 by("copy-text").addEventListener("click", (event) => copy(event.target, text(false)));
 by("copy-markdown").addEventListener("click", (event) => copy(event.target, text(true)));
 by("copy-next").addEventListener("click", (event) => copy(event.target, by("next").textContent));

@@ -42,7 +42,8 @@ def summary_page(summary: Summary, tables: Sequence[Table] = ()) -> str:
         summary: what a command found.
         tables: what else there is to show; its first :data:`MAX_LINES` lines each.
     """
-    style, script = resource("style.css"), resource("summary.js")
+    style = resource("style.css")
+    script = resource("shared.js") + resource("summary.js")
     first = summary.findings[0] if summary.findings else None
     values = {
         "lang": tag(),

@@ -210,14 +210,15 @@ def test_numbers_of_a_graph_are_those_of_the_tensor(dtype: torch.dtype) -> None:
 
 
 def test_a_value_that_no_memory_can_be_had_for_costs_the_graph_nothing(
-    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: Any) -> Any:
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(StaticMemory, "keep", full)
     msprobe_engines.run("vllm-ascend-recorded", ENGINE_FILE)
-    assert "is not captured where a graph is replayed: out of memory" in caplog.text
+    said = capsys.readouterr().err
+    assert "is not captured where a graph is replayed: out of memory" in said
     assert len(program.process().lacks) == 3
 
 
