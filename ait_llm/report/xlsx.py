@@ -10,7 +10,6 @@ from typing import Any
 from ait_llm.core.comparison import Comparison, Report, SideSummary, TensorRecord, Verdict
 from ait_llm.core.optional import import_optional
 from ait_llm.naming import escaped
-from ait_llm.report.files import replacing
 from ait_llm.report.operations import not_compared
 from ait_llm.report.wording import (
     dtype_text,
@@ -21,6 +20,7 @@ from ait_llm.report.wording import (
     shape_text,
     why_not,
 )
+from ait_llm.report.workbooks import workbook
 from ait_llm.report.writing import writers
 
 MAX_ROWS = 1_048_576  # of a sheet, by its format
@@ -54,25 +54,14 @@ def write_xlsx(report: Report, path: Path, *, rows_per_sheet: int = MAX_ROWS) ->
     Raises:
         MissingDependencyError: openpyxl is not installed.
     """
-    openpyxl = import_optional("openpyxl", "writing xlsx reports", "xlsx")
-    book = openpyxl.Workbook(write_only=True)
-    style = _Style()
-    _fill(book, "summary", style, ("what", "value"), _summary(report), rows_per_sheet)
-    columns = _columns(report)
-    rows = (
-        _row(report, item) for item in report.comparisons
-    )  # made one by one while openpyxl streams them to disk
-    _fill(book, "comparisons", style, columns, rows, rows_per_sheet)
-    _fill(
-        book,
-        "not compared",
-        style,
-        ("reason", "count", "example", "verdict"),
-        _missing(report),
-        rows_per_sheet,
-    )
-    with replacing(path, binary=True) as file:
-        book.save(file)
+    with workbook(path) as book:
+        style = _Style()
+        _fill(book, "summary", style, ("what", "value"), _summary(report), rows_per_sheet)
+        # made one by one while openpyxl streams them to disk
+        rows = (_row(report, item) for item in report.comparisons)
+        _fill(book, "comparisons", style, _columns(report), rows, rows_per_sheet)
+        columns = ("reason", "count", "example", "verdict")
+        _fill(book, "not compared", style, columns, _missing(report), rows_per_sheet)
     return (path,)
 
 

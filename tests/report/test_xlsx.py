@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import stat
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from report_builder import comparison, decoder_report, not_finite, record, repor
 
 from ait_llm.core.comparison import Report, Verdict
 from ait_llm.errors import MissingDependencyError
+from ait_llm.report.workbooks import workbook
 from ait_llm.report.xlsx import MAX_TEXT, write_xlsx
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -89,3 +92,22 @@ def test_without_openpyxl_the_extra_is_named(
     with pytest.raises(MissingDependencyError, match=r"pip install 'ait-llm\[xlsx\]'"):
         write_xlsx(report(), tmp_path / "report.xlsx")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_workbook_that_fails_half_way_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted(tmp_path)
+    gc.collect()
+    assert (list(tmp_path.iterdir()), told) == ([], [])
+
+
+def _interrupted(folder: Path) -> None:
+    with workbook(folder / "report.xlsx") as book:
+        book.create_sheet("rows").append(["a row"])
+        assert list(folder.glob("openpyxl.*"))
+        raise KeyboardInterrupt

@@ -13,12 +13,13 @@ from typing import Any
 
 from ait_llm.compare.api.columns import CONSISTENT, DIFFERENCES, METRICS, Mode, metric_columns
 from ait_llm.compare.api.settings import read_yaml
-from ait_llm.compare.api.tables import Sheets, Workbook
+from ait_llm.compare.api.tables import Sheets
 from ait_llm.core import whole_number
 from ait_llm.core.optional import import_optional
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.opening import open_regular
 from ait_llm.report.files import make_folder
+from ait_llm.report.workbooks import workbook
 
 _NAME = re.compile(r"compare_result_rank(\d+)(?:-rank\d+)?_(\d{14})\.(csv|xlsx)")
 _NUMBERS = re.compile(r"(\d+)")
@@ -202,13 +203,12 @@ def _write(
     rows: Mapping[str, Mapping[int, Mapping[str, Any]]],
     ranks: Sequence[int],
 ) -> None:
-    book = Workbook()
-    for column in columns:
-        sheet = Sheets(book, column, (_NAME_COLUMN, *(f"rank{rank}" for rank in ranks)))
-        for name in sorted(rows, key=_order):
-            by_rank = rows[name]
-            sheet.add([name, *(_cell(by_rank.get(rank), column) for rank in ranks)])
-    book.save(path)
+    with workbook(path) as book:
+        for column in columns:
+            sheet = Sheets(book, column, (_NAME_COLUMN, *(f"rank{rank}" for rank in ranks)))
+            for name in sorted(rows, key=_order):
+                by_rank = rows[name]
+                sheet.add([name, *(_cell(by_rank.get(rank), column) for rank in ranks)])
 
 
 def _order(name: str) -> list[tuple[int, int, str]]:

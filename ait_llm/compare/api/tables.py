@@ -12,6 +12,7 @@ from ait_llm.compare.api.statistics_rules import Cell
 from ait_llm.core.optional import import_optional
 from ait_llm.naming import escaped
 from ait_llm.report.files import replacing
+from ait_llm.report.workbooks import workbook
 
 MAX_ROWS = 1_048_500  # of a sheet, a little below what its format allows
 _MAX_TEXT = 32_767
@@ -49,35 +50,8 @@ def xlsx_table(
         MissingDependencyError: openpyxl is not installed.
         UsageError: it cannot be written.
     """
-    book = Workbook()
-    yield Sheets(book, title, columns, rows_per_sheet)
-    book.save(path)
-
-
-class Workbook:
-    """A workbook that is streamed to disk."""
-
-    def __init__(self) -> None:
-        openpyxl = import_optional("openpyxl", "writing xlsx tables", "xlsx")
-        styles = import_optional("openpyxl.styles", "writing xlsx tables", "xlsx")
-        self.cell = import_optional("openpyxl.cell", "writing xlsx tables", "xlsx").WriteOnlyCell
-        self.fills = {
-            name: styles.PatternFill("solid", start_color=code, end_color=code)
-            for name, code in _FILLS.items()
-        }
-        self._book = openpyxl.Workbook(write_only=True)
-
-    def sheet(self, title: str, columns: Sequence[str]) -> Any:
-        """A new sheet with its header."""
-        sheet = self._book.create_sheet(title[:31])
-        sheet.freeze_panes = "A2"
-        sheet.append(list(columns))
-        return sheet
-
-    def save(self, path: Path) -> None:
-        """Write the file."""
-        with replacing(path, binary=True) as file:
-            self._book.save(file)
+    with workbook(path) as book:
+        yield Sheets(book, title, columns, rows_per_sheet)
 
 
 class Sheets:
@@ -91,27 +65,41 @@ class Sheets:
     """
 
     def __init__(
-        self, book: Workbook, title: str, columns: Sequence[str], rows_per_sheet: int = MAX_ROWS
+        self, book: Any, title: str, columns: Sequence[str], rows_per_sheet: int = MAX_ROWS
     ) -> None:
+        styles = import_optional("openpyxl.styles", "writing xlsx tables", "xlsx")
+        cells = import_optional("openpyxl.cell", "writing xlsx tables", "xlsx")
+        self._new_cell = cells.WriteOnlyCell
+        self._fills = {
+            name: styles.PatternFill("solid", start_color=code, end_color=code)
+            for name, code in _FILLS.items()
+        }
         self._book = book
         self._title = title
         self._columns = columns
         self._limit = rows_per_sheet
         self._number = 1
-        self._sheet = book.sheet(title, columns)
+        self._sheet = self._begin(title)
         self._used = 1
 
     def add(self, cells: Sequence[Cell], colour: str = "") -> None:
         """Append a row."""
         if self._used >= self._limit:
             self._number += 1
-            self._sheet = self._book.sheet(f"{self._title} {self._number}", self._columns)
+            self._sheet = self._begin(f"{self._title} {self._number}")
             self._used = 1
         row = [self._cell(cell) for cell in cells]
         if colour:
             row = [self._filled(cell, colour) for cell in row]
         self._sheet.append(row)
         self._used += 1
+
+    def _begin(self, title: str) -> Any:
+        """A new sheet with its header."""
+        sheet = self._book.create_sheet(title[:31])
+        sheet.freeze_panes = "A2"
+        sheet.append(list(self._columns))
+        return sheet
 
     def _cell(self, value: Cell) -> Any:
         if isinstance(value, bool | int | float) and value == value and abs(value) < 1e15:
@@ -120,13 +108,13 @@ class Sheets:
         text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
         if not text.startswith(("=", "#")):
             return text
-        cell = self._book.cell(self._sheet, value=text)
+        cell = self._new_cell(self._sheet, value=text)
         cell.data_type = "s"  # it would become a formula or an error
         return cell
 
     def _filled(self, value: Any, colour: str) -> Any:
-        cell = value if hasattr(value, "data_type") else self._book.cell(self._sheet, value=value)
-        cell.fill = self._book.fills[colour]
+        cell = value if hasattr(value, "data_type") else self._new_cell(self._sheet, value=value)
+        cell.fill = self._fills[colour]
         return cell
 
 
