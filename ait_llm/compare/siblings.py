@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -14,6 +15,8 @@ _COMPARED = (Verdict.PASS, Verdict.FAIL)
 _NUMBER = re.compile(r"\d+")
 _LEVEL = re.compile(r"(?<=\.)\d+(?=\.|$)")
 """A number that is a whole level of a path, ``3`` of ``layers.3.fc_1``."""
+_PART = re.compile(r".*?\.\d+\.[^.]+(?=\.|$)")
+_Called = tuple[str, str]
 _Place = tuple[str, int, str, int, str]
 
 
@@ -35,12 +38,15 @@ class Siblings:
                     self._compared.add(_place(side, record, record.op))
 
     @cached_property
-    def _called(self) -> Mapping[object, set[tuple[str, str]]]:
-        """What the code of each module called; asked for only where something has no partner."""
-        found: dict[object, set[tuple[str, str]]] = defaultdict(set)
+    def _called(self) -> Mapping[object, Mapping[_Called, set[int]]]:
+        """What ran within each part of a layer, and where in the run.
+
+        Asked for only where something has no partner.
+        """
+        found: dict[object, dict[_Called, set[int]]] = defaultdict(lambda: defaultdict(set))
         for item in self._comparisons:
             for side, record in sides_of(item):
-                found[_owner(side, record)].add((_own_name(record), record.op_type))
+                found[_owner(side, record)][_within(record)].add(record.order)
         return found
 
     def show_a_gap(self, side: str, record: TensorRecord) -> bool:
@@ -49,7 +55,7 @@ class Siblings:
         Where what stands at the place of the counterpart was compared with something else, this
         tensor has none: one mask for all layers, the ids that one rank has unchanged. An empty
         tensor needs none. Layers of several kinds, which call other operators, say nothing of each
-        other.
+        other; what one of two equal layers leaves out on one side alone is missing.
         """
         if record.shape is not None and not prod(record.shape):
             return False
@@ -62,11 +68,30 @@ class Siblings:
         sibling, other = found.pop(side), next(iter(found.values()), None)
         if _dims(sibling) != _dims(record) or other is None:
             return False
-        called = [self._called[_owner(side, each)] for each in (sibling, record)]
-        if not (called[0] <= called[1] or called[1] <= called[0]):
-            return False
         name = _renumbered(other.op, _levels(sibling), _levels(record))
-        return _place("mine" if side == "golden" else "golden", other, name) not in self._compared
+        other_side = "mine" if side == "golden" else "golden"
+        if not self._are_alike(side, sibling, record):
+            return False
+        if self._differ(side, sibling, record) and self._differ(
+            other_side, other, replace(other, op=name)
+        ):
+            return False  # both programs have layers of two kinds
+        return _place(other_side, other, name) not in self._compared
+
+    def _are_alike(self, side: str, sibling: TensorRecord, record: TensorRecord) -> bool:
+        """True if the parts of two tensors call the same, but for what one of them leaves out.
+
+        Each calls the operator of the tensor as often as the other: its calls are told by number.
+        """
+        one, other = (self._called[_owner(side, each)] for each in (sibling, record))
+        if not (one.keys() <= other.keys() or other.keys() <= one.keys()):
+            return False
+        return len(one[_within(sibling)]) == len(other[_within(record)])
+
+    def _differ(self, side: str, sibling: TensorRecord, record: TensorRecord) -> bool:
+        """True if the parts of two tensors are there and do not call the same."""
+        one, other = (self._called[_owner(side, each)] for each in (sibling, record))
+        return bool(one and other) and one.keys() != other.keys()
 
 
 def sides_of(item: Comparison) -> Iterator[tuple[str, TensorRecord]]:
@@ -85,8 +110,22 @@ def _kind(side: str, record: TensorRecord) -> object:
 
 
 def _owner(side: str, record: TensorRecord) -> object:
-    """The module whose code called an operator or a module."""
-    return side, record.step, record.pid, record.op.removesuffix(f".{_own_name(record)}")
+    return side, record.step, record.pid, _part(record)
+
+
+def _within(record: TensorRecord) -> _Called:
+    """The name of an operation within its part, and its type."""
+    return _LEVEL.sub("#", record.op[len(_part(record)) :]), record.op_type
+
+
+def _part(record: TensorRecord) -> str:
+    """The part of a layer that a tensor is in, ``layers.3.mlp`` of ``layers.3.mlp.down.aten.mm``.
+
+    Of what the layer itself calls, and outside of layers, it is the module whose code calls it.
+    """
+    caller = record.op.removesuffix(f".{_own_name(record)}")
+    within = _PART.match(caller)
+    return caller if within is None else within[0]
 
 
 def _own_name(record: TensorRecord) -> str:

@@ -90,6 +90,12 @@ class DType(Enum):
             raise ValueError(f"unknown ATB dtype code {code}") from None
 
     @classmethod
+    def of_torch(cls, name: str) -> DType | None:
+        """The type that torch calls ``torch.float16``, or ``float16``; None for another one."""
+        plain = name.removeprefix("torch.")
+        return next((each for each in cls if each.torch_name == plain), None)
+
+    @classmethod
     def from_label(cls, label: str) -> DType:
         """The type that ATB prints as ``label``; ACL spellings (``ACL_BF16``) are accepted too.
 

@@ -206,8 +206,7 @@ def _residual(call: Call, mine: Array, right: Array, tensor: Tensor) -> Residual
 
 
 def _dtype(tensor: Tensor) -> DType:
-    name = str(tensor.dtype).removeprefix("torch.")
-    return next((each for each in DType if each.torch_name == name), DType.FLOAT64)
+    return DType.of_torch(str(tensor.dtype)) or DType.FLOAT64
 
 
 def _float64(tensor: Tensor) -> Array:

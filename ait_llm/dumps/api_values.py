@@ -231,11 +231,7 @@ def tensor_of(
 @lru_cache(maxsize=256)
 def dtype_named(name: str) -> DType:
     """The type that a capture calls ``torch.float16``, ``Float16`` or ``float16``."""
-    plain = name.rpartition(".")[2].lower()
-    for member in DType:
-        if plain and member.torch_name == plain:
-            return member
-    return DType.UNDEFINED
+    return DType.of_torch(name.rpartition(".")[2].lower()) or DType.UNDEFINED
 
 
 def statistics_named(high: Any, low: Any, mean: Any, norm: Any) -> Statistics | None:

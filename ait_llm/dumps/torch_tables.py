@@ -191,11 +191,4 @@ def _recorded(row: dict[str, str]) -> Recorded:
         nan=count("nan"),
         inf=count("inf"),
     )
-    return _dtype(row["dtype"]), shape, statistics
-
-
-def _dtype(torch_name: str) -> DType:
-    for member in DType:
-        if member.torch_name == torch_name:
-            return member
-    return DType.UNDEFINED
+    return DType.of_torch(row["dtype"]) or DType.UNDEFINED, shape, statistics

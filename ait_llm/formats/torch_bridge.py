@@ -106,7 +106,7 @@ def from_torch(tensor: Tensor) -> tuple[Array, DType]:
     name = str(tensor.dtype).removeprefix("torch.")
     if name == _TWO_IN_A_BYTE and tensor.layout == torch.strided and tensor.dim():
         return _floats_of_4_bits(tensor), DType.FLOAT4_E2M1
-    dtype = next((member for member in DType if member.torch_name == name), None)
+    dtype = DType.of_torch(name)
     if dtype is None or tensor.layout != torch.strided:
         raise ValueError(f"a tensor of {name} in layout {tensor.layout} has no NumPy counterpart")
     plain = tensor.detach().cpu().contiguous()

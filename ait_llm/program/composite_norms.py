@@ -77,10 +77,12 @@ def _written_out(graph: CallGraph, root: int) -> Composite | None:
     if centred is not None:
         members += centred[0]
         source, definition["rms"] = centred[1], False
-    value = _scaled(graph, value, members, operands, definition)
-    value = _cast_behind(graph, value, members)
+    value, is_cast = _scaled(graph, value, members, operands, definition)
     start = graph.before_casts(source)
-    members += graph.path(source, start)
+    in_front = graph.path(source, start)
+    members += in_front
+    if not is_cast and any(graph.kind(place) in CASTS for place in in_front):
+        value = _cast_behind(graph, value, members)
     kept = tuple(sorted(set(members)))
     return Composite(Role.NORM, kept, start, value, operands, definition)
 
@@ -168,8 +170,9 @@ def _scaled(
     members: list[int],
     operands: dict[str, int],
     definition: dict[str, float | str | bool],
-) -> int:
-    """The value times the weight, plus the bias, where there are any."""
+) -> tuple[int, bool]:
+    """The value times the weight, plus the bias, where there are any; true if it was cast first."""
+    is_cast = False
     for kind, name in (("mul", "weight"), ("add", "bias")):
         reader = _only_reader(graph, value, kind)
         if reader is None:
@@ -189,8 +192,9 @@ def _scaled(
         if made is not None:
             members.append(made)
         members.append(place)
+        is_cast |= any(graph.kind(each) in CASTS for each in graph.path(read, value))
         value = call.outputs[0]
-    return value
+    return value, is_cast
 
 
 def _only_reader(graph: CallGraph, value: int, kind: str) -> tuple[int, int] | None:
@@ -202,16 +206,18 @@ def _only_reader(graph: CallGraph, value: int, kind: str) -> tuple[int, int] | N
 
 
 def _cast_behind(graph: CallGraph, value: int, members: list[int]) -> int:
-    """The value behind a cast that is all that reads it."""
-    while True:
-        readers = graph.readers(value)
-        if len(readers) != 1 or graph.kind(readers[0]) not in CASTS:
-            return value
-        outputs = graph.calls[readers[0]].outputs
-        if not outputs or outputs[0] == value:
-            return value
-        members.append(readers[0])
-        value = outputs[0]
+    """The value behind the cast that undoes the one in front, if that is all that reads it.
+
+    Where nothing is left to be undone, the cast is that of the reader.
+    """
+    readers = graph.readers(value)
+    if len(readers) != 1 or graph.kind(readers[0]) not in CASTS:
+        return value
+    outputs = graph.calls[readers[0]].outputs
+    if not outputs or outputs[0] == value:
+        return value
+    members.append(readers[0])
+    return outputs[0]
 
 
 def is_power(call: Call, exponent: float) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ait_llm.core import DType
-from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.dumps.model import Tensor
 from ait_llm.metrics.precision import coarser
 from ait_llm.program.describe import dtype_of, shape_of
 from ait_llm.program.flow import Flow, Value
@@ -131,7 +131,11 @@ class _Types:
                 before = known[source.number]
                 own = coarsest(own, before.dtype)
                 is_quantised |= before.steps > 0
-        names = (*self._named(operation), *self._own.get(operation.name, ()))
+        records = [one for one in operation.weights.values() if isinstance(one, Mapping)]
+        for record in records:
+            own = coarsest(own, DType.of_torch(str(record.get("dtype"))))
+        read = [name for one in records if isinstance(name := one.get("name"), str)]
+        names = (*read, *self._own.get(operation.name, ()))
         for name in names:
             own = coarsest(own, self._weight(name))
         modules = {name.rpartition(".")[0] for name in names}
@@ -153,12 +157,6 @@ class _Types:
     def _cost(self, given: Tensor) -> float:
         """What rounding has cost a weight of few bits that is given as real numbers."""
         return given.rounding if self._of_weights and given.stored_as else 0.0
-
-    @staticmethod
-    def _named(operation: Operation) -> list[str]:
-        """Parameters that an operator was given."""
-        records = [one for one in operation.weights.values() if isinstance(one, Mapping)]
-        return [name for one in records if isinstance(name := one.get("name"), str)]
 
     def _weight(self, name: str) -> DType | None:
         """The type of a parameter."""

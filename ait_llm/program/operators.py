@@ -56,6 +56,9 @@ _MOVING = frozenset(
     }
 )
 
+# Those of them that leave elements out.
+_PARTING = frozenset({"select", "slice", "split", "split_with_sizes", "unbind"})
+
 # Sums of products that one library of a machine computes.
 _PRODUCTS = frozenset({"addmm", "baddbmm", "bmm", "linear", "matmul", "mm"})
 
@@ -63,6 +66,11 @@ _PRODUCTS = frozenset({"addmm", "baddbmm", "bmm", "linear", "matmul", "mm"})
 def is_product(name: str) -> bool:
     """True for the name of an operator that multiplies matrices: ``aten.bmm.default``."""
     return _kind_of(name) in _PRODUCTS
+
+
+def only_moves(kind: str) -> bool:
+    """True for the kind of an operator that gives all elements that it reads, unchanged."""
+    return kind in _MOVING and kind not in _PARTING
 
 
 def kind_of(operation: Operation) -> str:

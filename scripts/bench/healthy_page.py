@@ -23,6 +23,7 @@ KINDS = LABELLED | {
     "n": "Models of pictures: a U-Net and a DiT of diffusers",
     "o": "Modules, operators, or both captured of one program",
     "p": "Families that nothing here was made for",
+    "q": "Decoders of a design drawn by chance, written in two ways",
 }
 _HEAD = """# Healthy runs
 

@@ -238,7 +238,6 @@ LASTS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], s
         lambda y: torch.view_as_complex(y.view(2, 4, 2)).exp(),
         "exp.default",
     ),
-    "fp8": (_fp8, lambda y: _fp8(-_fp8(y).float()), "_to_copy.default"),
 }
 
 
@@ -258,6 +257,24 @@ def test_a_last_operator_that_only_one_side_has_is_missing_whatever_its_type(
     assert [(each.side, each.text) for each in found.problems] == [
         (whose, f"nothing was compared of root.aten.{name}")
     ]
+
+
+@pytest.mark.parametrize("whose", ["golden", "mine"])
+def test_a_last_step_of_only_one_side_is_told_as_code_where_the_results_are_comparable(
+    tmp_path: Path, whose: str
+) -> None:
+    sides = {
+        name: _followed(
+            tmp_path / name,
+            (lambda y: _fp8(-_fp8(y).float())) if name == whose else _fp8,
+            modules=False,
+        )
+        for name in ("golden", "mine")
+    }
+    found = compare(sides["golden"], sides["mine"], jobs=1)
+    (origin,) = found.origins
+    assert (found.exit_code(), origin.kind) == (1, "code between modules")
+    assert "aten.neg.default" in origin.evidence
 
 
 def test_a_result_of_another_type_is_no_counterpart(tmp_path: Path) -> None:

@@ -275,6 +275,7 @@ class Recorder:
         ):
             unit.weights[name] = {
                 "name": weight,
+                "dtype": str(tensor.dtype).removeprefix("torch."),
                 "shape": list(tensor.shape),
                 "stride": list(tensor.stride()),
                 "offset": tensor.storage_offset(),

@@ -33,6 +33,7 @@ class Backward(OperatorPairs):
         unwritten: tuple[Unwritten, Unwritten],
     ) -> None:
         super().__init__(left, right, tokens, links, places)
+        self._scaled_apart: set[int] = set()  # pairs that read other multiples of the same
         self._filled = unwritten[0].filled()
         self._filled_right: dict[object, list[Filled]] = defaultdict(list)
         for whole in unwritten[1].filled():
@@ -109,6 +110,8 @@ class Backward(OperatorPairs):
 
     def _link_backward(self, op: int) -> bool:
         """Link what a paired operator reads, where nothing says so yet."""
+        if op in self._scaled_apart:
+            return False
         other = self._pairs[op]
         ours, theirs = self._sources(self._left, op), self._sources(self._right, other)
         kind = self._left.kind(op)

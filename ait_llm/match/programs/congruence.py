@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ait_llm.match.programs.backward import Backward
 from ait_llm.match.programs.links import Links
+from ait_llm.match.programs.moved_scales import MovedScales
 from ait_llm.match.programs.operator_pairs import COMMUTATIVE
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.program.describe import params_of
@@ -31,7 +31,7 @@ _MOST_PUT_IN = 8  # operators that the code of one side calls in addition
 _Members = list[tuple[int, str]]
 
 
-class Congruence(Backward):
+class Congruence(MovedScales):
     """Pairs operators until nothing more follows."""
 
     def __init__(
@@ -64,7 +64,8 @@ class Congruence(Backward):
         self._pair_sequences(None, None)
         self._pair_made()
         for _ in range(_ROUNDS):
-            found = sum(self._pair_forward(op) for op in _operators(self._left))
+            found = sum(self._pair_moved_scale(op) for op in _operators(self._left))
+            found += sum(self._pair_forward(op) for op in _operators(self._left))
             found += sum(self._link_backward(op) for op in reversed(list(self._pairs)))
             found += sum(self._pair_backward(op) for op in reversed(list(_operators(self._left))))
             found += sum(self._link_filled(whole) for whole in self._filled)
@@ -237,7 +238,7 @@ class Congruence(Backward):
         if not self._fits(op, other) or not self._may_share_weights(op, other):
             return False
         theirs = self._sources(self._right, other)
-        if len(theirs) != len(wanted):
+        if len(theirs) != len(wanted) or self._moves_scale(op, other):
             return False
         orders = [theirs]
         if self._left.kind(op) in COMMUTATIVE and len(theirs) == 2:

@@ -309,10 +309,12 @@ class Links:
             unit = self._left.unit_of.get(use.op)
             if unit is None or unit.role is not Role.EMBEDDING or unit.source is None:
                 continue
-            table = self._left.operations[use.op].inputs[0]
-            if self._left.value(use.op, table) is None or unit.source.writes:
+            read = [self._left.value(use.op, each) for each in self._left.operations[use.op].inputs]
+            if not any(each is unit.source for each in read):
+                continue  # it multiplies what was looked up
+            origin = read[0]
+            if origin is None or unit.source.writes:
                 return None
-            origin = self._left.value(use.op, table)
             if origin is not None and origin.writes:  # rows of something computed, not of a table
                 indices = integers(unit.source.uses[0].tensor)
                 return None if indices is None else tuple(int(i) for i in indices.reshape(-1))

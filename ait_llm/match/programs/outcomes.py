@@ -1,4 +1,4 @@
-"""What modules give, where the other side was captured operator by operator, or is another library.
+"""What modules take and give, where the other side has operators only, or is another library.
 
 The code of a module goes on behind the last module within it: a layer adds its residual, a model
 caps its logits, experts are summed up. A capture of modules shows what comes of it as the result of
@@ -9,63 +9,101 @@ module is that result.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.match.programs.links import LIKELY, Links
+from ait_llm.match.programs.weights import is_weight
 from ait_llm.program.describe import is_float, shape_of
 from ait_llm.program.flow import Value
 from ait_llm.program.program import Program
 
 
 def add_outcomes(left: Program, right: Program, links: Links) -> None:
-    """Link results of modules to the only value of their shape that operators within hand on.
+    """Link what modules take and give to the only value of its shape that operators within do.
 
-    What is within a module has to answer what is within the one of its name.
+    Nothing within a module may answer what is not within the one of its name.
     """
     if left.is_packed or right.is_packed:
         return
     if left.has_modules == right.has_modules:
         if left.has_modules:
             _add_wholes(left, right, links)
+        else:
+            _add_by_names(left, right, links)
         return
     whole, parts = (left, right) if left.has_modules else (right, left)
-    known = links.of_left if whole is left else links.of_right
+    known, back = links.of_left, links.of_right
+    if whole is not left:
+        known, back = back, known
     units: dict[int, list[int]] = defaultdict(list)
     for op, several in links.units.items():
         for other in several:
             units[op if whole is left else other].append(other if whole is left else op)
     within = _by_path(parts)
     for op in range(len(whole.operations)):
-        results = [
-            (each, given)
-            for each in (_results(whole, op) if whole.members(op) else ())
+        ends = [
+            (each, given, find)
+            for tensors, find in (
+                (whole.operations[op].outputs, _handed_on),
+                (whole.operations[op].inputs, _taken_in),
+            )
+            for each in _alone(tensors)
             if (given := whole.value(op, each)) is not None and not known.get(given.number)
         ]
-        if not results:
+        if not ends:
             continue
-        own = within.get(whole.operations[op].name, [])
-        if not own and whole.flow.parents[op] is None:
-            own = range(len(parts.operations))  # a graph, whose nodes are named in other words
-        inside = frozenset(own)
+        named = within.get(whole.operations[op].name, [])
+        inside = frozenset(named)
+        if not named and whole.flow.parents[op] is None:
+            inside = frozenset(range(len(parts.operations)))  # a graph names its nodes otherwise
         answers = [other for at in whole.within(op) for other in units.get(at, ())]
-        if not answers or not inside.issuperset(answers):
+        if not (named or answers) or not inside.issuperset(answers):
             continue
-        for result, given in results:
-            made = _handed_on(parts, inside, shape_of(result))
-            if made is not None:  # perhaps what a module within gives, too, where code is left out
-                pair = (given, made) if whole is left else (made, given)
-                links.add_also(*pair, LIKELY, "what the module gives")
+        for end, given, find in ends:
+            found = find(parts, inside, shape_of(end))
+            if found is None or (find is _taken_in and back.get(found.number)):
+                continue
+            # perhaps what a module within gives, too, where code is left out
+            pair = (given, found) if whole is left else (found, given)
+            links.add_also(*pair, LIKELY, "what the module takes or gives")
+
+
+def _add_by_names(left: Program, right: Program, links: Links) -> None:
+    """Link what the operators of modules of one name take and give, the innermost ones first."""
+    ours, theirs = _by_path(left), _by_path(right)
+    common = sorted(ours.keys() & theirs.keys(), key=lambda path: -path.count("."))
+    answers = links.units
+    for path in common:
+        inside = frozenset(ours[path]), frozenset(theirs[path])
+        if any(not inside[1].issuperset(answers.get(op, ())) for op in inside[0]):
+            continue
+        for find in (_handed_on, _taken_in):
+            for shape in _shapes(left, inside[0]) & _shapes(right, inside[1]):
+                one, other = find(left, inside[0], shape), find(right, inside[1], shape)
+                if one is None or other is None:
+                    continue
+                if not links.of_left.get(one.number) and not links.of_right.get(other.number):
+                    links.add(one, other, LIKELY, "what modules of one name take or give")
+
+
+def _shapes(side: Program, inside: Set[int]) -> set[tuple[int, ...] | None]:
+    return {
+        shape_of(tensor)
+        for op in inside
+        for tensor in (*side.operations[op].inputs, *side.operations[op].outputs)
+        if is_float(tensor)
+    }
 
 
 def _by_path(side: Program) -> Mapping[str, Sequence[int]]:
     """Operators by the path of each module that they ran within, as their names say."""
     found: dict[str, list[int]] = defaultdict(list)
     for op, operation in enumerate(side.operations):
-        path = operation.name
-        while "." in path:
-            path = path.rpartition(".")[0]
+        path = operation.name.removesuffix(f".{operation.type}")
+        while path and path != operation.name:
             found[path].append(op)
+            path = path.rpartition(".")[0]
     return found
 
 
@@ -87,14 +125,14 @@ def _add_wholes(left: Program, right: Program, links: Links) -> None:
 def _first_result(side: Program, op: int) -> Tensor | None:
     """The first result of a module; None if another one of its shape may be taken for it."""
     first = next(filter(is_float, side.operations[op].outputs), None)
-    return first if first in _results(side, op) else None
+    return first if first in _alone(side.operations[op].outputs) else None
 
 
-def _results(side: Program, op: int) -> list[Tensor]:
-    """Results of a module that no other one of their shape may be taken for."""
-    results = [tensor for tensor in side.operations[op].outputs if is_float(tensor)]
-    shapes = [shape_of(tensor) for tensor in results]
-    return [each for each, shape in zip(results, shapes, strict=True) if shapes.count(shape) == 1]
+def _alone(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Those that no other one of their shape may be taken for."""
+    floats = [tensor for tensor in tensors if is_float(tensor)]
+    shapes = [shape_of(tensor) for tensor in floats]
+    return [each for each, shape in zip(floats, shapes, strict=True) if shapes.count(shape) == 1]
 
 
 def _handed_on(side: Program, inside: Set[int], shape: tuple[int, ...] | None) -> Value | None:
@@ -113,4 +151,18 @@ def _handed_on(side: Program, inside: Set[int], shape: tuple[int, ...] | None) -
             elif not readers <= inside:
                 handed[value.number] = value
     found = list((handed or unread).values())
+    return found[0] if len(found) == 1 else None
+
+
+def _taken_in(side: Program, inside: Set[int], shape: tuple[int, ...] | None) -> Value | None:
+    """What some operators read and none of them makes; None if it is not one value."""
+    taken: dict[int, Value] = {}
+    for op in inside:
+        for tensor in side.operations[op].inputs:
+            value = side.value(op, tensor)
+            if value is None or not is_float(tensor) or shape_of(tensor) != shape:
+                continue
+            if not is_weight(side, value) and not inside & {use.op for use in value.writes}:
+                taken[value.number] = value
+    found = list(taken.values())
     return found[0] if len(found) == 1 else None

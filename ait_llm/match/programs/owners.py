@@ -1,7 +1,7 @@
-"""Within which module something ran, where one side shows modules and the other only operators.
+"""Within which module something ran, where a side shows only operators.
 
 The name of an operator begins with the path of the module whose code called it. Where the other
-side has a module of that path, what ran within it is nothing else's.
+side has a module of that path, or operators of it, what ran within it is nothing else's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ class Owners:
         self._paths: tuple[list[str], list[str]] = ([], [])
         self._modules: frozenset[str] = frozenset()
         self._called: frozenset[str] = frozenset()
-        if left.has_modules == right.has_modules or left.is_packed or right.is_packed:
+        self._common: frozenset[str] = frozenset()
+        if (left.has_modules and right.has_modules) or left.is_packed or right.is_packed:
+            return
+        if not left.has_modules and not right.has_modules:
+            self._paths = _paths(left), _paths(right)
+            self._common = frozenset(self._paths[0]) & frozenset(self._paths[1])
             return
         self._whole = 0 if left.has_modules else 1
         self._paths = _paths(left), _paths(right)
@@ -53,9 +58,11 @@ class Owners:
 
         What code outside of a module adds to its product, or multiplies it by, belongs to the unit.
         """
-        if not self._modules:
+        if not self._modules and not self._common:
             return False
         paths = self.paths(0, left), self.paths(1, right)
+        if self._common:
+            return self._common.issuperset(paths[0] + paths[1]) and {*paths[0]}.isdisjoint(paths[1])
         (module,), owners = paths[self._whole], paths[1 - self._whole]
         if module in self._called:
             return not any(_is_within(owner, module) for owner in owners)

@@ -357,6 +357,7 @@ def test_operators_are_below_the_module_that_called_them(tmp_path: Path) -> None
     assert weight == {
         "version": 0,
         "name": "root.head.weight",
+        "dtype": "float32",
         "shape": [8, 16],
         "stride": [1, 8],
         "offset": 0,
