@@ -23,7 +23,7 @@ from ait_llm.program.describe import shape_of
 from ait_llm.program.operators import kind_of
 from ait_llm.program.roles import is_operator
 
-_MASK = "attention_mask"
+_MASKS = ("attention_mask", "attn_mask")  # how modules call them, at the end; T5 says "mask"
 _LOWEST = -9e3  # the least that masks hide with is -1e4
 _MOST = 1 << 22  # elements
 _TOLD = 3  # places
@@ -98,8 +98,21 @@ def mask_difference(golden: Tensor, mine: Tensor) -> str:
 
 
 def _takes_mask(operation: Operation) -> bool:
-    named = any((tensor.ir_name or "").endswith(_MASK) for tensor in operation.inputs)
-    return named or f"input_{_MASK}" in operation.params
+    return any(map(_is_mask, operation.inputs)) or _is_without(operation)
+
+
+def _is_mask(tensor: Tensor) -> bool:
+    return _is_name(tensor.ir_name or "")
+
+
+def _is_name(argument: str) -> bool:
+    return argument == "mask" or argument.endswith(_MASKS)
+
+
+def _is_without(operation: Operation) -> bool:
+    """True for a module that takes a mask and got none."""
+    names = (name.removeprefix("input_") for name in operation.params if name.startswith("input_"))
+    return any(map(_is_name, names))
 
 
 def _used(run: RunStructure, module: int) -> Array | None:
@@ -163,9 +176,9 @@ def _weights(tensor: Tensor) -> Array | None:
 def _given(module: Operation) -> Array | None:
     """Places that the mask of a module hides, or that it hides without one."""
     for tensor in module.inputs:
-        if (tensor.ir_name or "").endswith(_MASK):
+        if _is_mask(tensor):
             return _hidden(tensor)
-    if f"input_{_MASK}" not in module.params or module.definition.get("is_causal") is not True:
+    if not _is_without(module) or module.definition.get("is_causal") is not True:
         return None
     shapes = [shape_of(tensor) for tensor in module.inputs]
     widths = {shape[-2] for shape in shapes if shape is not None and len(shape) == 3}
@@ -219,7 +232,7 @@ def _told(mine: Array, golden: Array) -> str:
 def _accept(values: RunValues, module: int) -> None:
     for tensor in values.run.operations[module].inputs:
         value = values.flow.at(module, "in", tensor.index)
-        if value is not None and (tensor.ir_name or "").endswith(_MASK):
+        if value is not None and _is_mask(tensor):
             values.accept(value.number)
 
 
@@ -227,7 +240,7 @@ def _maker(values: RunValues, module: int) -> int | None:
     """The module whose code made the mask that another one gets."""
     for tensor in values.run.operations[module].inputs:
         value = values.flow.at(module, "in", tensor.index)
-        if value is None or not (tensor.ir_name or "").endswith(_MASK):
+        if value is None or not _is_mask(tensor):
             continue
         op = values.producer(value.number)
         return maker(values, value.number) if op is None else values.owner(op)

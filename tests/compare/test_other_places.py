@@ -156,6 +156,42 @@ def test_a_mask_of_one_layer_is_told_by_the_weights_of_its_attention(
     )
 
 
+@pytest.mark.parametrize("operators", [False, True])
+def test_a_mask_that_an_attention_does_not_add_is_the_fault_of_its_own_code(
+    tmp_path: Path, operators: bool
+) -> None:
+    def captured(name: str, change: Callable[[nn.Module], None] | None = None) -> Path:
+        model = families.make("t5", attention="eager").eval()
+        if change is not None:
+            change(model)
+        config = DumpConfig(dump_path=tmp_path / name, operators=operators)
+        with torch.no_grad(), register_hook(model, config):
+            model(
+                **{
+                    key: torch.tensor([[5, 11, 29, 41]])
+                    for key in ("input_ids", "decoder_input_ids")
+                }
+            )
+        return tmp_path / name
+
+    path = "decoder.block.0.layer.0.SelfAttention"
+
+    def open_mask(model: nn.Module) -> None:
+        attention: Any = model.get_submodule(path)
+        right = attention.forward
+
+        def forward(*args: Any, mask: Tensor, **more: Any) -> Any:
+            return right(*args, mask=torch.zeros_like(mask), **more)
+
+        attention.forward = forward
+
+    origin = _origin(captured("golden"), captured("mine", open_mask))
+    assert origin.op.startswith(f"root.{path}")
+    assert origin.evidence.startswith(
+        f"the code of `root.{path}`: the mask of `root.{path}` hides "
+    )
+
+
 def test_another_scale_is_no_mask_although_it_makes_weights_of_zero(tmp_path: Path) -> None:
     def sharp(model: nn.Module) -> None:
         attention = model.get_submodule("model.layers.1.self_attn")
