@@ -11,6 +11,8 @@ from random import Random
 from shutil import rmtree
 
 import torch
+from healthy_runs.drawn.decoder import Decoder
+from healthy_runs.drawn.layers import Ways
 from matching_truth import families, litgpt_programs
 from matching_truth.drives import DRIVES, Generation, once
 from matching_truth.program import Drive
@@ -32,9 +34,10 @@ class Program:
     """One program of a model.
 
     Attributes:
-        library: ``transformers`` or ``litgpt``.
-        family: of :mod:`matching_truth.families`.
-        attention: ``eager`` or ``sdpa``.
+        library: ``transformers``, ``litgpt``, or ``drawn`` for :mod:`healthy_runs.drawn`.
+        family: of :mod:`matching_truth.families`; the number of a decoder that is drawn.
+        attention: ``eager`` or ``sdpa``; for a decoder that is drawn, which of its ways it is
+            written in.
         dtype: name of the type it runs in.
         generates: three steps with a cache instead of one pass.
     """
@@ -54,8 +57,12 @@ class Program:
     def make(self) -> nn.Module:
         """A fresh model; always the same weights."""
         torch.manual_seed(7)
+        model: nn.Module
         if self.library == "litgpt":
             model = litgpt_programs.make(self.family)
+        elif self.library == "drawn":
+            ways = Ways.draw(Random(f"{self.attention} {self.family}"))
+            model = Decoder(int(self.family), ways)
         else:
             model = families.make(self.family, "distinct", self.attention)
         return model.to(getattr(torch, self.dtype)).eval()
@@ -65,8 +72,14 @@ class Program:
         """Calls the model."""
         if self.library == "litgpt":
             return litgpt_programs.once
+        if self.library == "drawn":
+            return _eight_tokens
         call = Generation() if self.generates else DRIVES.get(self.family, once)
         return in_type(call, getattr(torch, self.dtype))
+
+
+def _eight_tokens(model: nn.Module) -> None:
+    model(torch.tensor([[3, 17, 9, 44, 9, 1, 28, 30]]))
 
 
 def in_type(call: Drive, dtype: torch.dtype) -> Drive:
@@ -107,7 +120,8 @@ class Pair:
     def name(self) -> str:
         """As the results page has it."""
         mine, golden = self.mine, self.golden
-        words = [mine.family if mine.library == "transformers" else f"litgpt {mine.family}"]
+        known = mine.library == "transformers"
+        words = [mine.family if known else f"{mine.library} {mine.family}"]
         words += [mine.attention, "generates"] if mine.generates else [mine.attention]
         if golden.attention != mine.attention:
             words.append(f"against {golden.attention}")
@@ -136,6 +150,16 @@ def draw(rng: Random) -> Pair:
     elif way < 0.4:
         golden = Program(library, family, attention, "float32", generates)
     return Pair(golden, mine, operators)
+
+
+def draw_decoder(rng: Random) -> Pair:
+    """Two decoders of one design that is drawn, mostly written in other ways."""
+    dtype, operators = rng.choice(DTYPES), rng.random() < 0.7
+    number = str(rng.randrange(10_000))
+    mine = Program("drawn", number, "own", dtype, False)
+    attention = "own" if rng.random() < 0.3 else "other"
+    other = "float32" if rng.random() < 0.2 else dtype
+    return Pair(Program("drawn", number, attention, other, False), mine, operators)
 
 
 @dataclass(frozen=True)
