@@ -8,7 +8,10 @@ what comes out has one.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 from ait_llm.match.programs.backward import Backward
 from ait_llm.match.programs.multiples import behind, sources
@@ -21,34 +24,58 @@ _MOVED = "what a product reads or gives that is scaled in another place"
 _ROUNDING = 1e-6  # of numbers in float32, multiplied twice or thrice
 
 
+class _Product(NamedTuple):
+    """A product.
+
+    Attributes:
+        read: for each factor, the numbers of the values that it is a multiple of, itself included.
+        first, then: by what the factors are multiplied, and what it makes.
+        end: the last multiple of what it makes.
+    """
+
+    read: tuple[frozenset[int], ...]
+    first: float
+    then: float
+    end: Value | None
+
+
 class MovedScales(Backward):
     """Links around products that are scaled in another place."""
 
     @cached_property
-    def _products(self) -> list[int]:
-        right = self._right
-        return [op for op, role in enumerate(right.roles) if _is_product(right, op, role)]
+    def _products(self) -> tuple[Mapping[int, _Product], Mapping[int, _Product]]:
+        """All products of both sides."""
+        return _products_of(self._left), _products_of(self._right)
+
+    @cached_property
+    def _readers_of(self) -> Mapping[int, list[int]]:
+        """Right products by the numbers of all values that they read multiples of."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for op, product in self._products[1].items():
+            for number in {number for numbers in product.read for number in numbers}:
+                found[number].append(op)
+        return found
 
     def _moves_scale(self, op: int, other: int) -> bool:
         """True if two products are multiplied by one number, but not in the same places."""
-        if not _is_product(self._left, op, self._left.roles[op]):
+        ours, theirs = self._products[0].get(op), self._products[1].get(other)
+        if ours is None or theirs is None or _are_equal(ours.first, theirs.first):
             return False
-        ours, theirs = _scales(self._left, op), _scales(self._right, other)
-        return not _are_equal(ours[0], theirs[0]) and _are_equal(math.prod(ours), math.prod(theirs))
+        return _are_equal(ours.first * ours.then, theirs.first * theirs.then)
 
     def _pair_moved_scale(self, op: int) -> bool:
         """Pair a product with the only one that reads multiples of the same values."""
-        if op in self._pairs or not _is_product(self._left, op, self._left.roles[op]):
+        product = self._products[0].get(op)
+        if product is None or op in self._pairs:
             return False
         place = self._place_of(op)
         fits = [
             other
-            for other in self._products
+            for other in self._candidates(product)
             if other not in self._taken
             and (place is None or place in self._right.flow.ancestors(other))
-            and self._fits(op, other)
-            and self._read_the_same(op, other)
             and self._moves_scale(op, other)
+            and self._fits(op, other)
         ]
         if len(fits) != 1:
             return False
@@ -56,44 +83,49 @@ class MovedScales(Backward):
         self._taken[fits[0]] = op
         self._scaled_apart.add(op)
         self._links.add_unit(op, fits[0])
-        ours, theirs = _result(self._left, op), _result(self._right, fits[0])
+        ours, theirs = product.end, self._products[1][fits[0]].end
         if ours is not None and theirs is not None:
-            ends = behind(self._left, ours)[0], behind(self._right, theirs)[0]
-            self._link_if_open(*ends, _MOVED)
+            self._link_if_open(ours, theirs, _MOVED)
         return True
 
-    def _read_the_same(self, op: int, other: int) -> bool:
-        """True if all that two products read goes back to values that answer each other."""
-        ours, theirs = self._sources(self._left, op), self._sources(self._right, other)
-        return len(ours) == len(theirs) and all(map(self._have_one_source, ours, theirs))
+    def _candidates(self, product: _Product) -> set[int]:
+        """Right products that read, in each place, multiples of what answers the left one's."""
+        found: set[int] | None = None
+        for place, numbers in enumerate(product.read):
+            partners = {each.number for number in numbers for each in self._partners_of(number)}
+            readers = {
+                other
+                for number in partners
+                for other in self._readers_of.get(number, ())
+                if len(product.read) == len(self._products[1][other].read)
+                and number in self._products[1][other].read[place]
+            }
+            found = readers if found is None else found & readers
+            if not found:
+                return set()
+        return found or set()
 
-    def _have_one_source(self, mine: Value, their: Value) -> bool:
-        right = {value.number for value, _ in sources(self._right, their)}
-        return any(
-            partner.number in right
-            for value, _ in sources(self._left, mine)
-            for partner in self._partners(value)
+    def _partners_of(self, number: int) -> list[Value]:
+        return [link.right for link in self._links.of_left.get(number, ()) if link.is_whole]
+
+
+def _products_of(side: Program) -> Mapping[int, _Product]:
+    found = {}
+    for op, role in enumerate(side.roles):
+        operation = side.operations[op]
+        if role is not Role.OPERATOR or side.kind(op) not in _PRODUCTS or not operation.outputs:
+            continue
+        values = [side.value(op, tensor) for tensor in operation.inputs]
+        chains = [list(sources(side, value)) for value in values if value is not None]
+        made = side.value(op, operation.outputs[0])
+        end, then = (None, 1.0) if made is None else behind(side, made)
+        found[op] = _Product(
+            tuple(frozenset(value.number for value, _ in chain) for chain in chains),
+            math.prod(chain[-1][1] for chain in chains),
+            then,
+            end,
         )
-
-
-def _is_product(side: Program, op: int, role: Role) -> bool:
-    return role is Role.OPERATOR and side.kind(op) in _PRODUCTS
-
-
-def _result(side: Program, op: int) -> Value | None:
-    return side.value(op, side.operations[op].outputs[0]) if side.operations[op].outputs else None
-
-
-def _scales(side: Program, op: int) -> tuple[float, float]:
-    """By what a product is multiplied before it is made, and behind that."""
-    read = (side.value(op, tensor) for tensor in side.operations[op].inputs)
-    first = math.prod(_scale(side, value) for value in read if value is not None)
-    made = _result(side, op)
-    return first, 1.0 if made is None else behind(side, made)[1]
-
-
-def _scale(side: Program, value: Value) -> float:
-    return [factor for _, factor in sources(side, value)][-1]
+    return found
 
 
 def _are_equal(one: float, other: float) -> bool:

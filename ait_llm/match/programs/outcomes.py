@@ -18,6 +18,9 @@ from ait_llm.program.describe import is_float, shape_of
 from ait_llm.program.flow import Value
 from ait_llm.program.program import Program
 
+_Shape = tuple[int, ...] | None
+_Found = dict[_Shape, dict[int, Value]]
+
 
 def add_outcomes(left: Program, right: Program, links: Links) -> None:
     """Link what modules take and give to the only value of its shape that operators within do.
@@ -41,59 +44,50 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
         for other in several:
             units[op if whole is left else other].append(other if whole is left else op)
     within = _by_path(parts)
-    for op in range(len(whole.operations)):
-        ends = [
-            (each, given, find)
-            for tensors, find in (
-                (whole.operations[op].outputs, _handed_on),
-                (whole.operations[op].inputs, _taken_in),
-            )
-            for each in _alone(tensors)
-            if (given := whole.value(op, each)) is not None and not known.get(given.number)
-        ]
-        if not ends:
+    for op, operation in enumerate(whole.operations):
+        given, taken = (
+            [
+                (each, value)
+                for each in _alone(tensors)
+                if (value := whole.value(op, each)) is not None and not known.get(value.number)
+            ]
+            for tensors in (operation.outputs, operation.inputs)
+        )
+        if not given and not taken:
             continue
-        named = within.get(whole.operations[op].name, [])
+        named = within.get(operation.name, [])
         inside = frozenset(named)
         if not named and whole.flow.parents[op] is None:
             inside = frozenset(range(len(parts.operations)))  # a graph names its nodes otherwise
         answers = [other for at in whole.within(op) for other in units.get(at, ())]
         if not (named or answers) or not inside.issuperset(answers):
             continue
-        for end, given, find in ends:
-            found = find(parts, inside, shape_of(end))
-            if found is None or (find is _taken_in and back.get(found.number)):
-                continue
-            # perhaps what a module within gives, too, where code is left out
-            pair = (given, found) if whole is left else (found, given)
-            links.add_also(*pair, LIKELY, "what the module takes or gives")
+        for ends, find in ((given, _handed_on), (taken, _taken_in)):
+            found = find(parts, inside) if ends else {}
+            for tensor, value in ends:
+                end = found.get(shape_of(tensor))
+                if end is None or (find is _taken_in and back.get(end.number)):
+                    continue
+                # perhaps what a module within gives, too, where code is left out
+                pair = (value, end) if whole is left else (end, value)
+                links.add_also(*pair, LIKELY, "what the module takes or gives")
 
 
 def _add_by_names(left: Program, right: Program, links: Links) -> None:
     """Link what the operators of modules of one name take and give, the innermost ones first."""
     ours, theirs = _by_path(left), _by_path(right)
-    common = sorted(ours.keys() & theirs.keys(), key=lambda path: -path.count("."))
-    answers = links.units
-    for path in common:
+    for path in sorted(ours.keys() & theirs.keys(), key=lambda path: -path.count(".")):
         inside = frozenset(ours[path]), frozenset(theirs[path])
-        if any(not inside[1].issuperset(answers.get(op, ())) for op in inside[0]):
+        if any(not inside[1].issuperset(links.units.get(op, ())) for op in inside[0]):
             continue
         for find in (_handed_on, _taken_in):
-            for shape in _shapes(left, inside[0]) & _shapes(right, inside[1]):
-                one, other = find(left, inside[0], shape), find(right, inside[1], shape)
-                if one is None or other is None:
+            found = find(right, inside[1])
+            for shape, one in find(left, inside[0]).items():
+                other = found.get(shape)
+                if other is None or links.of_left.get(one.number):
                     continue
-                if not links.of_left.get(one.number) and not links.of_right.get(other.number):
+                if not links.of_right.get(other.number):
                     links.add(one, other, LIKELY, "what modules of one name take or give")
-
-
-def _shapes(side: Program, inside: Set[int]) -> set[tuple[int, ...] | None]:
-    return {
-        shape_of(tensor)
-        for op in inside
-        for tensor in (*side.operations[op].inputs, *side.operations[op].outputs)
-        if is_float(tensor)
-    }
 
 
 def _by_path(side: Program) -> Mapping[str, Sequence[int]]:
@@ -135,34 +129,36 @@ def _alone(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [each for each, shape in zip(floats, shapes, strict=True) if shapes.count(shape) == 1]
 
 
-def _handed_on(side: Program, inside: Set[int], shape: tuple[int, ...] | None) -> Value | None:
-    """What some operators make and others read, else nobody; None if it is not one value."""
-    handed: dict[int, Value] = {}
-    unread: dict[int, Value] = {}
+def _handed_on(side: Program, inside: Set[int]) -> Mapping[_Shape, Value]:
+    """What some operators make and others read, else nobody: the only value of each shape."""
+    handed: _Found = defaultdict(dict)
+    unread: _Found = defaultdict(dict)
     for op in inside:
         for tensor in side.operations[op].outputs:
             value = side.value(op, tensor)
-            if value is None or not is_float(tensor) or shape_of(tensor) != shape:
+            if value is None or not is_float(tensor):
                 continue
-            views = {use.op for use in value.writes}
-            readers = {each.op for each in value.reads} - views
+            readers = {each.op for each in value.reads} - {use.op for use in value.writes}
             if not readers:
-                unread[value.number] = value
+                unread[shape_of(tensor)][value.number] = value
             elif not readers <= inside:
-                handed[value.number] = value
-    found = list((handed or unread).values())
-    return found[0] if len(found) == 1 else None
+                handed[shape_of(tensor)][value.number] = value
+    rest = {shape: of for shape, of in unread.items() if shape not in handed}
+    return _only(rest) | _only(handed)
 
 
-def _taken_in(side: Program, inside: Set[int], shape: tuple[int, ...] | None) -> Value | None:
-    """What some operators read and none of them makes; None if it is not one value."""
-    taken: dict[int, Value] = {}
+def _taken_in(side: Program, inside: Set[int]) -> Mapping[_Shape, Value]:
+    """What some operators read and none of them makes: the only value of each shape."""
+    taken: _Found = defaultdict(dict)
     for op in inside:
         for tensor in side.operations[op].inputs:
             value = side.value(op, tensor)
-            if value is None or not is_float(tensor) or shape_of(tensor) != shape:
+            if value is None or not is_float(tensor) or is_weight(side, value):
                 continue
-            if not is_weight(side, value) and not inside & {use.op for use in value.writes}:
-                taken[value.number] = value
-    found = list(taken.values())
-    return found[0] if len(found) == 1 else None
+            if inside.isdisjoint(use.op for use in value.writes):
+                taken[shape_of(tensor)][value.number] = value
+    return _only(taken)
+
+
+def _only(found: _Found) -> dict[_Shape, Value]:
+    return {shape: next(iter(of.values())) for shape, of in found.items() if len(of) == 1}
