@@ -68,6 +68,28 @@ def test_what_hides_a_bug_in_a_module_is_the_bound_of_that_module(folder: Path) 
     assert 0 < found.excess < 1
 
 
+def test_what_only_a_careful_kernel_does_right_is_found_deeply(folder: Path) -> None:
+    """A cast that truncates: less than kernels that round on the way may be off."""
+    program = Program("transformers", "gpt-neox", "eager", "float16", generates=False)
+    pair = Pair(program, program, operators=False)
+    found = hunt(draw_bug(5, 1, ["kernel: cast truncates"], folder, lambda _: pair), folder)
+    assert found.outcome is Outcome.SILENT
+    assert found.excess is not None
+    assert 1 < found.excess < 2
+    assert found.deep is Outcome.FIRST
+
+
+def test_what_float32_itself_leaves_is_measured_against_float64(folder: Path) -> None:
+    """One product of a scan, 6e-5 too large, is drowned by what is added to it."""
+    program = Program("transformers", "mamba", "eager", "float32", generates=False)
+    pair = Pair(program, program, operators=False)
+    bug = draw_bug(127, 58, ["kernel: result scaled"], folder, lambda _: pair)
+    found = hunt(bug, folder)
+    assert found.outcome is Outcome.SILENT
+    assert found.visible is not None
+    assert 0 < found.visible < 1
+
+
 class _Doubled(nn.Module):
     """What is computed in float32, and cast where the program is not."""
 

@@ -74,6 +74,7 @@ class Trial:
             module that is wrong; None where it was not measured.
         visible: what the capture shows of the bug, beside the rounding of its type; None where
             something was said.
+        deep: what a comparison with ``--deep`` says where one without says nothing.
     """
 
     bug: Bug
@@ -86,6 +87,7 @@ class Trial:
     exit_code: int
     excess: float | None
     visible: float | None
+    deep: Outcome | None
 
 
 def draw_bug(
@@ -229,15 +231,19 @@ def hunt(bug: Bug, folder: Path) -> Trial:
         _capture(bug, mine)
         report = compare(golden, mine, jobs=1)
         outcome, accused = graded(bug.truth, report, mine, bug.kind.nature)
-        alone, innocent, excess, seen = None, 0, None, None
+        alone, innocent, excess, seen, deep = None, 0, None, None, None
         if bug.kind.nature is Nature.KERNEL and pair.operators:
             alone, innocent, excess = single_dump(bug.truth, opcheck(mine, jobs=1))
         if outcome is Outcome.SILENT:
             if not pair.operators and bug.kind.nature in (Nature.KERNEL, Nature.CODE):
                 excess = excess_of_modules(bug.truth, opcheck(mine, jobs=1))
-            programs = pair.mine, replace(pair.mine, dtype="float32")
+            wider = "float64" if pair.mine.dtype == "float32" else "float32"
+            programs = pair.mine, replace(pair.mine, dtype=wider)
             without = (golden_of(each, folder, operators=pair.operators) for each in programs)
             seen = visible(mine, *without)
+            deeply = compare(golden, mine, jobs=1, deep=True)
+            deep, blamed = graded(bug.truth, deeply, mine, bug.kind.nature)
+            accused |= blamed
     finally:
         rmtree(mine, ignore_errors=True)
     return Trial(
@@ -251,6 +257,7 @@ def hunt(bug: Bug, folder: Path) -> Trial:
         report.exit_code(),
         excess,
         seen,
+        deep,
     )
 
 

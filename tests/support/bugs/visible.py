@@ -18,19 +18,20 @@ def visible(mine: Path, healthy: Path, exact: Path) -> float:
     """The error that a bug leaves in what was captured, over that which the type itself leaves.
 
     The bug's error is the distance of a capture with it from one of the same program without it,
-    that of the type the distance of the latter from the same program in float32; both relative and
-    Euclidean, tensor by tensor. Where the ratio is below one, the capture with the bug is as near
-    to the truth as its type lets it be.
+    that of the type the distance of the latter from the same program in a wider type; both relative
+    and Euclidean, tensor by tensor. Where the ratio is below one, the capture with the bug is as
+    near to the truth as its type lets it be.
 
     Args:
         mine: capture of the program with the bug.
         healthy: of the program without it.
-        exact: of that in float32; the same folder as ``healthy`` where it is in float32.
+        exact: of that in a wider type, float64 where it is in float32.
 
     Returns:
         The largest ratio of all tensors; infinite where one is not finite, has another shape than
-        without the bug, or where the type leaves no error. Tensors that the program in float32 has
-        none of, such as what is cast to 16 bits, are those of other operators, and do not count.
+        without the bug, or where the type leaves no error. Tensors that the program in the wider
+        type has none of, such as what is cast to 16 bits, are those of other operators, and do not
+        count.
     """
     right, truth = dict(_tensors(healthy)), dict(_tensors(exact))
     worst = 0.0
