@@ -15,6 +15,7 @@ from ait_llm.dumps import Dump, Process, open_dump
 from ait_llm.errors import FormatError
 from ait_llm.program.logits import largest_logit
 from ait_llm.program.passes import passes_of
+from ait_llm.program.proposals import has_proposals, proposed_requests, with_places
 from ait_llm.program.readings import Reading, generations, is_greedy, readings
 
 
@@ -48,7 +49,13 @@ def _requests(dump: Dump, process: Process) -> Iterator[GoldenRequest]:
     if dump.traits.compiled or dump.traits.counted:
         return
     searched = {line.get("step") for line in _beam_lines(process)}
-    for number, read in enumerate(generations(readings(passes_of(dump, process)))):
+    every = readings(passes_of(dump, process))
+    if has_proposals(every):
+        for number, one in enumerate(proposed_requests(with_places(every))):
+            if one.chosen:
+                yield GoldenRequest(number, one.prompt, one.chosen)
+        return
+    for number, read in enumerate(generations(every)):
         if not searched.isdisjoint(each.run.step for each in read):
             continue  # rows that went on from each other
         for row, prompt in enumerate(_prompts(read)):

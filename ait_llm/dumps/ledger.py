@@ -94,6 +94,7 @@ class Ledger:
         follow: lines that say how the run took the tokens of another one.
         engine: lines in which an engine says what its passes compute.
         weights: entries about parameters and buffers.
+        assistants: names of models that only propose tokens to another one.
     """
 
     path: Path
@@ -110,6 +111,7 @@ class Ledger:
     beams: tuple[Mapping[str, Any], ...] = ()
     engine: tuple[Mapping[str, Any], ...] = ()
     weights: tuple[LedgerEntry, ...] = ()
+    assistants: tuple[str, ...] = ()
 
     def entries(self) -> Iterator[LedgerEntry]:
         """All entries in the order of execution.
@@ -152,6 +154,7 @@ def read_ledger(path: Path) -> Ledger:
     follow: list[Mapping[str, Any]] = []
     beams: list[Mapping[str, Any]] = []
     engine: list[Mapping[str, Any]] = []
+    assistants: list[str] = []
     weights: list[LedgerEntry] = []
     for number, line in _lines(path):
         if line is None:
@@ -185,6 +188,8 @@ def read_ledger(path: Path) -> Ledger:
             follow.append(MappingProxyType(line))
         elif kind == "beams":
             beams.append(MappingProxyType(line))
+        elif kind == "assistant":
+            assistants.append(_text(path, number, line, "root"))
         elif kind in _ENGINE:
             engine.append(MappingProxyType(line))
             seal = None if kind == "schedule" else seal
@@ -209,6 +214,7 @@ def read_ledger(path: Path) -> Ledger:
         tuple(beams),
         tuple(engine),
         tuple(weights),
+        tuple(assistants),
     )
 
 

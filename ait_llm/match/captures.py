@@ -10,6 +10,7 @@ from ait_llm.dumps.following import followed
 from ait_llm.dumps.runs import newest_run
 from ait_llm.match.model import SideName
 from ait_llm.match.scenario import Input
+from ait_llm.program.passes import assistants_of
 
 
 def captures_say(golden: Input, mine: Input) -> tuple[Problem, ...]:
@@ -31,7 +32,15 @@ def _of_side(side: SideName, dump: Dump) -> Iterator[Problem]:
         took = followed(process.ledger.follow) if process.ledger is not None else None
         if took is not None:
             told |= dict.fromkeys(took.refused if took.done is None else (took.done,))
+        told |= dict.fromkeys(map(_assistant, assistants_of(process)))
     yield from (Problem(side, text, decides=False) for text in told)
+
+
+def _assistant(root: str) -> str:
+    return (
+        f"{root} is an assistant model: it only proposes tokens, of which the model itself makes "
+        "sure; it was left out"
+    )
 
 
 def _stale(stale: Sequence[Process], newest: Sequence[Process]) -> str:

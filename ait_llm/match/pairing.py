@@ -32,6 +32,7 @@ from ait_llm.match.tokens import find_offset
 from ait_llm.program.compiled import CompiledProcess
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
+from ait_llm.program.proposals import has_proposals, with_places
 from ait_llm.program.readings import read_the_same, readings
 
 _RANK_NAMES = ("RANK", "LOCAL_RANK")
@@ -352,10 +353,13 @@ def _pair_passes(
         return pairs, problems, []
     explicit = None not in given
     read = readings(golden), readings(mine)
-    shared = by_schedule(*read)
+    alike = read_the_same(*read)
+    scheduled = any(each.run.schedule is not None for side in read for each in side)
+    proposed = (scheduled or not alike) and any(map(has_proposals, read))
+    shared = by_schedule(*(map(with_places, read) if proposed else read))
     if shared is not None and shared.pairs:
         return _scheduled(shared)
-    told = explicit or read_the_same(*read)
+    told = explicit or alike
     placed = None if told else by_generation(*read)
     offset, why = (0, "") if told or placed is not None else find_offset(golden, mine)
     pairs = _counted(golden, mine, offset, why) if placed is None else _placed(placed)

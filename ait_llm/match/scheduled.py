@@ -77,6 +77,7 @@ def by_schedule(golden: Sequence[Reading], mine: Sequence[Reading]) -> Scheduled
     partners = _partners(ours, theirs)
     pairs: list[Shared] = []
     alone: list[Alone] = []
+    sure = _sure(theirs)
     for number, stretches in enumerate(theirs):
         shared: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for each in stretches:
@@ -84,8 +85,10 @@ def by_schedule(golden: Sequence[Reading], mine: Sequence[Reading]) -> Scheduled
             missing: list[int] = []
             for offset, key in enumerate(each.keys):
                 found = rows.get((partner, key)) or rows.get((None, key))
-                if found is None:
+                if found is None and each.first + offset < sure[number, each.row]:
                     missing.append(offset)
+                elif found is None:
+                    continue  # a proposal that nobody took
                 else:
                     shared[found[0]].append((found[1], each.row + offset))
             alone += _alone(mine[number].run, each, missing)
@@ -117,6 +120,22 @@ def _by_key(passes: Sequence[Sequence[Stretch]]) -> dict[tuple[str | None, int],
             for offset, key in enumerate(each.keys):
                 for name in (each.request, None):
                     found.setdefault((name, key), (number, each.row + offset))
+    return found
+
+
+def _sure(passes: Sequence[Sequence[Stretch]]) -> dict[_Place, int]:
+    """Up to where the tokens of each stretch became those of its request.
+
+    Proposals became so up to where a later pass goes on.
+    """
+    found: dict[_Place, int] = {}
+    following: dict[str, int] = {}
+    for number in range(len(passes) - 1, -1, -1):
+        for each in reversed(passes[number]):
+            certain = each.end - each.speculative
+            later = following.get(each.request, certain)
+            found[number, each.row] = max(certain, min(each.end, later))
+            following[each.request] = each.first
     return found
 
 

@@ -97,12 +97,18 @@ _Side = Sequence[tuple[Pass, Sequence[Stretch]]]
 
 
 def _read(side: _Side, request: str, place: int) -> tuple[Pass, Stretch] | None:
-    """The first pass that computes the token of a request at a position."""
+    """The first pass that computes the token of a request at a position.
+
+    Where it was only proposed, the last one does: what was not taken is computed anew.
+    """
+    found = None
     for run, stretches in side:
         for each in stretches:
             if each.request == request and each.first <= place < each.end:
-                return run, each
-    return None
+                if place < each.end - each.speculative:
+                    return run, each
+                found = run, each
+    return found
 
 
 def _stretches(side: _Side, wanted: Pass) -> Sequence[Stretch]:

@@ -44,6 +44,20 @@ def largest_logit(run: Pass, request: int, requests: int) -> int | None:
     return None if found is None else int(np.argmax(found[1]))
 
 
+def every_logit(run: Pass) -> Array | None:
+    """All logits that a pass of one request returns, ``[tokens, vocabulary]``, as captured."""
+    for tensor in _candidates(run):
+        try:
+            if not tensor.dtype.is_floating or not tensor.has_data or len(tensor.shape) != 3:
+                continue
+            if tensor.shape[0] == 1:
+                values: Array = tensor.nd()[0]
+                return values
+        except AitError:
+            continue
+    return None
+
+
 def _candidates(run: Pass) -> Iterator[Tensor]:
     """What may be the logits of a pass: what is called so, else the results of its last module."""
     outputs = [

@@ -55,6 +55,9 @@ def passes_of(dump: Dump, process: Process) -> list[Pass]:
         FormatError: a ledger or folder cannot be read.
     """
     operations = list(dump.operations(device=process.device, pid=process.pid))
+    left_out = assistants_of(process)
+    if left_out:
+        operations = [each for each in operations if not _is_of(each.name, left_out)]
     operations = with_meetings(dump, operations)
     if not operations:
         return []
@@ -69,6 +72,16 @@ def schedules_of(process: Process) -> EngineSchedules | None:
     return engine_schedules(lines) if lines else None
 
 
+def assistants_of(process: Process) -> tuple[str, ...]:
+    """Models of a process that only propose tokens to another one, which makes sure of each."""
+    return () if process.ledger is None else process.ledger.assistants
+
+
+def _is_of(name: str, models: Sequence[str]) -> bool:
+    """True for a model, or what is in it."""
+    return name.partition(".")[0] in models
+
+
 def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> list[Pass]:
     """Passes of a dump whose steps are forward passes already."""
     groups: dict[int, list[Operation]] = {}
@@ -81,7 +94,8 @@ def _by_step(dump: Dump, process: Process, operations: Sequence[Operation]) -> l
         groups.setdefault(step, []).append(operation)
         first.setdefault(step, order)
     saved = dump.weights(device=process.device, pid=process.pid)
-    weights = {tensor.stem: tensor for tensor in saved}
+    left_out = assistants_of(process)
+    weights = {each.stem: each for each in saved if not _is_of(each.stem, left_out)}
     weights |= {name: each.tensor for name, each in dequantised(weights).items()}
     weights |= adapted(weights, operations)
     return [

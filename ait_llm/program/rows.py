@@ -45,6 +45,9 @@ def rows_of(program: Program) -> Rows | None:
         shape = ids if ids is not None and len(ids) < 3 else _common_shape(program)
         if shape is not None and len(shape) == 2:
             batch, seq = shape
+            schedule = program.run.schedule
+            if batch == 1 and schedule is not None and schedule.count == seq:
+                return Rows(batch, seq, seq, schedule.newest)
             return Rows(batch, seq, batch * seq, tuple((b + 1) * seq - 1 for b in range(batch)))
     count = _rows_of_units(program)
     return _packed(program, count) if count else None

@@ -25,6 +25,7 @@ _ENCODER = re.compile(r"\.encoder(\.|$)")
 _MASK = "input_attention_mask"
 _POSITIONS = ("input_positions", "input_position_ids")
 """What engines that pack requests call the place of each token in its own request."""
+_PLACES = (*_POSITIONS, "input_cache_position")
 _ROTARY = re.compile(r"[Rr]otary|Rope|RoPE|(^|[._])rope")
 _GATHERS = re.compile(r"Gather(Operation|V2|V2D)?$")
 """Operators of the acceleration library and of the graph engine that look rows up."""
@@ -116,6 +117,17 @@ def vocabulary(run: Pass) -> int | None:
     except AitError:
         return None
     return shape[0] if len(shape) == 2 else None
+
+
+def first_place(run: Pass, count: int) -> int | None:
+    """Place of the first of so many tokens of one request; None where the capture has none."""
+    for name in _PLACES:
+        parts = [found for tensor in _called(run, name) if (found := _ids(tensor)) is not None]
+        if parts:
+            places = _joined(parts).reshape(-1)
+            if len(places) == count and (np.diff(places) == 1).all():
+                return int(places[0])
+    return None
 
 
 def looked_up(run: Pass) -> tuple[Operation, Tensor | None] | None:

@@ -263,11 +263,13 @@ class RootFinder:
         self, module: nn.Module, frame: FrameType | None, args: tuple[Any, ...] | None
     ) -> None:
         """Decide what a module that was never seen belongs to, and capture that."""
-        for model, arguments in generating_models(frame):
+        for number, (model, arguments) in enumerate(generating_models(frame)):
             if model not in self._known:
                 capture = self._adopt(model)
                 if capture is not None:
                     capture.steps.begin_generation(prompt_length(model, arguments))
+                    if number:
+                        capture.ledger.told("assistant", {"root": capture.root})
         if module not in self._known:
             self._known.add(module)
             owner = outermost_owner(module) if frame is not None else module

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.dump.golden_tokens import GoldenBeams, GoldenRequest, GoldenTokens
+from ait_llm.dump.pytorch.assisted import is_proposing
 from ait_llm.dump.pytorch.notes import Notes
 
 
@@ -129,6 +130,8 @@ class ForcedTokens:
         self._ended = False
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if is_proposing():
+            return scores  # what it proposes is nobody's choice
         if self._start < 0:
             self._begin(input_ids)
         if self._requests is None or len(self._requests) != len(scores):
@@ -140,6 +143,8 @@ class ForcedTokens:
             if place >= len(request.chosen):
                 self._end()
                 continue
+            if input_ids[row, self._start :].tolist() != [*request.chosen[had:place]]:
+                continue  # behind a proposal that is not golden's and will not be taken
             token = request.chosen[place]
             if token >= scores.shape[-1]:
                 self._follower.refuse(f"golden's token {token} is not in the vocabulary")

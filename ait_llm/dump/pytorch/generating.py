@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from ait_llm.dump.pytorch.assisted import is_proposing
 from ait_llm.dump.pytorch.beams import BeamNotes, ForcedBeams
 from ait_llm.dump.pytorch.following import Follower, ForcedTokens
 from ait_llm.dump.pytorch.notes import Notes
@@ -42,6 +43,8 @@ def watch_generate(
 
     def prepared(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         processors = prepared.original(model, *args, **kwargs)  # type: ignore[attr-defined]
+        if is_proposing():
+            return processors
         config = kwargs.get("generation_config", args[0] if args else None)
         processors += _processors(config, notes, lambda: step_of(model), follower)
         return processors

@@ -111,6 +111,9 @@ def find_keys(
         rows: how either side lays out its tokens.
         pairs: flat rows of the same token.
     """
+    places = _by_places(left, right, rows, pairs)
+    if places is not None:
+        return places
     axes = _axis(left, rows[0]), _axis(right, rows[1])
     requests = tuple(dict.fromkeys((a // rows[0].seq, b // rows[1].seq) for a, b in pairs))
     if axes[0].real is None or axes[1].real is None:
@@ -118,6 +121,27 @@ def find_keys(
     if any(len(axes[0].real[a]) != len(axes[1].real[b]) for a, b in requests):
         return None
     return Keys(axes[0], axes[1], requests)
+
+
+def _by_places(
+    left: Program,
+    right: Program,
+    rows: tuple[layout.Rows, layout.Rows],
+    pairs: Sequence[tuple[int, int]],
+) -> Keys | None:
+    """Keys of one request of each side, whose places are known: those up to the last same token."""
+    schedules = left.run.schedule, right.run.schedule
+    if None in schedules or (rows[0].batch, rows[1].batch) != (1, 1) or not pairs:
+        return None
+    one, other = (each.stretches[0] for each in schedules if each is not None)
+    last = max(pairs)
+    same = one.first + last[0] + 1
+    if other.first + last[1] + 1 != same:
+        return None
+    real = (tuple(range(same)),)
+    ours = Axis(rows[0], real, one.end, frozenset())
+    theirs = Axis(rows[1], real, other.end, frozenset())
+    return Keys(ours, theirs, ((0, 0),))
 
 
 def _axis(program: Program, rows: layout.Rows) -> Axis:

@@ -262,7 +262,8 @@ def _spaces(shape: Shape, rows: layout.Rows) -> Iterator[_Space]:
         yield _Space((), every)  # heads among the rows, as norms of queries and keys see them
     if batch > 1 and shape[:2] == (1, seq):
         yield _Space((), tuple(range(seq)), shared=True)
-    if rows.last and shape[0] == len(rows.last):
+    newest = len(rows.last)
+    if newest and (shape[0] == newest or (batch == 1 and shape[:2] == (1, newest))):
         yield _Space((), rows.last)
     if rows.count == 1:
         yield _Space((), every)  # of one token, heads lie one behind the other as columns do
