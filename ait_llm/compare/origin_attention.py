@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ait_llm.compare.origin_growth import rounding_of
+from ait_llm.compare.origin_growth import is_one_rounding, rounding_of
 from ait_llm.compare.origin_run import Key, operation_key, record_key
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
@@ -121,17 +121,15 @@ class Attentions:
         if proved is None or given is None:
             return None
         recipe, theirs = proved
+        whole = golden.given(recipe)
+        if whole is None or given.keys != whole.keys:
+            return None  # a cache with room for more: which of it are keys is not known
         given = given.sampled(MOST_ELEMENTS)
         rows = rows_of(given)
         found = distance(given, recipe.formula, rows)
         if found is None or not found.is_beyond(theirs, ASKED):
             return None
-        whole = golden.given(recipe)
-        found = (
-            None
-            if whole is None
-            else beyond(given, whole.sampled(MOST_ELEMENTS), recipe.formula, rows)
-        )
+        found = beyond(given, whole.sampled(MOST_ELEMENTS), recipe.formula, rows)
         if found is None:
             return None
         record = item.mine
@@ -181,7 +179,7 @@ class Attentions:
             if module not in found and calls.is_made(module, record):
                 rounding = max(map(rounding_of, (item.golden, record)))
                 growth = error / math.hypot(given.get(module, 0.0), rounding)
-                if error:
+                if error and not is_one_rounding(item):
                     size = math.prod(record.shape or ())
                     found[module] = _Place(module, index, growth, size)
             elif module not in found and not calls.is_left(module, record):

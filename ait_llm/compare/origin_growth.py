@@ -7,6 +7,7 @@ multiple of all errors before it, the operations in between are worth recomputin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from ait_llm.compare.origin_run import operation_key, record_key
@@ -21,6 +22,7 @@ from ait_llm.program.one_pass import Pass
 _FACTOR = 2.0
 _ROUNDING = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8}
 _FLOAT32_SUMS = 2.0**-20
+_FLOAT32_ROUNDINGS = 2.0**-23
 # The error of a pair that agrees to the last bit still counts as this much, so that a first
 # rounding is no infinite growth.
 _FLOOR = 2.0**-13
@@ -61,6 +63,15 @@ def sudden_growth(
 def rounding_of(record: TensorRecord) -> float:
     """Relative error of one rounding to the type of a tensor, or of sums in float32."""
     return _ROUNDING.get(record.dtype, _FLOAT32_SUMS) if record.dtype else _FLOAT32_SUMS
+
+
+def is_one_rounding(item: Comparison) -> bool:
+    """True if two float32 tensors differ by no more than a rounding of each does.
+
+    Then mine is as right as golden, whatever is computed of the values that are told of it.
+    """
+    types = {each.dtype for each in (item.golden, item.mine) if each is not None}
+    return types == {DType.FLOAT32} and item.values.get(DISTANCE, math.inf) <= _FLOAT32_ROUNDINGS
 
 
 def growth(values: RunValues, op: int) -> float:

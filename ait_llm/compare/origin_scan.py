@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from ait_llm.compare.origin_attention import WrongFormula
-from ait_llm.compare.origin_growth import rounding_of
+from ait_llm.compare.origin_growth import is_one_rounding, rounding_of
 from ait_llm.compare.origin_run import Key, operation_key, record_key
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
@@ -96,7 +96,8 @@ class Scans:
             if module is None:
                 continue
             name = mine.name(item.mine)
-            if name in _WHATS and item.mine.role == "in" and error:
+            is_made = name in _WHATS and item.mine.role == "in"
+            if is_made and error and not is_one_rounding(item):
                 rounding = max(map(rounding_of, (item.golden, item.mine)))
                 growth = error / math.hypot(given.get(module, 0.0), rounding)
                 made.setdefault(module, {})[name] = index

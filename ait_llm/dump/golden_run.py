@@ -15,7 +15,7 @@ from ait_llm.dumps import Dump, Process, open_dump
 from ait_llm.errors import FormatError
 from ait_llm.program.logits import largest_logit
 from ait_llm.program.passes import passes_of
-from ait_llm.program.proposals import has_proposals, proposed_requests, with_places
+from ait_llm.program.proposals import needs_places, proposed_requests, with_places
 from ait_llm.program.readings import Reading, generations, is_greedy, readings
 
 
@@ -50,7 +50,7 @@ def _requests(dump: Dump, process: Process) -> Iterator[GoldenRequest]:
         return
     searched = {line.get("step") for line in _beam_lines(process)}
     every = readings(passes_of(dump, process))
-    if has_proposals(every):
+    if needs_places(every):
         for number, one in enumerate(proposed_requests(with_places(every))):
             if one.chosen:
                 yield GoldenRequest(number, one.prompt, one.chosen)

@@ -32,7 +32,7 @@ from ait_llm.match.tokens import find_offset
 from ait_llm.program.compiled import CompiledProcess
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
-from ait_llm.program.proposals import has_proposals, with_places
+from ait_llm.program.proposals import in_equal_calls, needs_places, with_places
 from ait_llm.program.readings import read_the_same, readings
 
 _RANK_NAMES = ("RANK", "LOCAL_RANK")
@@ -355,7 +355,8 @@ def _pair_passes(
     read = readings(golden), readings(mine)
     alike = read_the_same(*read)
     scheduled = any(each.run.schedule is not None for side in read for each in side)
-    proposed = (scheduled or not alike) and any(map(has_proposals, read))
+    others = scheduled or not alike or not in_equal_calls(*read)
+    proposed = others and any(map(needs_places, read))
     shared = by_schedule(*(map(with_places, read) if proposed else read))
     if shared is not None and shared.pairs:
         return _scheduled(shared)

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from ait_llm.program.logits import every_logit
+from ait_llm.program.one_pass import Pass
 from ait_llm.program.readings import Reading
 from ait_llm.program.schedule import Schedule, Stretch, engine_schedules
-from ait_llm.program.token_ids import first_place
+from ait_llm.program.token_ids import first_place, token_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +60,32 @@ class _Placed:
         return 0 if is_start else max(0, self.computed - 1)
 
 
-def has_proposals(read: Sequence[Reading]) -> bool:
-    """True if any pass goes on with several tokens, or begins with some behind its prompt."""
+def needs_places(read: Sequence[Reading]) -> bool:
+    """True if any pass goes on with several tokens, begins with some, or reads in several calls."""
     if any(each.run.schedule is not None for each in read):
-        return False  # an engine says itself what it proposes
+        return False  # an engine says itself what it computes
+    if any(len(_calls(each.run)) > 1 for each in read):
+        return True
     placed = (_placed(each) for each in read)
     return any(each is not None and _proposes(each) for each in placed)
 
 
+def in_equal_calls(golden: Sequence[Reading], mine: Sequence[Reading]) -> bool:
+    """True if passes of equal numbers are of as many calls of the model."""
+    counts = {each.run.step: len(_calls(each.run)) for each in mine}
+    return all(
+        len(_calls(each.run)) == counts.get(each.run.step, len(_calls(each.run))) for each in golden
+    )
+
+
 def with_places(read: Sequence[Reading]) -> list[Reading]:
-    """The same; passes of one request each get a schedule, unless an engine wrote some."""
+    """The same; passes of one request each get a schedule, unless an engine wrote some.
+
+    A prompt that was read in several calls of the model makes a pass of each.
+    """
     if any(each.run.schedule is not None for each in read):
         return list(read)
+    read = [part for each in read for part in _parts(each)]
     placed = [_placed(each) for each in read]
     lines: list[dict[str, Any]] = []
     numbers: list[int] = []
@@ -87,15 +102,15 @@ def with_places(read: Sequence[Reading]) -> list[Reading]:
             lines.append({"kind": "request", "request": name, **known, "first": 0, "tokens": ()})
         row = {"request": name, "first": each.first, "count": len(each.tokens)}
         row |= {"tokens": each.tokens, "speculative": each.proposed}
-        lines.append({"kind": "schedule", "step": read[place].run.step, "rows": [row]})
+        lines.append({"kind": "schedule", "step": place, "rows": [row]})
     schedules = engine_schedules(lines).passes
     return [
         replace(
             each,
-            run=replace(each.run, schedule=None if one is None else schedules[each.run.step]),
+            run=replace(each.run, schedule=None if one is None else schedules[place]),
             generation=number,
         )
-        for each, one, number in zip(read, placed, numbers, strict=True)
+        for place, (each, one, number) in enumerate(zip(read, placed, numbers, strict=True))
     ]
 
 
@@ -154,6 +169,31 @@ def _kept(read: Reading, last: Stretch) -> list[int]:
 def _proposes(placed: _Placed) -> bool:
     length = len(placed.tokens)
     return length > 1 and (placed.first > 0 or 1 < placed.computed < length)
+
+
+def _calls(run: Pass) -> list[int]:
+    """Where calls of the model begin among the operations of a pass; none where it is not there."""
+    first = run.operations[0].name if run.operations else ""
+    if "." in first:
+        return []
+    return [place for place, each in enumerate(run.operations) if each.name == first]
+
+
+def _parts(read: Reading) -> list[Reading]:
+    """A pass for each call of the model."""
+    starts = _calls(read.run)
+    if len(starts) < 2:
+        return [read]
+    ends = [*starts[1:], len(read.run.operations)]
+    runs = [
+        replace(
+            read.run,
+            operations=read.run.operations[start:end],
+            first_order=read.run.first_order + start,
+        )
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return [replace(read, run=run, ids=token_ids(run)) for run in runs]
 
 
 def _placed(read: Reading) -> _Placed | None:

@@ -18,7 +18,7 @@ import numpy as np
 from ait_llm.formats.elements import Array
 from ait_llm.program.logits import largest_logit
 from ait_llm.program.one_pass import Pass
-from ait_llm.program.proposals import has_proposals, with_places
+from ait_llm.program.proposals import needs_places, with_places
 from ait_llm.program.readings import Reading
 from ait_llm.program.schedule import EngineRequest, Schedule, Stretch
 from ait_llm.program.token_ids import TokenIds
@@ -80,7 +80,7 @@ def plan_rows(
         read: the passes.
         requests: what an engine said of its requests, by name.
     """
-    if has_proposals(read):
+    if needs_places(read):
         read = with_places(read)
     if any(each.run.schedule is not None for each in read):
         return _as_scheduled([each.run for each in read], requests or {})

@@ -17,7 +17,7 @@ from ait_llm.core.comparison import Report, Verdict
 from ait_llm.dump.golden.run import GoldenSettings, plan_golden, run_golden
 from ait_llm.dump.golden_run import read_golden_tokens
 from ait_llm.program.passes import passes_of
-from ait_llm.program.proposals import has_proposals
+from ait_llm.program.proposals import needs_places
 from ait_llm.program.readings import readings
 
 PROMPT = torch.tensor([[27, 25, 14, 77, 21, 20, 11, 89, 24, 51, 62, 7, 46]])
@@ -192,4 +192,4 @@ def test_a_golden_run_is_made_like_one_with_proposals(proposed: Path, tmp_path: 
 
 def test_a_prompt_alone_has_no_proposals(plain: Path) -> None:
     opened = open_dump(plain)
-    assert not has_proposals(readings(passes_of(opened, opened.processes[0])))
+    assert not needs_places(readings(passes_of(opened, opened.processes[0])))

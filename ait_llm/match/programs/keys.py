@@ -16,6 +16,7 @@ import numpy as np
 from ait_llm.match.views import Part, Reorder, Reshape, Rows, View
 from ait_llm.program import rows as layout
 from ait_llm.program.program import Program
+from ait_llm.program.token_ids import first_place
 
 Shape = tuple[int, ...]
 _MOST = 1 << 16  # elements that are picked one by one
@@ -47,6 +48,8 @@ class Axis:
         if length != self.total:
             if is_cache and length == self.total - self.rows.seq:
                 end = length
+            elif is_cache and length > self.total:  # it has room for more
+                end = self.total
             elif not is_cache and length in self.windows and length < self.total:
                 first = self.total - length
             else:
@@ -90,6 +93,8 @@ class Keys:
         self, lengths: tuple[int, int], pair: tuple[int, int], *, is_cache: bool
     ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Places of the same tokens along two axes of these lengths, oldest first."""
+        if lengths[0] > self.left.total and lengths[1] > self.right.total:
+            return None  # keys of something else, such as those that an encoder made
         ours = self.left.read(lengths[0], pair[0], is_cache=is_cache)
         theirs = self.right.read(lengths[1], pair[1], is_cache=is_cache)
         if ours is None or theirs is None:
@@ -111,13 +116,10 @@ def find_keys(
         rows: how either side lays out its tokens.
         pairs: flat rows of the same token.
     """
-    places = _by_places(left, right, rows, pairs)
-    if places is not None:
-        return places
     axes = _axis(left, rows[0]), _axis(right, rows[1])
     requests = tuple(dict.fromkeys((a // rows[0].seq, b // rows[1].seq) for a, b in pairs))
     if axes[0].real is None or axes[1].real is None:
-        return None
+        return _by_places(left, right, rows, pairs)
     if any(len(axes[0].real[a]) != len(axes[1].real[b]) for a, b in requests):
         return None
     return Keys(axes[0], axes[1], requests)
@@ -129,19 +131,30 @@ def _by_places(
     rows: tuple[layout.Rows, layout.Rows],
     pairs: Sequence[tuple[int, int]],
 ) -> Keys | None:
-    """Keys of one request of each side, whose places are known: those up to the last same token."""
-    schedules = left.run.schedule, right.run.schedule
-    if None in schedules or (rows[0].batch, rows[1].batch) != (1, 1) or not pairs:
+    """Keys of requests whose tokens have the same places, where no mask tells: up to the last."""
+    begins, starts = _first(left, rows[0]), _first(right, rows[1])
+    if begins is None or starts is None or not pairs:
         return None
-    one, other = (each.stretches[0] for each in schedules if each is not None)
-    last = max(pairs)
-    same = one.first + last[0] + 1
-    if other.first + last[1] + 1 != same:
+    places = [(begins + a % rows[0].seq, starts + b % rows[1].seq) for a, b in pairs]
+    if any(one != other for one, other in places):
         return None
-    real = (tuple(range(same)),)
-    ours = Axis(rows[0], real, one.end, frozenset())
-    theirs = Axis(rows[1], real, other.end, frozenset())
-    return Keys(ours, theirs, ((0, 0),))
+    same = max(place for place, _ in places) + 1
+    requests = tuple(dict.fromkeys((a // rows[0].seq, b // rows[1].seq) for a, b in pairs))
+    ours, theirs = (
+        Axis(side, (tuple(range(same)),) * side.batch, begin + side.seq, frozenset())
+        for side, begin in zip(rows, (begins, starts), strict=True)
+    )
+    return Keys(ours, theirs, requests)
+
+
+def _first(program: Program, rows: layout.Rows) -> int | None:
+    """Place of the first token that a pass reads, the same for all requests of its batch."""
+    if layout.key_mask(program, rows) is not None:
+        return None
+    schedule = program.run.schedule
+    if rows.batch == 1 and schedule is not None:
+        return schedule.stretches[0].first
+    return first_place(program.run, rows.seq)
 
 
 def _axis(program: Program, rows: layout.Rows) -> Axis:

@@ -167,6 +167,8 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
     if tokens.is_plain:
         return True
     sides = (tokens.left, tokens.right)
+    if tokens.by_request and any(_is_newest(shape, side) for side in sides):
+        return False
     return not any(
         shape[:1] == (side.count,)
         or shape[:2] == (side.batch, side.seq)
@@ -174,6 +176,11 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
         or (side.batch and len(shape) == _MATRIX and shape[0] % side.count == 0)
         for side in sides
     )
+
+
+def _is_newest(shape: Shape, rows: layout.Rows) -> bool:
+    """True for what a program that pads one request has of its newest tokens alone."""
+    return rows.batch == 1 and len(shape) > 2 and shape[:2] == (1, len(rows.last))
 
 
 def _joined_rows(shape: Shape) -> int:
@@ -262,8 +269,7 @@ def _spaces(shape: Shape, rows: layout.Rows) -> Iterator[_Space]:
         yield _Space((), every)  # heads among the rows, as norms of queries and keys see them
     if batch > 1 and shape[:2] == (1, seq):
         yield _Space((), tuple(range(seq)), shared=True)
-    newest = len(rows.last)
-    if newest and (shape[0] == newest or (batch == 1 and shape[:2] == (1, newest))):
+    if rows.last and (shape[0] == len(rows.last) or _is_newest(shape, rows)):
         yield _Space((), rows.last)
     if rows.count == 1:
         yield _Space((), every)  # of one token, heads lie one behind the other as columns do

@@ -19,6 +19,7 @@ from ait_llm.program.flow import Use
 from ait_llm.program.program import Program
 
 _LOOSE = 0.8
+_MEANINGS = "mask", "position"  # of arguments: what has one in its name is nothing else
 
 
 class Arguments(Ports):
@@ -93,7 +94,7 @@ class Arguments(Ports):
                 else:
                     self.add(op, tensor, partner, other, confidence, reason)
             rest = list(others.values())
-            if len(alone) == len(rest) == 1 and self._views(alone[0], rest[0]) is not None:
+            if len(alone) == len(rest) == 1 and self._may_be_one(alone[0], rest[0]):
                 names = self._in_order(argument(alone[0]), argument(rest[0]))
                 why = f"{reason}, the one value left ({names[0]} for {names[1]})"
                 self.add(op, alone[0], partner, rest[0], min(confidence, _LOOSE), why)
@@ -104,6 +105,15 @@ class Arguments(Ports):
             for tensor in rest:
                 why = f"{ours.name} of the other side has no {argument(tensor)}"
                 self.right_reasons[key_of(partner, tensor)] = why
+
+    def _may_be_one(self, tensor: Tensor, other: Tensor) -> bool:
+        """True if what one side calls otherwise, or does not name, may be what the other calls."""
+        one, two = argument(tensor), argument(other)
+        if any((word in one) is not (word in two) for word in _MEANINGS):
+            named = not (one.rpartition("_")[2].isdigit() or two.rpartition("_")[2].isdigit())
+            if named:
+                return False
+        return self._views(tensor, other) is not None
 
     def add(
         self, op: int, tensor: Tensor, partner: int, other: Tensor, confidence: float, reason: str
