@@ -92,6 +92,8 @@ def with_places(read: Sequence[Reading]) -> list[Reading]:
     for place, each in enumerate(placed):
         last = placed[place - 1] if place else None
         goes_on = each is not None and last is not None and 0 < each.first <= last.end
+        if each is not None and each.first and not goes_on:
+            each = placed[place] = None  # what came before is not in the capture
         plain = each is None and place and read[place].generation == read[place - 1].generation
         numbers.append((numbers[-1] if numbers else -1) + (not (goes_on or plain)))
         if each is None:

@@ -26,6 +26,7 @@ _MASK = "input_attention_mask"
 _POSITIONS = ("input_positions", "input_position_ids")
 """What engines that pack requests call the place of each token in its own request."""
 _PLACES = (*_POSITIONS, "input_cache_position")
+_ATTENTION = "aten._scaled_dot_product", "aten.scaled_dot_product"
 _ROTARY = re.compile(r"[Rr]otary|Rope|RoPE|(^|[._])rope")
 _GATHERS = re.compile(r"Gather(Operation|V2|V2D)?$")
 """Operators of the acceleration library and of the graph engine that look rows up."""
@@ -120,14 +121,30 @@ def vocabulary(run: Pass) -> int | None:
 
 
 def first_place(run: Pass, count: int) -> int | None:
-    """Place of the first of so many tokens of one request; None where the capture has none."""
+    """Place of the first of so many tokens of one request; None where the capture has none.
+
+    Operators alone have no name for it; there are as many keys before those of the pass.
+    """
     for name in _PLACES:
         parts = [found for tensor in _called(run, name) if (found := _ids(tensor)) is not None]
         if parts:
             places = _joined(parts).reshape(-1)
             if len(places) == count and (np.diff(places) == 1).all():
                 return int(places[0])
+    for operation in run.operations:
+        if operation.type.startswith(_ATTENTION) and len(operation.inputs) > 1:
+            query, key = (_shape_of(tensor) for tensor in operation.inputs[:2])
+            if len(query) == len(key) == 4 and query[2] == count <= key[2]:
+                return key[2] - count
+            return None
     return None
+
+
+def _shape_of(tensor: Tensor) -> tuple[int, ...]:
+    try:
+        return tuple(tensor.shape)
+    except AitError:
+        return ()
 
 
 def looked_up(run: Pass) -> tuple[Operation, Tensor | None] | None:

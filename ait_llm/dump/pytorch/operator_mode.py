@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ait_llm.dump.pytorch.compiling import eagerly
 from ait_llm.dump.pytorch.identity import ObservedWrites, is_collective, may_write
 
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         is_own: whether what runs now is the capture's own work.
     """
 
+    # Without it torch refuses what takes functions, such as the score functions of FlexAttention.
+    supports_higher_order_operators = True
+    runs_eagerly = True
+    """Whether parts of the program that it compiles itself run as they are."""
+
     def __init__(
         self,
         begin: Callable[[str], Unit | None],
@@ -43,8 +50,11 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         self._recorder = recorder
         self._is_own = is_own
         self._observed = ObservedWrites()
+        self._eagerly = ExitStack()
 
     def __enter__(self) -> OperatorMode:
+        if self.runs_eagerly:
+            self._eagerly.enter_context(eagerly())
         self._observed.__enter__()
         super().__enter__()  # type: ignore[no-untyped-call]  # torch is untyped here
         return self
@@ -57,6 +67,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     ) -> None:
         super().__exit__(exc_type, exc_val, exc_tb)  # type: ignore[no-untyped-call]  # as above
         self._observed.__exit__(exc_type, exc_val, exc_tb)
+        self._eagerly.close()
 
     def __torch_dispatch__(
         self,
@@ -66,7 +77,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        unit = self._begin(str(func))
+        unit = self._begin(_name(func))
         if unit is None:
             if self._is_own():
                 return func(*args, **kwargs)
@@ -77,14 +88,15 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
                 recorder.values(unit, value, f"input_{index}")
             for name, value in kwargs.items():
                 recorder.values(unit, value, f"input_{name}")
-        if is_collective(func):
+        is_plain = isinstance(func, OpOverload)
+        if is_plain and is_collective(func):
             unit.group = _group(args)
         try:
             output = self._run(func, args, kwargs)
         except BaseException as error:
             recorder.finish(unit, f"the operator raised {type(error).__name__}")
             raise
-        if may_write(func):
+        if is_plain and may_write(func):
             # Version counters are raised above this level, after the operator: until then a
             # changed tensor looks like the one that was saved.
             recorder.forget_saved(by_operator=True)
@@ -95,7 +107,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator and account for what it writes, even where it fails on the way."""
-        if not may_write(func):
+        if not isinstance(func, OpOverload) or not may_write(func):
             return func(*args, **kwargs)
         writes = self._observed.begin(func, args, kwargs)
         try:
@@ -110,7 +122,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
 class OperatorsOutsideGraphs(OperatorMode):  # type: ignore[no-untyped-call]  # as above
     """The same where a part of the model is compiled: it leaves that part compiled."""
 
-    supports_higher_order_operators = True
+    runs_eagerly = False
 
     def __torch_dispatch__(
         self,
@@ -127,6 +139,13 @@ class OperatorsOutsideGraphs(OperatorMode):  # type: ignore[no-untyped-call]  # 
     def ignore_compile_internals(cls) -> bool:
         """What torch asks before it compiles while a mode is on."""
         return True
+
+
+def _name(func: Any) -> str:
+    """``aten.add.Tensor``; of an operator that takes functions a name of the same form."""
+    if isinstance(func, HigherOrderOperator):
+        return f"higher_order.{func}.default"
+    return str(func)
 
 
 def _wait(output: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -95,6 +96,7 @@ class Likeness:
         )
         self._links = links
         self._held: tuple[_Holders, ...] = (_Holders(()), _Holders(()))
+        self._of_tokens: dict[int, bool] = {}
         if all(map(has_operators, self._sides)):
             self._anchor()
             for meaning in self._meanings:
@@ -259,7 +261,8 @@ class Likeness:
         """The same for boxes with the same elements in any order, on either side."""
         found = box.elements
         if not _has_tokens(found):
-            return found, is_float(tensor)
+            known = found if number == 0 else self._in_row_of_other(number, found)
+            return (number, found) if known is None else (known, is_float(tensor))
         (size, stride), *rest = found.dims[0]
         if (size, stride) != (self._counts[number], TOKEN) or _has_tokens(_with(found, rest)):
             return number, found
@@ -268,11 +271,41 @@ class Likeness:
     def _elsewhere(self, number: int, elements: Box) -> Box | None:
         """Elements as the other side has them, which may have other rows."""
         if not _has_tokens(elements):
-            return elements
+            return self._in_row_of_other(number, elements)
         (size, stride), *rest = elements.dims[0]
         if (size, stride) != (self._counts[number], TOKEN):
             return None
         return _with(elements, [(self._counts[1 - number], TOKEN), *rest])
+
+    def _in_row_of_other(self, number: int, elements: Box) -> Box | None:
+        """Elements of one row of tokens as those of the same token of the other side.
+
+        None where the other side has no such token. What has no tokens stays as it is.
+        """
+        if self._tokens is None or self._counts == (0, 0):
+            return elements
+        row, rest = divmod(elements.offset, TOKEN)
+        if not row and not self._is_of_tokens(elements.atom):
+            return elements
+        other = self._partners[number].get(row)
+        return None if other is None else replace(elements, offset=other * TOKEN + rest)
+
+    @cached_property
+    def _partners(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Rows of the other side by those of each side."""
+        pairs = () if self._tokens is None else self._tokens.pairs
+        return dict(pairs), {right: left for left, right in pairs}
+
+    def _is_of_tokens(self, atom: int) -> bool:
+        """True if a value of either side has several tokens of an atom."""
+        if atom not in self._of_tokens:
+            self._of_tokens[atom] = any(
+                box is not None and _has_tokens(box)
+                for number, held in enumerate(self._held)
+                for value in map(self._sides[number].flow.values.__getitem__, held.of(atom))
+                for box in (self._box(number, value, value.uses[0].tensor),)
+            )
+        return self._of_tokens[atom]
 
 
 def laid_out(box: Box, wanted: Box, tokens: int) -> tuple[View, ...] | None:

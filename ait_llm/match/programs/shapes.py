@@ -118,6 +118,8 @@ def make_views(
     views = None if keys is None else key_views(left, right, keys, tokens.pairs)
     if views is not None:
         return Views(*views)
+    if tokens.by_request and (_is_newest(left, tokens.left) or _is_newest(right, tokens.right)):
+        return None  # rows of tokens, and not of the same
     if len(left) != len(right) and (number := _joined_rows(left)) == _joined_rows(right):
         return _of_rows(number, left, right, left_columns, right_columns)
     if tokens.is_plain and not whole and left[:-1] == right[:-1]:
@@ -180,7 +182,9 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
 
 def _is_newest(shape: Shape, rows: layout.Rows) -> bool:
     """True for what a program that pads one request has of its newest tokens alone."""
-    return rows.batch == 1 and len(shape) > 2 and shape[:2] == (1, len(rows.last))
+    newest = len(rows.last)
+    shapes = ((newest,), shape[:1]) if len(shape) == _MATRIX else ((1, newest), shape[:2])
+    return rows.batch == 1 and len(shape) >= _MATRIX and shapes[0] == shapes[1]
 
 
 def _joined_rows(shape: Shape) -> int:

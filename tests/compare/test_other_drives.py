@@ -1,0 +1,112 @@
+"""One model driven in ways that read the same tokens in other calls: healthy pairs, and a bug."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from generating import generate, model
+from transformers import LlamaForCausalLM
+
+from ait_llm import DumpConfig, compare, register_hook
+from ait_llm.core.comparison import Report, Verdict
+
+PROMPT = torch.tensor([[27, 25, 14, 77, 21, 20, 11, 89, 24, 51, 62, 7]])
+MORE = torch.tensor([[33, 9, 81, 5, 16]])
+Drive = Callable[[LlamaForCausalLM], object]
+
+
+def plainly(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=4)
+
+
+def in_chunks(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=4, prefill_chunk_size=5)
+
+
+def with_a_static_cache(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=4, cache_implementation="static")
+
+
+def without_a_cache(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=4, use_cache=False)
+
+
+def _two_turns(made: LlamaForCausalLM, *, keep: bool) -> None:
+    first = made.generate(
+        PROMPT, max_new_tokens=4, do_sample=False, return_dict_in_generate=True, eos_token_id=-1
+    )
+    read = torch.cat([first.sequences, MORE], 1)
+    kept = {"past_key_values": first.past_key_values} if keep else {}
+    made.generate(read, max_new_tokens=3, do_sample=False, eos_token_id=-1, **kept)
+
+
+def in_turns(made: LlamaForCausalLM) -> None:
+    _two_turns(made, keep=True)
+
+
+def in_turns_anew(made: LlamaForCausalLM) -> None:
+    _two_turns(made, keep=False)
+
+
+def padded(made: LlamaForCausalLM) -> None:
+    ids = torch.zeros(2, PROMPT.shape[1], dtype=torch.long)
+    ids[0], ids[1, : MORE.shape[1]] = PROMPT[0], MORE[0]
+    made(ids, attention_mask=(ids != 0).long())
+
+
+def packed(made: LlamaForCausalLM) -> None:
+    places = torch.cat([torch.arange(each.shape[1]) for each in (PROMPT, MORE)])
+    made(torch.cat([PROMPT, MORE], 1), position_ids=places[None])
+
+
+PAIRS: dict[str, tuple[Drive, Drive]] = {
+    "prefill in chunks": (plainly, in_chunks),
+    "static cache": (plainly, with_a_static_cache),
+    "no cache": (plainly, without_a_cache),
+    "second turn anew": (in_turns, in_turns_anew),
+    "packed requests": (padded, packed),
+}
+
+
+def compared(folder: Path, drives: tuple[Drive, Drive], *, wrong: bool, operators: bool) -> Report:
+    for name, drive in zip(("golden", "mine"), drives, strict=True):
+        made = model(eos_token_id=None)
+        if wrong and name == "mine":
+            with torch.no_grad():
+                made.model.layers[1].mlp.down_proj.weight *= 1.02
+        config = DumpConfig(str(folder / name), token_range=range(99), operators=operators)
+        with torch.no_grad(), register_hook(made, config):
+            drive(made)
+    return compare(folder / "golden", folder / "mine", jobs=1)
+
+
+@pytest.mark.parametrize("operators", [False, True], ids=["modules", "operators"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_same_tokens_in_other_calls_agree(pair: str, operators: bool, tmp_path: Path) -> None:
+    for drives in (PAIRS[pair], PAIRS[pair][::-1]):
+        folder = tmp_path / drives[0].__name__
+        report = compared(folder, drives, wrong=False, operators=operators)
+        assert report.origins == ()
+        assert not any(each.verdict is Verdict.FAIL for each in report.comparisons)
+        assert report.exit_code() == 0 or (operators and pair == "prefill in chunks")
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_wrong_weight_is_found_behind_other_calls(pair: str, tmp_path: Path) -> None:
+    report = compared(tmp_path, PAIRS[pair], wrong=True, operators=False)
+    assert report.verdict is Verdict.FAIL
+    assert report.origins[0].op == "root.model.layers.1.mlp.down_proj"
+
+
+def test_logits_of_another_token_of_the_same_request_are_not_compared(tmp_path: Path) -> None:
+    """A second turn that reads all again makes the logits of its last token alone."""
+    report = compared(tmp_path, PAIRS["second turn anew"], wrong=False, operators=False)
+    pairs = {
+        (each.golden.step, each.mine.step)
+        for each in report.comparisons
+        if each.golden is not None and each.mine is not None and each.mine.op == "root.lm_head"
+    }
+    assert pairs == {(step, step) for step in range(7)}
