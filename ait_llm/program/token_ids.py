@@ -25,6 +25,7 @@ _ENCODER = re.compile(r"\.encoder(\.|$)")
 _MASK = "input_attention_mask"
 _POSITIONS = ("input_positions", "input_position_ids")
 """What engines that pack requests call the place of each token in its own request."""
+_BEGINS = "input_cu_seq_lens_q", "input_cu_seqlens"
 _PLACES = (*_POSITIONS, "input_cache_position")
 _ATTENTION = "aten._scaled_dot_product", "aten.scaled_dot_product"
 _ROTARY = re.compile(r"[Rr]otary|Rope|RoPE|(^|[._])rope")
@@ -120,23 +121,46 @@ def vocabulary(run: Pass) -> int | None:
     return shape[0] if len(shape) == 2 else None
 
 
-def first_place(run: Pass, count: int) -> int | None:
-    """Place of the first of so many tokens of one request; None where the capture has none.
+def places_of(run: Pass, count: int) -> Array | None:
+    """Places in their requests of so many tokens of one row; None where the capture has none.
 
-    Operators alone have no name for it; there are as many keys before those of the pass.
+    Operators alone have no name for them: rotary modules look at them, and else there are as many
+    keys before those of the pass.
     """
     for name in _PLACES:
         parts = [found for tensor in _called(run, name) if (found := _ids(tensor)) is not None]
         if parts:
             places = _joined(parts).reshape(-1)
-            if len(places) == count and (np.diff(places) == 1).all():
-                return int(places[0])
+            if len(places) == count:
+                return places
     for operation in run.operations:
-        if operation.type.startswith(_ATTENTION) and len(operation.inputs) > 1:
+        if _ROTARY.search(operation.name):
+            for tensor in operation.inputs:
+                told = _ids(tensor)
+                if told is not None and told.shape in ((count,), (1, count)):
+                    return told.reshape(-1)
+        elif operation.type.startswith(_ATTENTION) and len(operation.inputs) > 1:
             query, key = (_shape_of(tensor) for tensor in operation.inputs[:2])
             if len(query) == len(key) == 4 and query[2] == count <= key[2]:
-                return key[2] - count
+                return np.arange(key[2] - count, key[2])
             return None
+    return None
+
+
+def first_place(run: Pass, count: int) -> int | None:
+    """Place of the first of so many tokens of one request; None where that is not known."""
+    places = places_of(run, count)
+    return int(places[0]) if places is not None and (np.diff(places) == 1).all() else None
+
+
+def lengths_of(run: Pass, count: int) -> list[int] | None:
+    """How many tokens of a row each request has, where the model is told where they begin."""
+    for name in _BEGINS:
+        for tensor in _called(run, name):
+            begins = _ids(tensor)
+            if begins is not None and begins.ndim == 1 and begins[0] == 0 and begins[-1] == count:
+                lengths = [int(each) for each in np.diff(begins) if each]
+                return lengths if min(lengths, default=0) > 0 else None
     return None
 
 

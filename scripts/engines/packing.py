@@ -41,7 +41,9 @@ def anonymise(folder: Path) -> None:
         first, _, rest = path.read_text(encoding="utf-8").partition("\n")
         header = json.loads(first)
         header |= {"host": "recorder", "executable": "python"}
-        header["arguments"] = [Path(word).name for word in header["arguments"]]
+        header["program"] = Path(header.get("program", "")).name
+        if "arguments" in header:
+            header["arguments"] = [Path(word).name for word in header["arguments"]]
         path.write_text(json.dumps(header) + "\n" + rest, encoding="utf-8")
 
 

@@ -153,7 +153,7 @@ def _first(program: Program, rows: layout.Rows) -> int | None:
         return None
     schedule = program.run.schedule
     if rows.batch == 1 and schedule is not None:
-        return schedule.stretches[0].first
+        return schedule.stretches[0].first if len(schedule.stretches) == 1 else None
     return first_place(program.run, rows.seq)
 
 

@@ -29,6 +29,7 @@ from ait_llm.program.flow import Value
 from ait_llm.program.program import Program
 
 _MOST = 64  # tensors that are tried as one that holds another
+_HEADS = 4  # dims of keys: requests, heads, tokens and columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +232,17 @@ class Likeness:
                 continue
             if tokens and (ours.shape[0], theirs.shape[0]) != self._counts:
                 continue
+            if not tokens and self._may_be_cached(shapes[0]):
+                continue
             if ours.shape[tokens:] == theirs.shape[tokens:]:
                 self._atoms.anchor(ours, theirs, tokens)
+
+    def _may_be_cached(self, shape: Shape) -> bool:
+        """True for what may be keys of earlier passes, too, whose places are no rows of this one.
+
+        What the pass itself makes of them is counted by rows.
+        """
+        return self._tokens is not None and self._tokens.by_request and len(shape) == _HEADS
 
     def _viewed(self, number: int, link: Link, views: tuple[View, ...]) -> Box | None:
         """The box of a linked value under views that keep all rows."""
