@@ -144,7 +144,8 @@ def make_views(
 
 def _has_heads_like_tokens(shape: Shape, rows: layout.Rows) -> bool:
     """True if two axes of heads of one request are as long as there are tokens."""
-    return rows.count > 1 and len(shape) > _MATRIX and shape[:-1].count(rows.count) > 1
+    several = rows.batch == 1 < rows.count
+    return several and len(shape) > _MATRIX and shape[:-1].count(rows.count) > 1
 
 
 def _unlikeliness(both: tuple[_Space, _Space]) -> tuple[bool, bool]:
