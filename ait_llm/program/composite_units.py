@@ -105,7 +105,7 @@ def _scaled(graph: CallGraph, place: int, table: int) -> Composite:
     if len(readers) == 1 and graph.kind(readers[0][0]) == "mul":
         product = graph.calls[readers[0][0]]
         factors = [each for each in product.inputs if each != readers[0][1]]
-        if all(_is_number(graph, each) for each in factors):
+        if all(is_number(graph, each) for each in factors):
             members.append(readers[0][0])
             result = product.outputs[0]
             definition = {"scaled": product.numbers[0] if product.numbers else True}
@@ -120,7 +120,8 @@ def _scaled(graph: CallGraph, place: int, table: int) -> Composite:
     )
 
 
-def _is_number(graph: CallGraph, value: int) -> bool:
+def is_number(graph: CallGraph, value: int) -> bool:
+    """True for one number from outside."""
     outside = graph.before(value)
     return graph.writer(outside) is None and graph.shapes.get(outside) in ((), (1,))
 

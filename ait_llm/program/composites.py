@@ -50,13 +50,22 @@ def find_composites(graph: CallGraph) -> list[Composite]:
     A gated activation is found beside the activation within it; no other two share their last
     member.
     """
+    from ait_llm.program.composite_adapters import adapted
     from ait_llm.program.composite_attention import attention, rotary
     from ait_llm.program.composite_norms import norms
     from ait_llm.program.composite_units import activations, embeddings, gated, linears
 
     found: list[Composite] = []
     taken: set[int] = set()
-    finders: tuple[Finder, ...] = (norms, rotary, attention, linears, embeddings, activations)
+    finders: tuple[Finder, ...] = (
+        norms,
+        rotary,
+        attention,
+        adapted,
+        linears,
+        embeddings,
+        activations,
+    )
     for finder in finders:
         for each in finder(graph):
             if taken.isdisjoint(each.members):
