@@ -58,13 +58,11 @@ class _Space:
         views: applied first.
         rows: flat row of the program for each row of the tensor.
         shared: True if the rows are positions that all requests share.
-        anyhow: its axes do not show where the rows lie.
     """
 
     views: tuple[View, ...]
     rows: tuple[int, ...]
     shared: bool = False
-    anyhow: bool = False
 
 
 def make_views(
@@ -103,28 +101,25 @@ def make_views(
             return Views(*portion.cut(left, right, axis))
     if tokens is None:
         return _without_tokens(left, right, left_columns, right_columns)
-    spaces = [*_left_spaces(left, tokens.left, rows)], [*_spaces(right, tokens.right)]
-    both = [(ours, theirs) for ours in spaces[0] for theirs in spaces[1]]
     if tokens.by_request and any(
         _has_heads_like_tokens(shape, side)
         for shape, side in ((left, tokens.left), (right, tokens.right))
     ):
         return None  # which of the axes are tokens is not known
-    if len(left) == len(right):  # as many heads as tokens look like tokens
-        both.sort(key=_unlikeliness)
-    for ours, theirs in both:
-        chosen = _same_tokens(ours, theirs, tokens)
-        if chosen is None:
-            continue
-        one = _finish(left, ours, chosen[0], left_columns)
-        other = _finish(right, theirs, chosen[1], right_columns)
-        if one is None or other is None:
-            continue
-        if one[1] == other[1]:
-            return Views(one[0], other[0])
-        if whole and portion is not None and portion.axis(one[1], other[1]) == 1:
-            cut = portion.cut(one[1], other[1], 1)
-            return Views((*one[0], *cut[0]), (*other[0], *cut[1]))
+    for ours in _left_spaces(left, tokens.left, rows):
+        for theirs in _spaces(right, tokens.right):
+            chosen = _same_tokens(ours, theirs, tokens)
+            if chosen is None:
+                continue
+            one = _finish(left, ours, chosen[0], left_columns)
+            other = _finish(right, theirs, chosen[1], right_columns)
+            if one is None or other is None:
+                continue
+            if one[1] == other[1]:
+                return Views(one[0], other[0])
+            if whole and portion is not None and portion.axis(one[1], other[1]) == 1:
+                cut = portion.cut(one[1], other[1], 1)
+                return Views((*one[0], *cut[0]), (*other[0], *cut[1]))
     views = None if keys is None else key_views(left, right, keys, tokens.pairs)
     if views is not None:
         return Views(*views)
@@ -146,12 +141,6 @@ def _has_heads_like_tokens(shape: Shape, rows: layout.Rows) -> bool:
     """True if two axes of heads of one request are as long as there are tokens."""
     several = rows.batch == 1 < rows.count
     return several and len(shape) > _MATRIX and shape[:-1].count(rows.count) > 1
-
-
-def _unlikeliness(both: tuple[_Space, _Space]) -> tuple[bool, bool]:
-    """Two tensors of as many axes have their tokens along the same one."""
-    ours, theirs = both
-    return ours.views != theirs.views, ours.anyhow or theirs.anyhow
 
 
 def share_no_token(left: Shape, right: Shape, tokens: Tokens) -> bool:
@@ -288,7 +277,7 @@ def _spaces(shape: Shape, rows: layout.Rows) -> Iterator[_Space]:
     if batch and len(shape) == _REPEATED and (shape[0], shape[3]) == (batch, seq):
         yield _Space((Reorder((0, 3, 1, 2, 4)),), every)
     if shape[0] == rows.count or (shape[0] == 1 and shape[1:2] == (rows.count,)):
-        yield _Space((), every, anyhow=rows.count == 1)
+        yield _Space((), every)
     elif len(shape) == 4 and shape[0] == 1 and shape[2] == rows.count:
         yield _Space((Reorder((0, 2, 1, 3)),), every)
     elif not batch and shape[0] % rows.count == 0 and shape[0]:
@@ -299,7 +288,7 @@ def _spaces(shape: Shape, rows: layout.Rows) -> Iterator[_Space]:
     if 0 < newest < rows.count and (shape[0] == newest or _is_newest(shape, rows)):
         yield _Space((), rows.last)
     if rows.count == 1:  # of one token, heads lie one behind the other as columns do
-        yield _Space((), every, anyhow=True)
+        yield _Space((), every)
     if batch > 1 and len(shape) == 3 and shape[1] == seq and shape[0] % batch == 0 < shape[0]:
         heads = shape[0] // batch  # of all requests on one axis, as products of batches take them
         yield _Space((Reshape((batch, heads, *shape[1:])), Reorder((0, 2, 1, 3))), every)
