@@ -46,13 +46,26 @@ def largest_logit(run: Pass, request: int, requests: int) -> int | None:
 
 def every_logit(run: Pass) -> Array | None:
     """All logits that a pass of one request returns, ``[tokens, vocabulary]``, as captured."""
+    tensor = _of_one_request(run)
+    try:
+        values: Array | None = None if tensor is None else tensor.nd()[0]
+    except AitError:
+        return None
+    return values
+
+
+def count_of_logits(run: Pass) -> int | None:
+    """Of how many tokens a pass of one request returns logits, which are not read."""
+    tensor = _of_one_request(run)
+    return None if tensor is None else tensor.shape[1]
+
+
+def _of_one_request(run: Pass) -> Tensor | None:
     for tensor in _candidates(run):
         try:
-            if not tensor.dtype.is_floating or not tensor.has_data or len(tensor.shape) != 3:
-                continue
-            if tensor.shape[0] == 1:
-                values: Array = tensor.nd()[0]
-                return values
+            is_row = len(tensor.shape) == 3 and tensor.shape[0] == 1
+            if is_row and tensor.dtype.is_floating and tensor.has_data:
+                return tensor
         except AitError:
             continue
     return None

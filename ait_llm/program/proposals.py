@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ait_llm.formats.elements import Array
-from ait_llm.program.logits import every_logit
+from ait_llm.program.logits import count_of_logits, every_logit
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.readings import Reading
 from ait_llm.program.schedule import Schedule, Stretch, engine_schedules
@@ -282,8 +282,7 @@ def _parts_of(read: Reading) -> list[_Part] | None:
     ]
     if len(parts) > 1:
         return parts
-    logits = every_logit(read.run)
-    computed = 1 if logits is None else min(len(logits), len(tokens))
+    computed = min(count_of_logits(read.run) or 1, len(tokens))
     is_start = parts[0].first == 0 and computed == len(tokens)
     return [replace(parts[0], proposed=0 if is_start else computed - 1)]
 

@@ -287,8 +287,8 @@ def _spaces(shape: Shape, rows: layout.Rows) -> Iterator[_Space]:
     newest = len(rows.last)
     if 0 < newest < rows.count and (shape[0] == newest or _is_newest(shape, rows)):
         yield _Space((), rows.last)
-    if rows.count == 1:  # of one token, heads lie one behind the other as columns do
-        yield _Space((), every)
+    if rows.count == 1:
+        yield _Space((), every)  # of one token, heads lie one behind the other as columns do
     if batch > 1 and len(shape) == 3 and shape[1] == seq and shape[0] % batch == 0 < shape[0]:
         heads = shape[0] // batch  # of all requests on one axis, as products of batches take them
         yield _Space((Reshape((batch, heads, *shape[1:])), Reorder((0, 2, 1, 3))), every)
