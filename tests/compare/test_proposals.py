@@ -147,7 +147,8 @@ def test_another_choice_of_a_run_with_proposals_is_a_parting(plain: Path, tmp_pa
     assert tokens[PARTED] == SPARE
     report = compare(plain, mine, jobs=1)
     told = " ".join(problem.text for problem in report.problems)
-    assert f", mine {SPARE} (margin" in told
+    assert "golden chose token 51 (margin" in told
+    assert f", mine {SPARE};" in told
 
 
 def test_an_assistant_model_is_left_out_and_its_proposals_are_no_choices(
