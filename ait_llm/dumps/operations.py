@@ -218,6 +218,8 @@ class Operation:
         parameters: saved parameters and buffers by dotted name: of a module its own, of an operator
             that reads some those of its model.
         members: classes of the modules that a module consists of, by their own names.
+        rounding: relative Euclidean distance that keeping weights of its module in few bits has
+            cost, as the capture told without them; 0 where it did not.
         not_captured: names and reasons of values of which there is no tensor.
         kernels: in launch order.
         graph_name: the compiled graph that it belongs to; empty if none, or unknown.
@@ -257,6 +259,7 @@ class Operation:
     weights: Mapping[str, Any] = field(default=NOTHING, repr=False, compare=False)
     parameters: Mapping[str, Tensor] = field(default=NOTHING, repr=False, compare=False)
     members: Mapping[str, str] = field(default=NOTHING, repr=False, compare=False)
+    rounding: float = field(default=0.0, repr=False, compare=False)
     not_captured: Sequence[Mapping[str, str]] = field(default=(), repr=False, compare=False)
     kernels: Sequence[Kernel] = field(default=(), repr=False, compare=False)
     graph_name: str = ""

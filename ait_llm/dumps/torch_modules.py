@@ -279,6 +279,7 @@ class TorchDump(Dump):
             weights=_mapping(line.get("weights")),
             parameters=parameters,
             members=node.members,
+            rounding=node.rounding,
             not_captured=missing,
             facts=IN_GRAPH if line.get("in_graph") is True else NO_FACTS,
             group=read_group(line),

@@ -29,7 +29,7 @@ class Positions:
         return paths[0] if len(paths) == 1 else ""
 
     def of(self, path: str, entry: LedgerEntry | None) -> TreeModule:
-        """The module, or an operator as a module without children.
+        """The module, or an operator as a module without children and with the weights of its own.
 
         Args:
             path: dotted path of a module or operator.
@@ -40,11 +40,14 @@ class Positions:
         parent = path
         while parent and parent not in self._modules:
             parent = parent.rpartition(".")[0]
-        above = self._modules[parent].op_id.parts if parent else ()
+        module = self._modules.get(parent)
+        above = module.op_id.parts if module else ()
         number = self._operators[parent]
         self._operators[parent] += 1
         kind = entry.type if entry is not None else path.rpartition(".")[2]
-        return TreeModule(OpId((*above, _FIRST_OPERATOR + number)), kind, False, NOTHING)
+        place = OpId((*above, _FIRST_OPERATOR + number))
+        of_module = module.rounding if module else 0.0
+        return TreeModule(place, kind, False, NOTHING, rounding=of_module)
 
 
 def call_order(

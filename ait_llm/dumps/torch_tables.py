@@ -33,6 +33,7 @@ class TreeModule(NamedTuple):
         definition: numbers, flags and names that decide what it computes; those of members that are
             never called, too, behind the name of the member.
         members: classes of its children by their own names.
+        rounding: relative Euclidean distance that keeping its weights in few bits has cost.
     """
 
     op_id: OpId
@@ -40,6 +41,7 @@ class TreeModule(NamedTuple):
     is_graph: bool
     definition: Mapping[str, Any]
     members: Mapping[str, str] = NOTHING
+    rounding: float = 0.0
 
 
 def read_module_tree(path: Path) -> dict[str, TreeModule]:
@@ -64,7 +66,7 @@ def _walk(path: Path, node: Any, ids: tuple[int, ...]) -> Iterator[tuple[str, Tr
         raise FormatError(path, f"node {'_'.join(map(str, ids))} lacks name, type or children")
     members = _members(children)
     known = {**_definition(node), **dict(_held("", children, held(members)))} or NOTHING
-    yield name, TreeModule(OpId(ids), kind, bool(children), known, members)
+    yield name, TreeModule(OpId(ids), kind, bool(children), known, members, _rounding(node))
     for number, child in enumerate(children):
         yield from _walk(path, child, (*ids, number))
 
@@ -72,6 +74,11 @@ def _walk(path: Path, node: Any, ids: tuple[int, ...]) -> Iterator[tuple[str, Tr
 def _definition(node: Mapping[str, Any]) -> Mapping[str, Any]:
     definition = node.get("definition")
     return definition if isinstance(definition, dict) else NOTHING
+
+
+def _rounding(node: Mapping[str, Any]) -> float:
+    found = node.get("rounding")
+    return found if isinstance(found, float) and 0 < found < 1 else 0.0
 
 
 def held(members: Mapping[str, str]) -> list[str]:

@@ -8,7 +8,7 @@ from ait_llm.dumps.model import Operation
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.common_nodes import CommonNode, nodes_of_flow
 from ait_llm.program.describe import params_of, shape_of
-from ait_llm.program.flow import Flow
+from ait_llm.program.flow import Flow, whole_numbers
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles_api import api_kind
@@ -37,7 +37,7 @@ def _calls(run: Pass, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
         if not operation.is_graph:
             calls.append(_call(flow, op, operation))
             places.append(op)
-    return CallGraph(calls, shapes), places
+    return CallGraph(calls, shapes, whole_numbers(flow)), places
 
 
 def _call(flow: Flow, op: int, operation: Operation) -> Call:

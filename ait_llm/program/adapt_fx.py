@@ -10,7 +10,7 @@ from ait_llm.errors import AitError
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.common_nodes import CommonNode, graphs_of, nodes_of_flow, nodes_of_graph
 from ait_llm.program.describe import params_of, shape_of
-from ait_llm.program.flow import Flow
+from ait_llm.program.flow import Flow, whole_numbers
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles_fx import kind_of
@@ -36,7 +36,7 @@ def _calls(run: Pass, found: Flow) -> tuple[CallGraph, Sequence[int]]:
             value, shape = found.at(op, tensor.role, tensor.index), shape_of(tensor)
             if value is not None and shape is not None:
                 shapes.setdefault(value.number, shape)
-    return CallGraph(calls, shapes), range(len(calls))
+    return CallGraph(calls, shapes, whole_numbers(found)), range(len(calls))
 
 
 def _call(found: Flow, op: int, operation: Operation) -> Call:

@@ -8,7 +8,7 @@ from typing import Any
 from ait_llm.dumps.model import Operation
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.describe import params_of, shape_of
-from ait_llm.program.flow import Flow
+from ait_llm.program.flow import Flow, whole_numbers
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.overwritten import Overwritten
@@ -50,7 +50,7 @@ def graph_of_operators(run: Pass, found: Flow) -> tuple[CallGraph, Sequence[int]
             value, shape = found.at(op, tensor.role, tensor.index), shape_of(tensor)
             if value is not None and shape is not None:
                 shapes.setdefault(value.number, shape)
-    return CallGraph(calls, shapes), places
+    return CallGraph(calls, shapes, whole_numbers(found)), places
 
 
 def _written(found: Flow, overwritten: Overwritten, op: int, call: Call) -> Iterator[Call]:

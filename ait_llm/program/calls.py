@@ -8,7 +8,7 @@ make together is found in ``composites``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 CASTS = frozenset(
@@ -55,10 +55,12 @@ class CallGraph:
     Attributes:
         calls: the operators.
         shapes: dims of values, as far as they are known.
+        whole: values of eight bits or less that are whole numbers, as far as that is known.
     """
 
     calls: Sequence[Call]
     shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    whole: Collection[int] = ()
 
     def __post_init__(self) -> None:
         readers: dict[int, list[int]] = defaultdict(list)

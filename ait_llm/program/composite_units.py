@@ -47,7 +47,7 @@ def linears(graph: CallGraph) -> Iterator[Composite]:
         if places[2] < len(call.inputs):
             operands["bias"] = graph.before(call.inputs[places[2]])
         else:
-            result = _with_bias(graph, result, operands, members)
+            result = with_bias(graph, result, operands, members)
         turned = sum(
             graph.is_passing(graph.kind(each), order=True)
             and not graph.is_passing(graph.kind(each))
@@ -64,7 +64,7 @@ def _is_matrix(graph: CallGraph, value: int) -> bool:
     return shape is None or (len(shape) == 2 and min(shape) > 1)
 
 
-def _with_bias(graph: CallGraph, result: int, operands: dict[str, int], members: list[int]) -> int:
+def with_bias(graph: CallGraph, result: int, operands: dict[str, int], members: list[int]) -> int:
     """The sum with a vector from outside, if one is made of a product, whoever else reads that."""
     sums = [each for each in map(partial(_biased, graph), graph.after(result)) if each is not None]
     if len(sums) != 1:

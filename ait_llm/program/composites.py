@@ -53,6 +53,7 @@ def find_composites(graph: CallGraph) -> list[Composite]:
     from ait_llm.program.composite_adapters import adapted
     from ait_llm.program.composite_attention import attention, rotary
     from ait_llm.program.composite_norms import norms
+    from ait_llm.program.composite_scaled import scaled
     from ait_llm.program.composite_units import activations, embeddings, gated, linears
 
     found: list[Composite] = []
@@ -62,6 +63,7 @@ def find_composites(graph: CallGraph) -> list[Composite]:
         rotary,
         attention,
         adapted,
+        scaled,
         linears,
         embeddings,
         activations,

@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ait_llm.core import DType
 from ait_llm.dumps.model import Operation, Role, Tensor
 from ait_llm.errors import AitError
+from ait_llm.program.describe import dtype_of
 from ait_llm.program.digests import digest, recorded_digest
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import computes
 from ait_llm.program.storages import Place, Storages, place_of
 from ait_llm.topology import Node
+
+_FEW_BITS = frozenset({DType.INT8, DType.UINT8, DType.INT4})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,12 @@ def _at(row: _Row, index: int) -> Value | None:
     if isinstance(row, dict):
         return row.get(index)
     return row[index] if 0 <= index < len(row) else None
+
+
+def whole_numbers(found: Flow) -> set[int]:
+    """Numbers of the values from outside that are whole numbers of eight bits or less."""
+    outside = (each for each in found.values if each.writer is None)
+    return {each.number for each in outside if dtype_of(each.uses[0].tensor) in _FEW_BITS}
 
 
 def flow(run: Pass) -> Flow:

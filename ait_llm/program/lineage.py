@@ -27,6 +27,7 @@ from ait_llm.program.roles import is_operator
 _NARROW = {DType.INT8: 0.023, DType.INT4: 0.14}
 # Operators that round what they are given to int8, block by block, where nobody sees it.
 _ROUNDING = dict.fromkeys(("ggml.linear.default", "onnx.linear.default"), _NARROW[DType.INT8])
+_OF_FLOAT16 = 2.0**-11  # a weight that costs no more is one of 16 bits
 _PACKED = frozenset({DType.INT8, DType.UINT8, DType.INT32, DType.INT4})
 
 
@@ -144,6 +145,11 @@ class _Types:
             modules.add(self._operations[parent].name)
         for module in modules:
             is_quantised |= self._count(module, self._steps(module))
+        if 0 < operation.rounding <= _OF_FLOAT16:
+            own = coarsest(own, DType.FLOAT16)
+        elif operation.rounding and self._of_weights:
+            module = operation.name.removesuffix(f".{operation.type}")
+            is_quantised |= self._count(module, self._steps(module) or operation.rounding)
         steps = max(math.sqrt(self._walked), least) if is_quantised else 0.0
         return Lineage(own if is_float else None, steps)
 

@@ -1,18 +1,20 @@
 """Tensors that a quantised weight consists of and that are no parameters of the module.
 
-bitsandbytes keeps scales and codes in objects of the weight or the module, and transformers the
-experts of GPT-OSS as the kernel of MXFP4 wants them. They are saved under the names, and in the
-layout, that they have in a checkpoint.
+bitsandbytes keeps scales and codes in objects of the weight or the module, ``torch.ao`` weights as
+a kernel has packed them, and transformers the experts of GPT-OSS as the kernel of MXFP4 wants them.
+They are saved under the names, and in the layout, that they have in a checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+_AO = "torch.ao.nn."
 _STATE = "MatmulLtState"
 _EXPERTS = "Mxfp4GptOssExperts"
 _BLOCK = 16  # bytes of 32 floats of four bits
@@ -28,8 +30,63 @@ def beside(model: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
         scale = _of_eight_bits(module)
         if scale is not None:
             yield f"{at}weight", f"{at}SCB", scale
+        for name, tensor in _unpacked(module):
+            yield f"{at}weight", at + name, tensor
         for name, tensor in _of_experts(module):
             yield f"{at}{name.rpartition('_')[0]}_bias", at + name, tensor
+
+
+def has_experts_of_four_bits(module: nn.Module) -> bool:
+    """True for experts that only the kernel of MXFP4 holds."""
+    return type(module).__name__ == _EXPERTS
+
+
+def packed_weight(module: nn.Module) -> torch.Tensor | None:
+    """The weight of a module of ``torch.ao``, quantised or float16; None of any other module."""
+    unpack = _method(module, "weight")
+    found = unpack() if unpack else None
+    if not isinstance(found, torch.Tensor):
+        return None
+    packed: Any = getattr(module, "_packed_params", None)
+    if getattr(packed, "dtype", None) is torch.float16:  # which it gives out as float32
+        return found.half()
+    return found if found.is_quantized else None
+
+
+def _method(module: nn.Module, name: str) -> Callable[[], Any] | None:
+    found = getattr(type(module), name, None)
+    if not type(module).__module__.startswith(_AO) or not callable(found):
+        return None
+    return functools.partial(found, module)
+
+
+def _unpacked(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """``weight``, ``[out, in]``, or what it is stored as, and ``bias``.
+
+    Quantised it is ``(weight_qdata - weight_zero_point) * weight_scale``, with one scale and zero
+    point of all or of each row.
+    """
+    weight = packed_weight(module)
+    if weight is None:
+        return
+    if weight.is_quantized:
+        yield "weight_qdata", weight.int_repr()
+        yield from _scales(weight)
+    else:
+        yield "weight", weight
+    add = _method(module, "bias")
+    bias = add() if add else None
+    if isinstance(bias, torch.Tensor):
+        yield "bias", bias
+
+
+def _scales(weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    if weight.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        yield "weight_scale", torch.tensor([weight.q_scale()])
+        yield "weight_zero_point", torch.tensor([weight.q_zero_point()])
+    elif weight.q_per_channel_axis() == 0:
+        yield "weight_scale", weight.q_per_channel_scales().float()
+        yield "weight_zero_point", weight.q_per_channel_zero_points().int()
 
 
 def _of_four_bits(weight: nn.Parameter) -> Iterator[tuple[str, torch.Tensor]]:
@@ -58,7 +115,7 @@ def _of_experts(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
     Where a device wants its bytes is the affair of the kernel's library, which takes them back.
     """
-    if type(module).__name__ != _EXPERTS:
+    if not has_experts_of_four_bits(module):
         return
     for name in ("gate_up_proj", "down_proj"):
         weight: Any = vars(module).get(name)

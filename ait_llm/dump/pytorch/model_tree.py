@@ -11,11 +11,14 @@ from torch import nn
 
 from ait_llm.dump.folders import make_folder
 from ait_llm.dump.pytorch.definition import Definitions
+from ait_llm.dump.pytorch.few_bits import rounding
 from ait_llm.dump.pytorch.hooks import class_name, is_wrapped
 
 
 def module_tree(model: nn.Module, root: str = "root") -> dict[str, Any]:
     """The tree as nested ``{"name", "type", "definition", "children"}``, in definition order.
+
+    A module with weights in few bits has ``rounding``, see :func:`few_bits.rounding`.
 
     A module that is registered at several places is listed at each; one that contains itself is
     not descended into again. Wrappers do not show, as in the paths of the capture.
@@ -27,11 +30,14 @@ def module_tree(model: nn.Module, root: str = "root") -> dict[str, Any]:
         for key, child in module._modules.items():
             if child is not None and id(child) not in inside and is_wrapped(module, key):
                 return describe(child, name, inside)
-        described = {
+        described: dict[str, Any] = {
             "name": name,
             "type": class_name(module),
             "definition": definitions.of(module),  # before those of its children
         }
+        error = rounding(module)
+        if error:
+            described["rounding"] = error
         children = [
             describe(child, f"{name}.{key}", inside)
             for key, child in module._modules.items()

@@ -1,0 +1,79 @@
+"""What keeping the weights of a module in few bits has cost, for dumps without the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import is_fake
+
+from ait_llm.dump.pytorch.beside import has_experts_of_four_bits, packed_weight
+from ait_llm.dump.pytorch.layouts import dense_parts
+
+# Numbers that are looked at, of neighbours in places far apart: a weight of a large model has a
+# hundred million, and a sample of so many tells the sum of squares to one percent.
+_SAMPLES, _STRETCH = 1 << 14, 64
+# Relative Euclidean distance of rounding where it cannot be told of the stored numbers: of four
+# bits in groups whose maximum is three and a half times their root mean square, and of floats of
+# eight, whose step is at most an eighth or a quarter of the number.
+_FOUR_BITS = 0.14
+_KNOWN = {
+    torch.uint8: _FOUR_BITS,
+    torch.int32: _FOUR_BITS,
+    torch.float8_e4m3fn: 1 / 8 / math.sqrt(12),
+    torch.float8_e5m2: 1 / 4 / math.sqrt(12),
+}
+_FLOAT16 = 2.0**-11  # at most
+
+
+def rounding(module: nn.Module) -> float:
+    """Relative Euclidean distance that rounding has cost the weights of one module.
+
+    Args:
+        module: its own parameters count, and buffers that are called a weight. Those of another
+            floating type of 16 bits or more do not: what is computed of them has that type.
+
+    Returns:
+        Of several weights that of the one it cost most; 0 where none is kept in few bits.
+    """
+    if has_experts_of_four_bits(module):
+        return _FOUR_BITS
+    packed = packed_weight(module)
+    if packed is not None:  # and what is computed of it is float32
+        return _of(packed.int_repr()) if packed.is_quantized else _FLOAT16
+    return max(map(_of, _weights(module)), default=0.0)
+
+
+def _weights(module: nn.Module) -> Iterator[torch.Tensor]:
+    """Dense tensors that hold the elements of weights."""
+    buffers = (each for name, each in module._buffers.items() if "weight" in name)
+    for tensor in (*module._parameters.values(), *buffers):
+        if tensor is None or tensor.is_meta or is_fake(tensor):
+            continue
+        try:
+            parts, _ = dense_parts(tensor)
+        except (TypeError, RuntimeError):
+            continue  # where weights are saved, the ledger says that it cannot be read
+        yield from (part.tensor for part in parts)
+
+
+def _of(tensor: torch.Tensor) -> float:
+    """What rounding has cost what a dense tensor holds; 0 for one that is not of few bits.
+
+    Of whole numbers in steps of one the error is uniform, of the variance 1/12.
+    """
+    if tensor.dim() < 2:
+        return 0.0
+    if tensor.dtype is not torch.int8:
+        return _KNOWN.get(tensor.dtype, 0.0)
+    power = float(_sample(tensor).to(torch.float32).square().mean())
+    return 1 / math.sqrt(12 * power) if power > 0 else 0.0
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    as_stored = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    flat = tensor.detach().permute(as_stored).reshape(-1)
+    apart = flat.numel() // (_SAMPLES // _STRETCH)
+    return flat if apart < _STRETCH else flat.unfold(0, _STRETCH, apart)
