@@ -1,7 +1,7 @@
 """A product with a weight of whole numbers, and the scale of each of its columns, as one.
 
-``(x Q) s`` is what one product with the weight ``Q s`` makes, where ``Q`` are the whole numbers of a
-weight in few bits, and ``s`` has a number for each output.
+``(x Q) s`` is what one product with the weight ``Q s`` makes, where ``Q`` are whole numbers that a
+weight in few bits is kept as, and ``s`` has a number for each output.
 """
 
 from __future__ import annotations

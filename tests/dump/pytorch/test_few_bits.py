@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,20 @@ def test_plain_weights_and_whole_numbers_that_are_none_cost_nothing() -> None:
     assert rounding(linear()) == 0
     assert rounding(linear().to(torch.bfloat16)) == 0
     assert rounding(Stored(torch.ones(8, 8), position_index=places)) == 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LazyLinear(4),
+        lambda: nn.Linear(2, 3, device="meta"),
+        lambda: Stored(torch.empty(0, 4, dtype=torch.int8)),
+        lambda: Stored(torch.zeros(3, 4, dtype=torch.int8)),
+    ],
+    ids=["no shape yet", "no memory", "no elements", "zeros"],
+)
+def test_weights_without_numbers_cost_nothing(make: Callable[[], nn.Module]) -> None:
+    assert rounding(make()) == 0
 
 
 def test_the_tree_of_a_capture_has_it_by_module(tmp_path: Path) -> None:
