@@ -1,15 +1,16 @@
 """Rows that did not pass, looked at once more with both dumps as programs.
 
-Names say too little of some rows: what one side computes in another order or under other names has
-its counterpart elsewhere, values may carry the rounding of a coarser type that they went through,
-and memory that nobody has written is no error. That takes longer than the tables, so it is done
-where a row did not pass, of dumps that are not too large.
+Names say too little of some rows. A program that computes attention in another way, keeps another
+cache or cuts its prompt into pieces has other calls of the same names: what stands in one row is
+no counterpart then, and the counterpart stands in another. Values may carry the rounding of a
+coarser type that they went through, and memory that nobody has written is no error. That takes
+longer than the tables, so it is done where a row did not pass, of dumps that are not too large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ait_llm.compare.api.item import Item
@@ -21,6 +22,7 @@ from ait_llm.core.comparison import Comparison, Origin, Report, TensorRecord, Ve
 from ait_llm.errors import AitError
 
 MOST_BYTES = 16 << 20  # of the JSON files of one side
+_OTHER_CALL = "the call of this name is another one in the other program"
 _Key = tuple[int, int, int, str]  # step, rank, process, name
 
 
@@ -48,14 +50,15 @@ def settle(
     if report is None or report.partial:
         return
     found = _Found(report.comparisons)
-    alone = sum(result.incomparable for result in outcome.pairs)
+    before = [result.doubts for result in outcome.pairs]
     for pair, result in zip(pairs, outcome.pairs, strict=True):
         if pair.mode != "md5":  # which asks for the same bits
-            result.settle(found.judge(pair, doubt) for doubt in result.doubts)
+            result.settle([found.judge(pair, doubt) for doubt in result.doubts])
         _blame(pair, result, report.origins)
-    if sum(result.incomparable for result in outcome.pairs) > alone:
-        # what only one of them makes decides nothing, unless it is what all comes to
-        outcome.problems += [each.text for each in report.problems if each.decides]
+    if before != [result.doubts for result in outcome.pairs]:
+        # steps of one side may answer others, and what only one of them makes decides nothing,
+        # unless it is what all comes to
+        outcome.problems[:] = [each.text for each in report.problems if each.decides]
 
 
 def _compared(
@@ -78,45 +81,59 @@ def _compared(
         return None
 
 
-@dataclass
 class _Found:
-    """What a comparison of programs says of tensors, by their names."""
+    """What a comparison of programs says of tensors and calls, by their names."""
 
-    comparisons: Iterable[Comparison]
-    verdicts: dict[tuple[_Key, _Key], Comparison] = field(default_factory=dict)
-    single: dict[tuple[str, _Key], Comparison] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for item in self.comparisons:
-            keys = [_key_of(record) for record in (item.mine, item.golden) if record is not None]
+    def __init__(self, comparisons: Iterable[Comparison]) -> None:
+        self._pairs: dict[tuple[_Key, _Key], Comparison] = {}
+        self._single: dict[tuple[str, _Key], Comparison] = {}
+        self._partners: dict[tuple[str, _Key], set[_Key]] = defaultdict(set)
+        for item in comparisons:
+            sides = {"mine": item.mine, "golden": item.golden}
+            known = {side: record for side, record in sides.items() if record is not None}
+            for side, record in known.items():
+                self._single[side, _key_of(record)] = item
+                others = (_call_of(other) for other in known.values() if other is not record)
+                self._partners[side, _call_of(record)].update(others)
             if item.mine is not None and item.golden is not None:
-                self.verdicts[keys[0], keys[1]] = item
-            if item.mine is not None:
-                self.single["mine", keys[0]] = item
-            if item.golden is not None:
-                self.single["golden", keys[-1]] = item
+                self._pairs[_key_of(item.mine), _key_of(item.golden)] = item
 
     def judge(self, pair: ApiPair, doubt: Doubt) -> Doubt:
-        """A row with what is known of its tensors."""
+        """A row with what is known of its tensors, or of the calls whose arguments it shows."""
+        rows = {"mine": (pair.mine, doubt.mine), "golden": (pair.golden, doubt.golden)}
+        given = {name: (side, item) for name, (side, item) in rows.items() if item is not None}
+        calls = {name: _key(side, item.record) for name, (side, item) in given.items()}
         if not doubt.item.is_tensor:
-            return doubt
-        keys = {}
-        if doubt.mine is not None:
-            keys["mine"] = _key(pair.mine, doubt.mine)
-        if doubt.golden is not None:
-            keys["golden"] = _key(pair.golden, doubt.golden)
-        if len(keys) == 2:
-            found = self.verdicts.get((keys["mine"], keys["golden"]))
-            if found is not None and found.verdict is Verdict.PASS and doubt.fails:
-                return doubt._replace(judged=PASSED)
+            return doubt._replace(judged=self._argument(calls, doubt.judged))
+        keys = {name: _key(side, _name_of(item)) for name, (side, item) in given.items()}
+        return doubt._replace(judged=self._tensor(keys, doubt.judged))
+
+    def _tensor(self, keys: Mapping[str, _Key], judged: Judged) -> Judged:
         from ait_llm.match.programs.reasons import UNINITIALISED
 
-        alone = [self.single.get(key) for key in keys.items()]
-        if any(each is not None and each.reason == UNINITIALISED for each in alone):
-            return doubt._replace(judged=Judged(Verdict.SKIPPED, UNINITIALISED, False))
-        if len(keys) == 1 and alone[0] is not None:
-            return doubt._replace(judged=_elsewhere(alone[0], doubt.judged))
-        return doubt
+        known = [self._single.get(key) for key in keys.items()]
+        if len(keys) == 2:
+            found = self._pairs.get((keys["mine"], keys["golden"]))
+            if found is not None:
+                passes = found.verdict is Verdict.PASS and judged.verdict is Verdict.FAIL
+                return PASSED if passes else judged
+        if any(each is not None and each.reason == UNINITIALISED for each in known):
+            return Judged(Verdict.SKIPPED, UNINITIALISED, False)
+        if known[0] is None or known[-1] is None:
+            return judged
+        return _elsewhere(known[0], judged)
+
+    def _argument(self, calls: Mapping[str, _Key], judged: Judged) -> Judged:
+        """What an argument counts as that is no tensor: only the same call has the same ones."""
+        if not all(call in self._partners for call in calls.items()):
+            return judged
+        partners = [self._partners[call] for call in calls.items()]
+        if len(calls) == 2:
+            is_same = calls["golden"] in partners[0]
+        else:
+            [name] = calls.values()
+            is_same = name in partners[0]
+        return judged if is_same else Judged(Verdict.SKIPPED, _OTHER_CALL, False)
 
 
 def _elsewhere(found: Comparison, judged: Judged) -> Judged:
@@ -133,9 +150,20 @@ def _key_of(record: TensorRecord) -> _Key:
     return record.step, record.device, max(record.pid, 0), name
 
 
-def _key(side: ApiSide, item: Item) -> _Key:
+def _name_of(item: Item) -> str:
+    """As a record of a tensor has it, which is an input, whether it was named or not."""
+    rest = item.name.removeprefix(f"{item.record}.")
+    named = rest.removeprefix("kwargs.")
+    return item.name if named == rest else f"{item.record}.input.{named}"
+
+
+def _call_of(record: TensorRecord) -> _Key:
+    return record.step, record.device, max(record.pid, 0), record.op
+
+
+def _key(side: ApiSide, name: str) -> _Key:
     place = side.place
-    return place.step, place.rank, place.pid, item.name
+    return place.step, place.rank, place.pid, name
 
 
 def _blame(pair: ApiPair, result: PairOutcome, origins: Sequence[Origin]) -> None:

@@ -23,9 +23,11 @@ from ait_llm.core.comparison import Verdict
 from ait_llm.dumps.api_values import dtype_named, statistics_named
 from ait_llm.errors import AitError
 from ait_llm.judge import Limits, Tolerance, tolerance_for
+from ait_llm.judge.definitions import is_telling
 from ait_llm.metrics.ratios import Ratios
 
 _NOBODY: Mapping[str, Any] = {"golden": None, "mine": None}
+_MODULE = "Module."
 _DEVICES = ("npu", "cpu", "cuda")
 _SAME_NUMBER = 1e-6  # relative: one tool writes a float32, the other a float64
 _MARGIN = 0.5  # of a limit; totals say of a single element only how far it is away at most
@@ -198,7 +200,16 @@ def _scalars(mine: Item, golden: Item) -> Judged:
         apart = abs(ours - theirs)
         if apart <= _SAME_NUMBER * max(abs(ours), abs(theirs)) and isinstance(ours, float):
             return PASSED
-    return Judged(Verdict.FAIL, f"it is {ours} instead of {theirs}")
+    text = f"it is {ours} instead of {theirs}"
+    if mine.record.startswith(_MODULE) and not _is_telling(mine):
+        return Judged(Verdict.SKIPPED, f"{text}, which decides nothing that is computed", False)
+    return Judged(Verdict.FAIL, text)
+
+
+def _is_telling(item: Item) -> bool:
+    """True unless a name says that an argument is no part of what is computed: ``use_cache``."""
+    last = item.name.rpartition(".")[2]
+    return last.isdigit() or is_telling(last)
 
 
 def _content(item: Item) -> Any:

@@ -59,9 +59,11 @@ class ModuleWatch:
         hooks = _ModuleHooks(self, name, self._parameters, self._graphs)
         before, after = (None, None) if self._graphs is None else self._graphs.taps(name, module)
         self._handles += [
-            module.register_forward_pre_hook(_PreHook(hooks.before, before), with_kwargs=True),
+            module.register_forward_pre_hook(
+                _PreHook(hooks.before, before, takes=3), with_kwargs=True
+            ),
             module.register_forward_hook(
-                Hook(hooks.after, after), with_kwargs=True, always_call=True, prepend=True
+                Hook(hooks.after, after, takes=4), with_kwargs=True, always_call=True, prepend=True
             ),
         ]
 
@@ -84,6 +86,8 @@ class _PreHook(Hook):
     """A hook that may hand other arguments to the module."""
 
     def __call__(self, *args: Any) -> Any:
+        if len(args) < self._takes:
+            return None
         if is_compiling():
             if self._traced is not None and is_dynamo_compiling():
                 self._traced(*args)

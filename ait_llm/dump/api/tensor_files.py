@@ -22,6 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ait_llm.core.file_orders import OwnFile
 from ait_llm.core.kernels import crc32, native_kernels
 from ait_llm.dump.folders import make_folder
+from ait_llm.dump.pytorch.layouts import bytes_in_order
 from ait_llm.dump.pytorch.snapshot import BufferPool, snapshot
 from ait_llm.dump.pytorch.tensor_jobs import Outcome, WriteJob
 from ait_llm.dump.pytorch.writer import BackgroundWriter
@@ -148,7 +149,7 @@ def bytes_of(tensor: Tensor) -> memoryview:
     """The bytes of a contiguous host tensor."""
     if not tensor.numel():
         return memoryview(b"")
-    data: memoryview = tensor.reshape(-1).view(torch.uint8).numpy().data
+    data: memoryview = bytes_in_order(tensor).numpy().data
     return data
 
 

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import is_fake
 
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.pytorch.hooks import Hook
+from ait_llm.dump.pytorch.layouts import bytes_in_order
 from ait_llm.dump.pytorch.values import leaves
 
 
@@ -43,7 +44,7 @@ def digest(value: Any) -> str:
         tensor = leaf.tensor
         sha.update(f"{leaf.name}:{tensor.dtype}{tuple(tensor.shape)}\n".encode())
         for part in _host_parts(tensor.detach()):
-            sha.update(part.reshape(-1).view(torch.uint8).numpy().data)
+            sha.update(bytes_in_order(part).numpy().data)
     return sha.hexdigest()
 
 

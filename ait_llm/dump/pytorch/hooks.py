@@ -26,15 +26,24 @@ class Hook:
     Args:
         function: called with what torch gives to the hook.
         traced: called instead while Dynamo traces the model; see :mod:`ait_llm.dump.taps.tracing`.
+        takes: how many arguments it is called with, of one that gets the keywords of the call. One
+            that another hook of this call has taken off is called without, and does nothing.
     """
 
     def __init__(
-        self, function: Callable[..., None], traced: Callable[..., None] | None = None
+        self,
+        function: Callable[..., Any],
+        traced: Callable[..., None] | None = None,
+        *,
+        takes: int = 0,
     ) -> None:
         self._function = function
         self._traced = traced
+        self._takes = takes
 
     def __call__(self, *args: Any) -> None:
+        if len(args) < self._takes:
+            return
         if is_compiling():
             if self._traced is not None and is_dynamo_compiling():
                 self._traced(*args)

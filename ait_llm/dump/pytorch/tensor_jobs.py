@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ait_llm.core.file_orders import FileOrder, OwnFile, write_files
 from ait_llm.core.kernels import NativeKernels, native_kernels
+from ait_llm.dump.pytorch.layouts import bytes_in_order
 from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_order, pth_template, write_pth
 
 _MODE = 0o640
@@ -145,7 +146,7 @@ def _write_tensor(kernels: NativeKernels | None, path: str, tensor: Tensor, plai
     """Write one tensor that is no order for native code, and return the size of its file."""
     if plain and tensor.nbytes <= MAX_PLAIN_BYTES:
         template = pth_template(tensor.dtype, tensor.shape)
-        flat = tensor.reshape(-1).view(torch.uint8) if tensor.nbytes else torch.empty(0).byte()
+        flat = bytes_in_order(tensor) if tensor.nbytes else torch.empty(0).byte()
         return write_pth(path, template, flat.numpy().data)
     if kernels is None or kernels.write_files is None:
         temporary = Path(f"{path}.part")
