@@ -322,6 +322,7 @@ def _lines(outcome: Outcome, code: int) -> list[str]:
     for pair in outcome.pairs:
         lines += _pair_lines(pair)
     lines += [f"  missing: {problem}" for problem in outcome.problems]
+    lines += [f"  note: {note}" for note in outcome.notes]
     lines += [f"  {path}" for pair in outcome.pairs for path in pair.files]
     lines += [f"  {path}" for path in outcome.files]
     html = any(path.suffix == ".html" for path in outcome.files)
@@ -353,6 +354,7 @@ def _as_dict(outcome: Outcome, code: int) -> dict[str, Any]:
     return {
         "exit_code": code,
         "problems": outcome.problems,
+        "notes": outcome.notes,
         "files": [str(path) for path in outcome.files],
         "tables": [
             {

@@ -132,6 +132,7 @@ class Outcome:
     Attributes:
         pairs: by rank.
         problems: ranks that only one side has, and what else is missing.
+        notes: what is to be known of the verdicts; decides nothing.
         files: reports on all ranks together.
         report: both dumps compared as programs, with the verdicts of the rows; None where nobody
             asked for it.
@@ -139,6 +140,7 @@ class Outcome:
 
     pairs: list[PairOutcome] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
     report: Report | None = None
 

@@ -9,7 +9,7 @@ longer than the tables, so it is done where a row did not pass, of dumps that ar
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,8 +21,14 @@ from ait_llm.compare.api.verdicts import PASSED, Judged
 from ait_llm.core.comparison import Comparison, Origin, Report, TensorRecord, Verdict
 from ait_llm.errors import AitError
 
-MOST_BYTES = 16 << 20  # of the JSON files of one side
-_OTHER_CALL = "the call of this name is another one in the other program"
+MOST_BYTES = 32 << 20  # of the JSON files of one side
+_ANOTHER = Judged(
+    Verdict.SKIPPED, "the call of this name is another one in the other program", False
+)
+_BY_NAME = (
+    f"calls were paired by their names alone: the files of a side have more than "
+    f"{MOST_BYTES >> 20} MiB of JSON; rows of calls that the other program does not make may fail"
+)
 _Key = tuple[int, int, int, str]  # step, rank, process, name
 
 
@@ -46,10 +52,13 @@ def settle(
     if not any(result.doubts for result in outcome.pairs):
         return
     if report is None:
-        report = _compared(pairs, mine, golden, options)
+        if any(map(_is_large, ([pair.mine for pair in pairs], [pair.golden for pair in pairs]))):
+            outcome.notes.append(_BY_NAME)
+            return
+        report = _compared(mine, golden, options)
     if report is None or report.partial:
         return
-    found = _Found(report.comparisons)
+    found = _Found(report, by_user=bool(options.table or options.fuzzy))
     before = [result.doubts for result in outcome.pairs]
     for pair, result in zip(pairs, outcome.pairs, strict=True):
         if pair.mode != "md5":  # which asks for the same bits
@@ -61,13 +70,12 @@ def settle(
         outcome.problems[:] = [each.text for each in report.problems if each.decides]
 
 
-def _compared(
-    pairs: Sequence[ApiPair], mine: Path, golden: Path, options: ApiOptions
-) -> Report | None:
-    """Both dumps as programs; None where that would take long, or cannot be."""
-    for sides in ([pair.mine for pair in pairs], [pair.golden for pair in pairs]):
-        if sum(side.place.path.stat().st_size for side in sides) > MOST_BYTES:
-            return None
+def _is_large(sides: Sequence[ApiSide]) -> bool:
+    return sum(side.place.path.stat().st_size for side in sides) > MOST_BYTES
+
+
+def _compared(mine: Path, golden: Path, options: ApiOptions) -> Report | None:
+    """Both dumps as programs; None where they cannot be."""
     from ait_llm.compare import compare  # takes long
 
     try:
@@ -82,13 +90,20 @@ def _compared(
 
 
 class _Found:
-    """What a comparison of programs says of tensors and calls, by their names."""
+    """What a comparison of programs says of tensors and calls, by their names.
 
-    def __init__(self, comparisons: Iterable[Comparison]) -> None:
+    Args:
+        report: on the programs.
+        by_user: the user says which call is which, whatever the programs say.
+    """
+
+    def __init__(self, report: Report, *, by_user: bool) -> None:
+        self._by_user = by_user
+        self._agrees = report.exit_code() == 0
         self._pairs: dict[tuple[_Key, _Key], Comparison] = {}
         self._single: dict[tuple[str, _Key], Comparison] = {}
         self._partners: dict[tuple[str, _Key], set[_Key]] = defaultdict(set)
-        for item in comparisons:
+        for item in report.comparisons:
             sides = {"mine": item.mine, "golden": item.golden}
             known = {side: record for side, record in sides.items() if record is not None}
             for side, record in known.items():
@@ -97,6 +112,7 @@ class _Found:
                 self._partners[side, _call_of(record)].update(others)
             if item.mine is not None and item.golden is not None:
                 self._pairs[_key_of(item.mine), _key_of(item.golden)] = item
+        self._calls = Counter((side, _function(call)) for side, call in self._partners)
 
     def judge(self, pair: ApiPair, doubt: Doubt) -> Doubt:
         """A row with what is known of its tensors, or of the calls whose arguments it shows."""
@@ -106,9 +122,11 @@ class _Found:
         if not doubt.item.is_tensor:
             return doubt._replace(judged=self._argument(calls, doubt.judged))
         keys = {name: _key(side, _name_of(item)) for name, (side, item) in given.items()}
-        return doubt._replace(judged=self._tensor(keys, doubt.judged))
+        return doubt._replace(judged=self._tensor(keys, calls, doubt.judged))
 
-    def _tensor(self, keys: Mapping[str, _Key], judged: Judged) -> Judged:
+    def _tensor(
+        self, keys: Mapping[str, _Key], calls: Mapping[str, _Key], judged: Judged
+    ) -> Judged:
         from ait_llm.match.programs.reasons import UNINITIALISED
 
         known = [self._single.get(key) for key in keys.items()]
@@ -119,21 +137,36 @@ class _Found:
                 return PASSED if passes else judged
         if any(each is not None and each.reason == UNINITIALISED for each in known):
             return Judged(Verdict.SKIPPED, UNINITIALISED, False)
-        if known[0] is None or known[-1] is None:
+        if known[0] is None or known[-1] is None or (len(keys) == 2 and self._is_alone(calls)):
             return judged
         return _elsewhere(known[0], judged)
 
+    def _is_alone(self, calls: Mapping[str, _Key]) -> bool:
+        """True if nothing but their names, or the user, says whether two calls are the same one.
+
+        Where one side calls a function more often, the numbers of its calls say nothing. Where all
+        that follows agrees, what was computed otherwise before it is right, too.
+        """
+        if self._by_user or self._agrees:
+            return self._by_user
+        mine, golden = calls["mine"], calls["golden"]
+        if self._partners["mine", mine] or self._partners["golden", golden]:
+            return False
+        return self._calls["mine", _function(mine)] == self._calls["golden", _function(golden)]
+
     def _argument(self, calls: Mapping[str, _Key], judged: Judged) -> Judged:
-        """What an argument counts as that is no tensor: only the same call has the same ones."""
+        """What an argument counts as that is no tensor: only the same call has the same ones.
+
+        One that a side does not state is no loss: tensors of the call are compared.
+        """
         if not all(call in self._partners for call in calls.items()):
             return judged
-        partners = [self._partners[call] for call in calls.items()]
         if len(calls) == 2:
-            is_same = calls["golden"] in partners[0]
-        else:
-            [name] = calls.values()
-            is_same = name in partners[0]
-        return judged if is_same else Judged(Verdict.SKIPPED, _OTHER_CALL, False)
+            is_same = calls["golden"] in self._partners["mine", calls["mine"]]
+            return judged if is_same or self._is_alone(calls) else _ANOTHER
+        [(side, call)] = calls.items()
+        partners = self._partners[side, call]
+        return judged._replace(comparable=False) if call[-1] in _names(partners) else _ANOTHER
 
 
 def _elsewhere(found: Comparison, judged: Judged) -> Judged:
@@ -159,6 +192,15 @@ def _name_of(item: Item) -> str:
 
 def _call_of(record: TensorRecord) -> _Key:
     return record.step, record.device, max(record.pid, 0), record.op
+
+
+def _names(calls: Iterable[_Key]) -> set[str]:
+    return {name for *_, name in calls}
+
+
+def _function(call: _Key) -> tuple[int, str]:
+    """The step and the function of a call, ``Tensor.__add__``."""
+    return call[0], call[-1].rsplit(".", 2)[0]
 
 
 def _key(side: ApiSide, name: str) -> _Key:

@@ -1,0 +1,141 @@
+"""Tables of one model that runs in other ways: what calls of one name are not is no accusation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from generating import generate, model
+from transformers import LlamaForCausalLM
+
+from ait_llm.compare.api.outcome import Outcome
+from ait_llm.compare.api.run import compare_api_dumps
+from ait_llm.compare.api.settings import ApiOptions
+from ait_llm.core.comparison import Verdict
+from ait_llm.dump.api import PrecisionDebugger
+
+PROMPT = torch.tensor([[27, 25, 14, 77, 21, 20, 11, 89, 24, 51, 62, 7]])
+MORE = torch.tensor([[33, 9, 81, 5, 16]])
+Drive = Callable[[LlamaForCausalLM], object]
+
+
+def once(made: LlamaForCausalLM) -> None:
+    made(PROMPT)
+
+
+def once_eager(made: LlamaForCausalLM) -> None:
+    made.set_attn_implementation("eager")
+    made(PROMPT)
+
+
+def in_autocast(made: LlamaForCausalLM) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        made(PROMPT)
+
+
+def plainly(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=3)
+
+
+def with_a_static_cache(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=3, cache_implementation="static")
+
+
+def without_a_cache(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=3, use_cache=False)
+
+
+def padded(made: LlamaForCausalLM) -> None:
+    ids = torch.zeros(2, PROMPT.shape[1], dtype=torch.long)
+    ids[0], ids[1, : MORE.shape[1]] = PROMPT[0], MORE[0]
+    made(ids, attention_mask=(ids != 0).long())
+
+
+def packed(made: LlamaForCausalLM) -> None:
+    places = torch.cat([torch.arange(each.shape[1]) for each in (PROMPT, MORE)])
+    made(torch.cat([PROMPT, MORE], 1), position_ids=places[None])
+
+
+def one_by_one(made: LlamaForCausalLM) -> None:
+    for prompt in (PROMPT, MORE):
+        generate(made, prompt, max_new_tokens=2)
+
+
+PAIRS: dict[str, tuple[Drive, Drive]] = {
+    "eager": (once, once_eager),
+    "autocast": (once, in_autocast),
+    "static cache": (plainly, with_a_static_cache),
+    "no cache": (plainly, without_a_cache),
+    "packed requests": (padded, packed),
+}
+
+
+def captured(folder: Path, drive: Drive, change: Drive | None = None) -> Path:
+    """Calls of functions and modules of each forward pass, which is a step."""
+    made = model(eos_token_id=None)
+    if change is not None:
+        change(made)
+    PrecisionDebugger._reset()
+    debugger = PrecisionDebugger(dump_path=str(folder), task="tensor", level="mix")
+    handles = [
+        made.register_forward_pre_hook(lambda *_: debugger.start(made)),
+        made.register_forward_hook(lambda *_: (debugger.stop(), debugger.step(), None)[-1]),
+    ]
+    try:
+        with torch.no_grad():
+            drive(made)
+    finally:
+        for handle in handles:
+            handle.remove()
+        PrecisionDebugger._reset()
+    return folder
+
+
+def compared(golden: Path, mine: Path, output: Path) -> Outcome:
+    return compare_api_dumps(mine, golden, output, "0", ApiOptions(jobs=1), formats=("csv",))
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_healthy_program_that_makes_other_calls_passes(pair: str, tmp_path: Path) -> None:
+    first, second = (captured(tmp_path / each.__name__, each) for each in PAIRS[pair])
+    for sides in ((first, second), (second, first)):
+        outcome = compared(*sides, tmp_path / "report")
+        assert outcome.counts[Verdict.FAIL] == 0
+        assert outcome.exit_code() == 0
+        assert outcome.counts[Verdict.PASS] > 200
+
+
+def wrong_weight(made: LlamaForCausalLM) -> None:
+    with torch.no_grad():
+        made.model.layers[1].mlp.down_proj.weight *= 1.1
+
+
+def wrong_scale(made: LlamaForCausalLM) -> None:
+    for layer in made.model.layers:
+        layer.self_attn.scaling *= 1.5
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_wrong_weight_is_named_among_other_calls(pair: str, tmp_path: Path) -> None:
+    golden, mine = PAIRS[pair]
+    outcome = compared(
+        captured(tmp_path / "golden", golden),
+        captured(tmp_path / "mine", mine, wrong_weight),
+        tmp_path / "report",
+    )
+    assert outcome.exit_code() == 1
+    blamed = next(each for each in outcome.pairs if each.blamed is not None)
+    assert blamed.blamed is not None
+    name = blamed.blamed.item.name
+    assert "down_proj" in name or name.startswith("Functional.linear.13.")
+
+
+def test_a_wrong_scale_is_found_where_attention_is_computed_otherwise(tmp_path: Path) -> None:
+    outcome = compared(
+        captured(tmp_path / "golden", once),
+        captured(tmp_path / "mine", once_eager, wrong_scale),
+        tmp_path / "report",
+    )
+    assert outcome.exit_code() == 1
