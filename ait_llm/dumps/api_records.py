@@ -21,10 +21,11 @@ from ait_llm.dumps.api_walk import values_of
 from ait_llm.dumps.lazy import Lazy, LazyMapping
 from ait_llm.dumps.operations import Facts, Operation
 from ait_llm.dumps.tensors import Identity, Tensor
-from ait_llm.dumps.torch_tables import read_identities
+from ait_llm.dumps.torch_tables import read_identities, read_rounding
 
 # JSON text whose decoded form is kept for calls that are looked at again soon. Decoded it takes
 # about ten times as much.
+_MODULE = "Module."
 _KEPT_BYTES = 4 << 20
 
 
@@ -108,6 +109,11 @@ class ApiFile:
         if record.tensors is None:
             record.tensors = tensors_of(values, self.root, partial(_tensor, self._identities(name)))
         return record.tensors
+
+    def rounding(self, name: str) -> float:
+        """What keeping weights of a module in few bits has cost them; from our own captures."""
+        entry = None if self._account is None else self._account.entry(self.place, name)
+        return 0.0 if entry is None else read_rounding(entry.line)
 
     def _identities(self, name: str) -> Mapping[str, Identity]:
         """Which values the tensors of a record are, by their labels; from our own captures."""
@@ -254,6 +260,7 @@ class ApiCall(Facts):
             location=str(self.path),
             tensors=Lazy(partial(self._file.tensors, self.name, *place), keep=False),
             params=LazyMapping(self._params),
+            rounding=self._file.rounding(self.name) if self.name.startswith(_MODULE) else 0.0,
             api_name=self.api_name,
             facts=self,
         )

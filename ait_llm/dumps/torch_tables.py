@@ -66,7 +66,7 @@ def _walk(path: Path, node: Any, ids: tuple[int, ...]) -> Iterator[tuple[str, Tr
         raise FormatError(path, f"node {'_'.join(map(str, ids))} lacks name, type or children")
     members = _members(children)
     known = {**_definition(node), **dict(_held("", children, held(members)))} or NOTHING
-    yield name, TreeModule(OpId(ids), kind, bool(children), known, members, _rounding(node))
+    yield name, TreeModule(OpId(ids), kind, bool(children), known, members, read_rounding(node))
     for number, child in enumerate(children):
         yield from _walk(path, child, (*ids, number))
 
@@ -76,8 +76,9 @@ def _definition(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return definition if isinstance(definition, dict) else NOTHING
 
 
-def _rounding(node: Mapping[str, Any]) -> float:
-    found = node.get("rounding")
+def read_rounding(entry: Mapping[str, Any]) -> float:
+    """What keeping weights in few bits has cost, of a module in a tree or a line of a ledger."""
+    found = entry.get("rounding")
     return found if isinstance(found, float) and 0 < found < 1 else 0.0
 
 

@@ -11,7 +11,7 @@ add like a random walk. All products that ran before count, which is an upper es
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ait_llm.core import DType
@@ -145,13 +145,20 @@ class _Types:
             modules.add(self._operations[parent].name)
         for module in modules:
             is_quantised |= self._count(module, self._steps(module))
-        if 0 < operation.rounding <= _OF_FLOAT16:
-            own = coarsest(own, DType.FLOAT16)
-        elif operation.rounding and self._of_weights:
-            module = operation.name.removesuffix(f".{operation.type}")
-            is_quantised |= self._count(module, self._steps(module) or operation.rounding)
+        for cost, name in self._told(value):
+            if cost <= _OF_FLOAT16:
+                own = coarsest(own, DType.FLOAT16)
+            elif self._of_weights:
+                is_quantised |= self._count(name, self._steps(name) or cost)
         steps = max(math.sqrt(self._walked), least) if is_quantised else 0.0
         return Lineage(own if is_float else None, steps)
+
+    def _told(self, value: Value) -> Iterator[tuple[float, str]]:
+        """What few bits have cost the modules that made a value, as the capture tells, by name."""
+        for write in value.writes:
+            operation = self._operations[write.op]
+            if operation.rounding:
+                yield operation.rounding, operation.name.removesuffix(f".{operation.type}")
 
     def _count(self, what: object, steps: float) -> bool:
         """Add the steps of a module or an operation, once; True if there are any."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ait_llm import DumpConfig, register_hook
 from ait_llm.compare import compare
 from ait_llm.core.comparison import Report, Verdict
+from ait_llm.dump.api import PrecisionDebugger
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),
@@ -111,6 +112,25 @@ def test_a_healthy_run_of_few_bits_is_accused_of_nothing(
         assert alarms(found) == []
         assert found.exit_code() == 0
         assert found.counts[Verdict.PASS] > 20
+
+
+def test_a_healthy_capture_of_api_calls_of_few_bits_is_accused_of_nothing(tmp_path: Path) -> None:
+    sides = []
+    for name in ("golden", "mine"):
+        model = Net().eval()
+        if name == "mine":
+            packed(model)
+        PrecisionDebugger._reset()
+        debugger = PrecisionDebugger(dump_path=str(tmp_path / name), task="tensor", level="mix")
+        debugger.start(model)
+        with torch.no_grad():
+            model(torch.arange(14).view(2, 7))
+        debugger.stop()
+        PrecisionDebugger._reset()
+        sides.append(tmp_path / name)
+    found = compare(*sides)
+    assert alarms(found) == []
+    assert found.counts[Verdict.PASS] > 20
 
 
 @pytest.mark.parametrize("level", ["modules", "operators"])

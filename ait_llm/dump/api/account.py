@@ -84,6 +84,8 @@ class Account:
         }
         if call.identities:
             line["identity"] = dict(itertools.islice(call.identities.items(), _MAX_IDENTITIES))
+        if call.rounding:
+            line["rounding"] = call.rounding
         if written:
             line["tensors"] = written
         if outcome.lost:

@@ -27,6 +27,7 @@ class Call:
         outcome: what became of its tensors.
         shown: the inputs as they are in the file already.
         identities: which values its tensors are, by the end of the item's name: ``input.0``.
+        rounding: what keeping weights of its module in few bits has cost them.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Call:
     outcome: Outcome = field(default_factory=Outcome)
     shown: str = ""
     identities: dict[str, Identity] = field(default_factory=dict)
+    rounding: float = 0.0
 
     def identify(self, tensor: Tensor, name: str) -> None:
         """Note which value a tensor is, where that can be told.

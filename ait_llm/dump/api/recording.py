@@ -15,6 +15,7 @@ from ait_llm.dump.api.complaints import reason_of
 from ait_llm.dump.api.growing_json import encode
 from ait_llm.dump.api.names import Api
 from ait_llm.dump.api.record_folder import Encoded, RecordFolder
+from ait_llm.dump.pytorch.few_bits import known_rounding
 
 
 class Recording(RecordFolder):
@@ -172,6 +173,7 @@ class Recording(RecordFolder):
         """Complete the record of a call of a module: it stands where the call ended."""
         with self._lock:
             call.order = next(self._order)
+            call.rounding = known_rounding(module)
             try:
                 if self._values and self.settings.forward:
                     describer = self.describer(call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -26,6 +27,7 @@ _KNOWN = {
     torch.float8_e5m2: 1 / 4 / math.sqrt(12),
 }
 _FLOAT16 = 2.0**-11  # at most
+_KNOWN_MODULES: WeakKeyDictionary[nn.Module, float] = WeakKeyDictionary()
 
 
 def rounding(module: nn.Module) -> float:
@@ -44,6 +46,14 @@ def rounding(module: nn.Module) -> float:
     if packed is not None:  # and what is computed of it is float32
         return _of(packed.int_repr()) if packed.is_quantized else _FLOAT16
     return max(map(_of, _weights(module)), default=0.0)
+
+
+def known_rounding(module: nn.Module) -> float:
+    """The same, looked at once for each module."""
+    found = _KNOWN_MODULES.get(module)
+    if found is None:
+        found = _KNOWN_MODULES[module] = rounding(module)
+    return found
 
 
 def _weights(module: nn.Module) -> Iterator[torch.Tensor]:

@@ -314,3 +314,20 @@ def test_one_module_is_recorded_under_a_name_of_its_own(debug: Debug, captured: 
 
     assert list(captured().data) == ["Module.attention.linear.Linear.forward.0"]
     assert not block.linear._forward_hooks
+
+
+def test_one_element_that_was_cut_out_of_a_row_is_written(debug: Debug, captured: Read) -> None:
+    debugger = debug(task="tensor")
+    debugger.start()
+    (torch.arange(12).view(1, 12)[:, -1] == 11).any()
+    debugger.stop()
+    assert entry_of(captured(), "Tensor.__eq__.0.forward", "input_args").tolist() == [11]
+
+
+def test_a_model_whose_hooks_go_in_the_middle_of_its_call_runs_on(debug: Debug) -> None:
+    debugger = debug(level="L0")
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    model[0].register_forward_hook(lambda *_: debugger.stop())
+    debugger.start(model)
+    x = torch.ones(2, 4)
+    assert torch.equal(model(x), model[1](model[0](x)))
