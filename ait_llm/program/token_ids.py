@@ -28,6 +28,7 @@ _POSITIONS = ("input_positions", "input_position_ids")
 _BEGINS = "input_cu_seq_lens_q", "input_cu_seqlens"
 _PLACES = (*_POSITIONS, "input_cache_position")
 _ATTENTION = "aten._scaled_dot_product", "aten.scaled_dot_product"
+_CACHED_KEYS = re.compile(r"past_key_values(_[0-9]+)?_key(s)?$")
 _ROTARY = re.compile(r"[Rr]otary|Rope|RoPE|(^|[._])rope")
 _GATHERS = re.compile(r"Gather(Operation|V2|V2D)?$")
 """Operators of the acceleration library and of the graph engine that look rows up."""
@@ -125,7 +126,7 @@ def places_of(run: Pass, count: int) -> Array | None:
     """Places in their requests of so many tokens of one row; None where the capture has none.
 
     Operators alone have no name for them: rotary modules look at them, and else there are as many
-    keys before those of the pass.
+    keys before those of the pass. So there are in a cache that grows.
     """
     for name in _PLACES:
         parts = [found for tensor in _called(run, name) if (found := _ids(tensor)) is not None]
@@ -144,7 +145,26 @@ def places_of(run: Pass, count: int) -> Array | None:
             if len(query) == len(key) == 4 and query[2] == count <= key[2]:
                 return np.arange(key[2] - count, key[2])
             return None
-    return None
+    return _places_by_cache(run, count)
+
+
+def _places_by_cache(run: Pass, count: int) -> Array | None:
+    """The same where the model is given keys and returns them with those of its tokens."""
+    tensors = run.operations[0].tensors if run.operations else ()
+    lengths = {
+        side: [shape[2] for each in tensors if (shape := _keys_of(each, side))]
+        for side in ("in", "out")
+    }
+    before, behind = max(lengths["in"], default=0), max(lengths["out"], default=0)
+    return np.arange(before, behind) if before + count == behind else None
+
+
+def _keys_of(tensor: Tensor, side: str) -> tuple[int, ...]:
+    """Dims of keys of a layer, ``[requests, heads, tokens, dim]``; empty for anything else."""
+    if tensor.role != side or not _CACHED_KEYS.search(tensor.stem):
+        return ()
+    shape = _shape_of(tensor)
+    return shape if len(shape) == 4 else ()
 
 
 def first_place(run: Pass, count: int) -> int | None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from generating import generate, model
 from matching_truth.recordings import DATA, unpack
-from transformers import LlamaForCausalLM
+from transformers import (
+    BartConfig,
+    BartForCausalLM,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
 
 from ait_llm import DumpConfig, compare, register_hook
 from ait_llm.core.comparison import Report, Verdict
@@ -74,12 +81,41 @@ PAIRS: dict[str, tuple[Drive, Drive]] = {
 }
 
 
-def compared(folder: Path, drives: tuple[Drive, Drive], *, wrong: bool, operators: bool) -> Report:
+def with_a_window() -> MistralForCausalLM:
+    """Each token attends to three before it; keys of earlier ones are not kept."""
+    torch.manual_seed(3)  # which chooses no padding
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 12}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 4}
+    tokens = {"vocab_size": 96, "max_position_embeddings": 64, "eos_token_id": None}
+    return MistralForCausalLM(MistralConfig(**sizes, **heads, **tokens, pad_token_id=0)).eval()
+
+
+def with_counted_places() -> BartForCausalLM:
+    """Nobody tells it the places of its tokens: it counts the keys that it has."""
+    torch.manual_seed(1)
+    sizes = {"d_model": 32, "decoder_ffn_dim": 48, "decoder_layers": 2}
+    tokens = {"vocab_size": 96, "max_position_embeddings": 64, "eos_token_id": None}
+    made = BartForCausalLM(
+        BartConfig(**sizes, **tokens, decoder_attention_heads=4, pad_token_id=0, is_decoder=True)
+    )
+    return made.eval()
+
+
+def compared(
+    folder: Path,
+    drives: tuple[Drive, Drive],
+    *,
+    wrong: bool,
+    operators: bool,
+    make: Callable[[], Any] = lambda: model(eos_token_id=None),
+) -> Report:
     for name, drive in zip(("golden", "mine"), drives, strict=True):
-        made = model(eos_token_id=None)
+        made = make()
         if wrong and name == "mine":
+            weights = dict(made.named_parameters())
+            ends = ("layers.1.mlp.down_proj.weight", "layers.1.fc2.weight")
             with torch.no_grad():
-                made.model.layers[1].mlp.down_proj.weight *= 1.02
+                next(each for path, each in weights.items() if path.endswith(ends)).mul_(1.02)
         config = DumpConfig(str(folder / name), token_range=range(99), operators=operators)
         with torch.no_grad(), register_hook(made, config):
             drive(made)
@@ -102,6 +138,31 @@ def test_a_wrong_weight_is_found_behind_other_calls(pair: str, tmp_path: Path) -
     report = compared(tmp_path, PAIRS[pair], wrong=True, operators=False)
     assert report.verdict is Verdict.FAIL
     assert report.origins[0].op == "root.model.layers.1.mlp.down_proj"
+
+
+@pytest.mark.parametrize("pair", [CHUNKS, "static cache", "no cache", "second turn anew"])
+@pytest.mark.parametrize("make", [with_a_window, with_counted_places])
+def test_other_calls_of_models_with_other_caches_agree(
+    make: Callable[[], Any], pair: str, tmp_path: Path
+) -> None:
+    for drives in (PAIRS[pair], PAIRS[pair][::-1]):
+        folder = tmp_path / drives[0].__name__
+        report = compared(folder, drives, wrong=False, operators=False, make=make)
+        assert report.origins == ()
+        assert report.counts[Verdict.FAIL] == 0
+        assert report.counts[Verdict.PASS] > 100
+        assert report.exit_code() == 0
+
+
+@pytest.mark.parametrize("pair", [CHUNKS, "second turn anew"])
+@pytest.mark.parametrize("make", [with_a_window, with_counted_places])
+def test_a_wrong_weight_is_found_in_models_with_other_caches(
+    make: Callable[[], Any], pair: str, tmp_path: Path
+) -> None:
+    report = compared(tmp_path, PAIRS[pair], wrong=True, operators=False, make=make)
+    ends = (".layers.1.mlp.down_proj", ".layers.1.fc2")
+    assert report.exit_code() == 1
+    assert report.origins[0].op.endswith(ends)
 
 
 def test_logits_of_another_token_of_the_same_request_are_not_compared(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Axis:
                 end = length
             elif is_cache and length > self.total:  # it has room for more
                 end = self.total
-            elif not is_cache and length in self.windows and length < self.total:
+            elif length < self.total and self._is_window(length, is_cache=is_cache):
                 first = self.total - length
             else:
                 return None
@@ -59,6 +59,16 @@ class Axis:
             for number, place in enumerate(every)
             if first <= place < end
         }
+
+    def _is_window(self, length: int, *, is_cache: bool) -> bool:
+        """True for what a window leaves of the keys, the newest ones.
+
+        A cache keeps all that the next token attends to but itself; several new tokens attend to
+        that much before the first of them.
+        """
+        if is_cache:
+            return length + 1 in self.windows
+        return length in self.windows or length - self.rows.seq + 1 in self.windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +142,20 @@ def _by_places(
     pairs: Sequence[tuple[int, int]],
 ) -> Keys | None:
     """Keys of requests whose tokens have the same places, where no mask tells: up to the last."""
-    begins, starts = _first(left, rows[0]), _first(right, rows[1])
-    if begins is None or starts is None or not pairs:
+    firsts = _first(left, rows[0]), _first(right, rows[1])
+    known = [each for each in firsts if each is not None]
+    if not known or not pairs:
         return None
+    # a side that does not tell reads the same tokens, so they have the places of the other's
+    begins, starts = (known[0] if each is None else each for each in firsts)
     places = [(begins + a % rows[0].seq, starts + b % rows[1].seq) for a, b in pairs]
     if any(one != other for one, other in places):
         return None
     same = max(place for place, _ in places) + 1
     requests = tuple(dict.fromkeys((a // rows[0].seq, b // rows[1].seq) for a, b in pairs))
     ours, theirs = (
-        Axis(side, (tuple(range(same)),) * side.batch, begin + side.seq, frozenset())
-        for side, begin in zip(rows, (begins, starts), strict=True)
+        Axis(side, (tuple(range(same)),) * side.batch, begin + side.seq, _windows(program))
+        for program, side, begin in zip((left, right), rows, (begins, starts), strict=True)
     )
     return Keys(ours, theirs, requests)
 
@@ -159,16 +172,16 @@ def _first(program: Program, rows: layout.Rows) -> int | None:
 
 def _axis(program: Program, rows: layout.Rows) -> Axis:
     mask = layout.key_mask(program, rows)
-    windows = {
-        number
-        for operation in program.operations
-        for key in _WINDOWS
-        if type(number := operation.definition.get(key)) is int
-    }
     if mask is None:
-        return Axis(rows, None, 0, frozenset(windows))
+        return Axis(rows, None, 0, _windows(program))
     real = tuple(tuple(int(place) for place in np.flatnonzero(row)) for row in mask)
-    return Axis(rows, real, mask.shape[1], frozenset(windows))
+    return Axis(rows, real, mask.shape[1], _windows(program))
+
+
+def _windows(program: Program) -> frozenset[int]:
+    """How many tokens layers attend to that do not attend to all."""
+    stated = (operation.definition.get(key) for operation in program.operations for key in _WINDOWS)
+    return frozenset(number for number in stated if type(number) is int)
 
 
 def key_views(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from sys import intern
@@ -73,6 +74,10 @@ def match_programs(golden: Pass, mine: Pass, options: MatchOptions) -> Iterable[
     if is_first or are_of_one_library(first, second):
         return _Matching(Evidence(first, second, left_is_golden=True, given=given)).matches()
     return _Matching(Evidence(second, first, left_is_golden=False, given=given)).matches()
+
+
+# Arguments and results of modules of transformers, which hold what projections made before.
+_CACHE = re.compile(r"past_key_values?(_|$)|layer_past")
 
 
 class _Matching:
@@ -207,6 +212,8 @@ class _Matching:
         elif links and self._views.are_of_other_tokens(tensor, links[0]):
             reason = f"{other} computes this of other tokens of these requests"
             lost = False
+        elif links and _CACHE.search(tensor.stem):
+            reason, lost = f"{other} keeps its key/value cache in another form", False
         elif links:
             counterpart = self._right.operations[links[0].right.uses[0].op].name
             reason = f"its shape cannot be brought to that of its counterpart at {counterpart}"

@@ -93,7 +93,8 @@ def make_views(
         if found is not None:
             before = reshaped(left, joined[0]), reshaped(right, joined[1])
             return Views((*before[0], *found[0]), (*before[1], *found[1]))
-    if whole and left == right and (tokens is None or _needs_no_rows(left, tokens)):
+    is_same = whole and left == right and (tokens is None or _needs_no_rows(left, tokens))
+    if is_same and not (tokens is not None and _may_be_of_another_end(left, tokens)):
         return Views((), ())
     if whole and portion is not None and (tokens is None or tokens.is_same_layout):
         axis = portion.axis(left, right)
@@ -189,6 +190,15 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
         or (side.batch and len(shape) == _MATRIX and shape[0] % side.count == 0)
         for side in sides
     )
+
+
+def _may_be_of_another_end(shape: Shape, tokens: Tokens) -> bool:
+    """True for what may be kept from pass to pass, where the passes end with other tokens.
+
+    A window of keys, or the state of a scan, has no axis of tokens, and is that of the last one.
+    """
+    is_kept = len(shape) > _MATRIX and shape[0] == tokens.left.batch == tokens.right.batch
+    return tokens.by_request and is_kept and not tokens.ends_alike
 
 
 def _is_newest(shape: Shape, rows: layout.Rows) -> bool:

@@ -58,6 +58,15 @@ class Tokens:
         )
 
     @property
+    def ends_alike(self) -> bool:
+        """True if the last row of each request is the same token on both sides."""
+        sides = (self.left, self.right)
+        ends = ({(one + 1) * each.seq - 1 for one in range(each.batch or 1)} for each in sides)
+        left, right = ends
+        last = {pair for pair in self.pairs if pair[0] in left and pair[1] in right}
+        return len(last) == len(left) == len(right)
+
+    @property
     def is_same_layout(self) -> bool:
         """True if both sides hold the same rows in the same axes."""
         same = (self.left.batch, self.left.seq) == (self.right.batch, self.right.seq)
