@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.padded_requests import stretches_of
-from ait_llm.program.readings import Reading
+from ait_llm.program.readings import Reading, generations
 from ait_llm.program.schedule import Stretch
 
+_PADDED = 2  # axes of the tokens of a batch
 _Place = tuple[int, int]  # number of a pass, and a flat row of it
 
 
@@ -63,12 +64,17 @@ class Scheduled:
 
 
 def by_schedule(golden: Sequence[Reading], mine: Sequence[Reading]) -> Scheduled | None:
-    """The rows that two processes share; None where no engine says what its passes compute.
+    """The rows that two processes share.
 
     Args:
         golden, mine: the passes of both, in the order in which they ran.
+
+    Returns:
+        None where no engine says what its passes compute, and requests are answered in the same
+        batches.
     """
-    if not any(each.run.schedule is not None for each in (*golden, *mine)):
+    said = any(each.run.schedule is not None for each in (*golden, *mine))
+    if not said and not are_in_other_batches(golden, mine):
         return None
     ours, theirs = stretches_of(golden), stretches_of(mine)
     if not (any(ours) and any(theirs)):
@@ -101,6 +107,23 @@ def by_schedule(golden: Sequence[Reading], mine: Sequence[Reading]) -> Scheduled
         for side, made in ((golden, ours), (mine, theirs))
     ]
     return Scheduled(tuple(pairs), tuple(alone), partners, sides[0], sides[1])
+
+
+def are_in_other_batches(golden: Sequence[Reading], mine: Sequence[Reading]) -> bool:
+    """True if one side answers at once what the other answers one after the other."""
+    sides = [_prompts(golden), _prompts(mine)]
+    if None in sides or len(sides[0] or ()) == len(sides[1] or ()):
+        return False
+    ours, theirs = ({prompt for batch in side or () for prompt in batch} for side in sides)
+    several = any(len(batch) > 1 for side in sides for batch in side or ())
+    return several and (ours <= theirs or theirs <= ours)
+
+
+def _prompts(read: Sequence[Reading]) -> list[list[tuple[int, ...]]] | None:
+    """The prompts of each generation; None where they are not known, or packed."""
+    first = [each[0].ids for each in generations(read)]
+    known = [each for each in first if each is not None and each.ids.ndim == _PADDED]
+    return [each.prompts() for each in known] if len(known) == len(first) else None
 
 
 def _with_rows(golden: Pass, mine: Pass, rows: Sequence[tuple[int, int]]) -> Shared:

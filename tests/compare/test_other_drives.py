@@ -197,3 +197,40 @@ def test_a_wrong_weight_is_found_behind_continuous_batching(tmp_path: Path) -> N
             generate(made, prompt, max_new_tokens=4)
     report = compare(tmp_path / "golden", place / "mine", jobs=1)
     assert report.origins[0].op == "root.model.layers.1.mlp.down_proj"
+
+
+def answered_one_by_one(made: LlamaForCausalLM) -> None:
+    for prompt in (PROMPT, MORE):
+        generate(made, prompt, max_new_tokens=3)
+
+
+def answered_at_once(made: LlamaForCausalLM) -> None:
+    ids = torch.zeros(2, PROMPT.shape[1], dtype=torch.long)
+    ids[0], ids[1, -MORE.shape[1] :] = PROMPT[0], MORE[0]
+    generate(made, ids, max_new_tokens=3)
+
+
+BATCHES: tuple[Drive, Drive] = (answered_one_by_one, answered_at_once)
+
+
+@pytest.mark.parametrize("drives", [BATCHES, BATCHES[::-1]], ids=["at once", "one by one"])
+def test_requests_of_a_padded_batch_agree_with_those_answered_one_by_one(
+    drives: tuple[Drive, Drive], tmp_path: Path
+) -> None:
+    report = compared(tmp_path, drives, wrong=False, operators=False)
+    assert report.origins == ()
+    assert report.counts[Verdict.FAIL] == 0
+    assert report.exit_code() == 0
+    passes = {
+        (each.golden.step, each.mine.step)
+        for each in report.comparisons
+        if each.golden and each.mine
+    }
+    assert {pair[drives is BATCHES] for pair in passes} == {0, 1, 2}
+    assert {pair[drives is not BATCHES] for pair in passes} == set(range(6))
+
+
+def test_a_wrong_weight_is_found_in_a_padded_batch(tmp_path: Path) -> None:
+    report = compared(tmp_path, BATCHES, wrong=True, operators=False)
+    assert report.exit_code() == 1
+    assert report.origins[0].op == "root.model.layers.1.mlp.down_proj"

@@ -9,7 +9,7 @@ pass holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -128,11 +128,23 @@ def find_keys(
     """
     axes = _axis(left, rows[0]), _axis(right, rows[1])
     requests = tuple(dict.fromkeys((a // rows[0].seq, b // rows[1].seq) for a, b in pairs))
-    if axes[0].real is None or axes[1].real is None:
+    if axes[0].real is None and axes[1].real is None:
         return _by_places(left, right, rows, pairs)
+    axes = _without_padding(left, axes[0]), _without_padding(right, axes[1])
+    if axes[0].real is None or axes[1].real is None:
+        return None
     if any(len(axes[0].real[a]) != len(axes[1].real[b]) for a, b in requests):
         return None
     return Keys(axes[0], axes[1], requests)
+
+
+def _without_padding(program: Program, axis: Axis) -> Axis:
+    """Keys of a side that pads nothing, beside one that does: all of them are real."""
+    first = None if axis.real is not None else _first(program, axis.rows)
+    if first is None:
+        return axis
+    total = first + axis.rows.seq
+    return replace(axis, real=(tuple(range(total)),) * max(1, axis.rows.batch), total=total)
 
 
 def _by_places(
