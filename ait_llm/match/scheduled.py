@@ -110,13 +110,18 @@ def by_schedule(golden: Sequence[Reading], mine: Sequence[Reading]) -> Scheduled
 
 
 def are_in_other_batches(golden: Sequence[Reading], mine: Sequence[Reading]) -> bool:
-    """True if one side answers at once what the other answers one after the other."""
+    """True if one side answers at once what the other answers one after the other.
+
+    Rows that read the same are beams of one request, whose order a search changes.
+    """
     sides = [_prompts(golden), _prompts(mine)]
     if None in sides or len(sides[0] or ()) == len(sides[1] or ()):
         return False
     ours, theirs = ({prompt for batch in side or () for prompt in batch} for side in sides)
-    several = any(len(batch) > 1 for side in sides for batch in side or ())
-    return several and (ours <= theirs or theirs <= ours)
+    batches = [batch for side in sides for batch in side or ()]
+    several = any(len(batch) > 1 for batch in batches)
+    differ = all(len(set(batch)) == len(batch) for batch in batches)
+    return several and differ and (ours <= theirs or theirs <= ours)
 
 
 def _prompts(read: Sequence[Reading]) -> list[list[tuple[int, ...]]] | None:

@@ -230,6 +230,23 @@ def test_requests_of_a_padded_batch_agree_with_those_answered_one_by_one(
     assert {pair[drives is not BATCHES] for pair in passes} == set(range(6))
 
 
+def in_beams(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=4, num_beams=3)
+
+
+def in_beams_without_a_cache(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=4, num_beams=3, use_cache=False)
+
+
+def test_beams_agree_whether_a_cache_is_kept_or_not(tmp_path: Path) -> None:
+    for drives in ((in_beams, in_beams_without_a_cache), (in_beams_without_a_cache, in_beams)):
+        folder = tmp_path / drives[0].__name__
+        report = compared(folder, drives, wrong=False, operators=False)
+        assert report.counts[Verdict.FAIL] == 0
+        assert report.exit_code() == 0
+        assert {each.mine.step for each in report.comparisons if each.mine} == {0, 1, 2, 3}
+
+
 def test_a_wrong_weight_is_found_in_a_padded_batch(tmp_path: Path) -> None:
     report = compared(tmp_path, BATCHES, wrong=True, operators=False)
     assert report.exit_code() == 1
