@@ -36,6 +36,7 @@ from ait_llm.compare.origin_words import (
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.program.operators import kind_of
 
+_INPUTS = "inputs differ already: "
 # Operators of single elements, of which all kernels make the same.
 _EXACT = frozenset({"add", "clamp", "div", "masked_fill", "mul", "neg", "relu", "sub", "where"})
 
@@ -68,7 +69,7 @@ class Statements:
         value = self.values.flow.at(found.op, "in", found.tensor.index)
         known = self.values.evidence.get(value.number) if value is not None else None
         index = min(known.failed, default=None) if known is not None else None
-        text = f"inputs differ already: {found.text}"
+        text = f"{_INPUTS}{found.text}"
         return self._tell.stated(found.op, text, OTHER_INPUT, index)
 
     def counted_from_elsewhere(self, wrong: Sequence[int]) -> Finding | None:
@@ -92,7 +93,7 @@ class Statements:
         first = title_of(self.values, failed)
         if difference := told_difference(self._comparisons[index]):
             text += f"; {first} is the first value that differs, {difference}"
-        return self._tell.stated(programs[0], f"inputs differ already: {text}", OTHER_INPUT, index)
+        return self._tell.stated(programs[0], f"{_INPUTS}{text}", OTHER_INPUT, index)
 
     def other_frequencies(self, near: Upstream) -> Finding | None:
         """A table of rotary frequencies that no capture names, and that is not golden's."""
@@ -124,11 +125,21 @@ class Statements:
         if any(is_parameter(operation, each) for each in names):
             return self._tell.stated(op, text, OTHER_WEIGHT, min(known.failed))
         found = self._tell.stated(op, text, OTHER_INPUT, min(known.failed))
+        if self._may_be_made(op, value):
+            text = f"{text.removeprefix(_INPUTS)}; no call that was captured made it"
+            return replace(found, origin=replace(found.origin, certain=False, evidence=text))
         if not self._is_later or self.values.is_index(value) or self.values.is_weight(value):
             return found
         origin = found.origin
         text = f"{origin.evidence}; an earlier step may have left it so"
         return replace(found, origin=replace(origin, certain=False, evidence=text))
+
+    def _may_be_made(self, op: int, value: int) -> bool:
+        """True for numbers in the middle of calls: those between them are not all captured."""
+        run = self.values.run
+        if not run.traits.finished or self.values.is_index(value) or self.values.is_weight(value):
+            return False
+        return any(each.outputs for each in run.operations[:op])
 
     def other_weight(self, ops: Sequence[int], failed: int) -> Finding | None:
         """A weight that is not that of golden."""

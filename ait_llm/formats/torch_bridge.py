@@ -66,6 +66,17 @@ def to_torch(array: Array, dtype: DType) -> Tensor:
     return tensor
 
 
+def bytes_in_order(tensor: Tensor) -> Tensor:
+    """The bytes of a contiguous tensor, ``[n]`` of uint8, in its own memory.
+
+    A single element is contiguous whatever its strides, which it may have of where it was cut out.
+    """
+    import torch
+
+    flat = tensor.reshape(()).reshape(1) if tensor.numel() == 1 else tensor.reshape(-1)
+    return flat.view(torch.uint8)
+
+
 def read_tensor(payload: Payload) -> Tensor | None:
     """A CPU tensor with the values that lie in a file; it owns its memory.
 
@@ -84,7 +95,7 @@ def read_tensor(payload: Payload) -> Tensor | None:
     if payload.length != dtype.byte_count(payload.elements):
         return None
     found: Tensor = torch.empty(payload.shape, dtype=element)
-    memory = found.reshape(-1).view(torch.uint8).numpy().data
+    memory = bytes_in_order(found).numpy().data
     descriptor, _ = open_descriptor(payload.path)
     try:
         payload.read_into(descriptor, memory)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ait_llm.dumps.model import Operation
 from ait_llm.dumps.model import Tensor as Dumped
 from ait_llm.errors import AitError, MissingDependencyError
+from ait_llm.formats.torch_bridge import bytes_in_order
 from ait_llm.judge.standards.rounding import FLOAT32_UNIT, OWN_ERRORS, walk_of
 from ait_llm.opcheck.case import Case, NoCase
 from ait_llm.opcheck.cases import REFUSALS, case_of, values_of
@@ -170,8 +171,7 @@ class _Run:
 def _has_equal_bits(one: Tensor, other: Tensor) -> bool:
     import torch
 
-    flat = one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8)
-    return torch.equal(*flat)
+    return torch.equal(bytes_in_order(one), bytes_in_order(other))
 
 
 def _is_near(right: Tensor, mine: Tensor) -> bool:

@@ -22,11 +22,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ait_llm.core.file_orders import OwnFile
 from ait_llm.core.kernels import crc32, native_kernels
 from ait_llm.dump.folders import make_folder
-from ait_llm.dump.pytorch.layouts import bytes_in_order
 from ait_llm.dump.pytorch.snapshot import BufferPool, snapshot
 from ait_llm.dump.pytorch.tensor_jobs import Outcome, WriteJob
 from ait_llm.dump.pytorch.writer import BackgroundWriter
 from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_template, write_pth, write_pth_at
+from ait_llm.formats.torch_bridge import bytes_in_order
 
 FOLDER = "dump_tensor_data"
 # Below this a second file costs less than to find out that the tensor is unchanged.

@@ -11,8 +11,8 @@ from torch._subclasses.fake_tensor import is_fake
 
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.pytorch.hooks import Hook
-from ait_llm.dump.pytorch.layouts import bytes_in_order
 from ait_llm.dump.pytorch.values import leaves
+from ait_llm.formats.torch_bridge import bytes_in_order
 
 
 def observe_outputs(model: nn.Module, root: str) -> None:

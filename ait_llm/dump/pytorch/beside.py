@@ -18,6 +18,7 @@ _AO = "torch.ao.nn."
 _STATE = "MatmulLtState"
 _EXPERTS = "Mxfp4GptOssExperts"
 _BLOCK = 16  # bytes of 32 floats of four bits
+_WHOLE = {torch.qint8: 0, torch.quint8: 128}  # of eight bits, and what they are above int8
 
 
 def beside(model: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -63,30 +64,33 @@ def _method(module: nn.Module, name: str) -> Callable[[], Any] | None:
 def _unpacked(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """``weight``, ``[out, in]``, or what it is stored as, and ``bias``.
 
-    Quantised it is ``(weight_qdata - weight_zero_point) * weight_scale``, with one scale and zero
-    point of all or of each row.
+    Quantised it is ``(weight_qdata - weight_zero_point) * weight_scale``, of int8, with one scale
+    and zero point of all or of each row. Tables of four bits are in no form that is known.
     """
     weight = packed_weight(module)
     if weight is None:
         return
-    if weight.is_quantized:
-        yield "weight_qdata", weight.int_repr()
-        yield from _scales(weight)
-    else:
-        yield "weight", weight
+    yield from _stored(weight) if weight.is_quantized else [("weight", weight)]
     add = _method(module, "bias")
     bias = add() if add else None
     if isinstance(bias, torch.Tensor):
         yield "bias", bias
 
 
-def _scales(weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _stored(weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    if weight.dtype not in _WHOLE:
+        return
+    above = _WHOLE[weight.dtype]
     if weight.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        yield "weight_scale", torch.tensor([weight.q_scale()])
-        yield "weight_zero_point", torch.tensor([weight.q_zero_point()])
+        scale, zero = torch.tensor([weight.q_scale()]), torch.tensor([weight.q_zero_point()])
     elif weight.q_per_channel_axis() == 0:
-        yield "weight_scale", weight.q_per_channel_scales().float()
-        yield "weight_zero_point", weight.q_per_channel_zero_points().int()
+        scale, zero = weight.q_per_channel_scales(), weight.q_per_channel_zero_points()
+    else:
+        return
+    yield "weight_qdata", (weight.int_repr().short() - above).to(torch.int8)
+    yield "weight_scale", scale.float()
+    zero = zero - above  # floats in tables of embeddings
+    yield "weight_zero_point", zero if zero.is_floating_point() else zero.int()
 
 
 def _of_four_bits(weight: nn.Parameter) -> Iterator[tuple[str, torch.Tensor]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -26,8 +26,10 @@ _KNOWN = {
     torch.float8_e4m3fn: 1 / 8 / math.sqrt(12),
     torch.float8_e5m2: 1 / 4 / math.sqrt(12),
 }
+_OF_FOUR_BITS = (torch.quint4x2, torch.quint2x4)
 _FLOAT16 = 2.0**-11  # at most
-_KNOWN_MODULES: WeakKeyDictionary[nn.Module, float] = WeakKeyDictionary()
+# By id: a module need not have a hash. The reference takes the entry away with the module.
+_KNOWN_MODULES: dict[int, tuple[weakref.ref[nn.Module], float]] = {}
 
 
 def rounding(module: nn.Module) -> float:
@@ -38,35 +40,63 @@ def rounding(module: nn.Module) -> float:
             floating type of 16 bits or more do not: what is computed of them has that type.
 
     Returns:
-        Of several weights that of the one it cost most; 0 where none is kept in few bits.
+        Of several weights that of the one it cost most; 0 where none is kept in few bits, or where
+        a module does not let it be seen.
     """
-    if has_experts_of_four_bits(module):
-        return _FOUR_BITS
-    packed = packed_weight(module)
-    if packed is not None:  # and what is computed of it is float32
-        return _of(packed.int_repr()) if packed.is_quantized else _FLOAT16
-    return max(map(_of, _weights(module)), default=0.0)
+    try:
+        return _rounding(module)
+    except Exception:  # noqa: BLE001  # code of who made the module; the program must go on
+        return 0.0
 
 
 def known_rounding(module: nn.Module) -> float:
     """The same, looked at once for each module."""
-    found = _KNOWN_MODULES.get(module)
-    if found is None:
-        found = _KNOWN_MODULES[module] = rounding(module)
-    return found
+    key = id(module)
+    known = _KNOWN_MODULES.get(key)
+    if known is None or known[0]() is not module:
+        gone = weakref.ref(module, lambda _: _KNOWN_MODULES.pop(key, None))
+        known = _KNOWN_MODULES[key] = (gone, rounding(module))
+    return known[1]
+
+
+def _rounding(module: nn.Module) -> float:
+    if has_experts_of_four_bits(module):
+        return _FOUR_BITS
+    packed = packed_weight(module)
+    if packed is not None:  # and what is computed of it is float32
+        return _of_quantised(packed) if packed.is_quantized else _FLOAT16
+    return max(map(_of_stored, _weights(module)), default=0.0)
 
 
 def _weights(module: nn.Module) -> Iterator[torch.Tensor]:
-    """Dense tensors that hold the elements of weights."""
     buffers = (each for name, each in module._buffers.items() if "weight" in name)
     for tensor in (*module._parameters.values(), *buffers):
-        if tensor is None or tensor.is_meta or is_fake(tensor):
-            continue
-        try:
-            parts, _ = dense_parts(tensor)
-        except Exception:  # noqa: BLE001  # code of who wraps it; or there is no shape yet
-            continue  # where weights are saved, the ledger says that it cannot be read
-        yield from (part.tensor for part in parts)
+        if tensor is not None and not tensor.is_meta and not is_fake(tensor):
+            yield tensor
+
+
+def _of_stored(tensor: torch.Tensor) -> float:
+    if tensor.is_quantized:
+        return _of_quantised(tensor)
+    try:
+        parts, _ = dense_parts(tensor)
+    except Exception:  # noqa: BLE001  # code of who wraps it; or there is no shape yet
+        return 0.0  # where weights are saved, the ledger says that it cannot be read
+    return max((_of(part.tensor) for part in parts), default=0.0)
+
+
+def _of_quantised(tensor: torch.Tensor) -> float:
+    """Of a tensor that torch itself quantised: its real numbers and its steps are known."""
+    if tensor.dtype in _OF_FOUR_BITS:
+        return _FOUR_BITS
+    if tensor.dim() < 2:
+        return 0.0
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        steps = torch.tensor(tensor.q_scale())
+    else:  # channels are of one size
+        steps = tensor.q_per_channel_scales()
+    power = float(tensor.dequantize().square().mean())
+    return math.sqrt(float(steps.square().mean()) / 12 / power) if power > 0 else 0.0
 
 
 def _of(tensor: torch.Tensor) -> float:

@@ -93,15 +93,6 @@ def is_plain(tensor: Tensor) -> bool:
     )
 
 
-def bytes_in_order(tensor: Tensor) -> Tensor:
-    """The bytes of a contiguous tensor, ``[n]`` of uint8, in its own memory.
-
-    A single element is contiguous whatever its strides, which it may have of where it was cut out.
-    """
-    flat = tensor.reshape(()).reshape(1) if tensor.numel() == 1 else tensor.reshape(-1)
-    return flat.view(torch.uint8)
-
-
 _DISPATCH_KEYS = getattr(torch._C, "_dispatch_keys", None)
 _NEGATIVE = getattr(getattr(torch._C, "DispatchKey", None), "Negative", None)
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ait_llm.core.file_orders import FileOrder, OwnFile, write_files
 from ait_llm.core.kernels import NativeKernels, native_kernels
-from ait_llm.dump.pytorch.layouts import bytes_in_order
 from ait_llm.formats.pth_writer import MAX_PLAIN_BYTES, pth_order, pth_template, write_pth
+from ait_llm.formats.torch_bridge import bytes_in_order
 
 _MODE = 0o640
 

@@ -10,6 +10,8 @@ import torch
 from generating import generate, model
 from transformers import LlamaForCausalLM
 
+from ait_llm.compare import compare
+from ait_llm.compare.api import settling
 from ait_llm.compare.api.outcome import Outcome
 from ait_llm.compare.api.run import compare_api_dumps
 from ait_llm.compare.api.settings import ApiOptions
@@ -56,11 +58,6 @@ def padded(made: LlamaForCausalLM) -> None:
 def packed(made: LlamaForCausalLM) -> None:
     places = torch.cat([torch.arange(each.shape[1]) for each in (PROMPT, MORE)])
     made(torch.cat([PROMPT, MORE], 1), position_ids=places[None])
-
-
-def one_by_one(made: LlamaForCausalLM) -> None:
-    for prompt in (PROMPT, MORE):
-        generate(made, prompt, max_new_tokens=2)
 
 
 PAIRS: dict[str, tuple[Drive, Drive]] = {
@@ -139,3 +136,32 @@ def test_a_wrong_scale_is_found_where_attention_is_computed_otherwise(tmp_path: 
         tmp_path / "report",
     )
     assert outcome.exit_code() == 1
+
+
+def test_large_dumps_say_that_only_names_were_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden, mine = captured(tmp_path / "golden", once), captured(tmp_path / "mine", once_eager)
+    monkeypatch.setattr(settling, "MOST_BYTES", 1)
+    outcome = compared(golden, mine, tmp_path / "report")
+    assert any("by their names alone" in each for each in outcome.notes)
+
+
+def between_calls(made: LlamaForCausalLM) -> None:
+    """Code of the program, without a call that is captured, changes what the second layer reads."""
+
+    def change(_: object, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        values = given[0].detach().numpy() * 1.5
+        return torch.from_numpy(values), *given[1:]
+
+    made.model.layers[1].register_forward_pre_hook(change)
+
+
+def test_what_no_captured_call_made_is_said_so_and_is_not_certain(tmp_path: Path) -> None:
+    golden = captured(tmp_path / "golden", once)
+    mine = captured(tmp_path / "mine", once, between_calls)
+    report = compare(golden, mine)
+    [origin] = report.origins
+    assert not origin.certain
+    assert "no call that was captured made it" in origin.evidence
+    assert "inputs differ already" not in origin.evidence

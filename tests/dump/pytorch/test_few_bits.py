@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ait_llm import DumpConfig, register_hook
-from ait_llm.dump.pytorch.few_bits import rounding
+from ait_llm.dump.pytorch.few_bits import known_rounding, rounding
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),
@@ -31,6 +31,22 @@ class Stored(nn.Module):
         self.weight = nn.Parameter(weight, requires_grad=False)
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
+
+
+def broken() -> nn.Module:
+    """A quantised product that has lost what was packed."""
+    made = torch.ao.nn.quantized.dynamic.Linear(4, 4)
+    del made._packed_params
+    return made
+
+
+class WithoutHash(Stored):
+    """Equal where its weights are."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WithoutHash) and torch.equal(self.weight, other.weight)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def linear(seed: int = 1) -> nn.Linear:
@@ -60,6 +76,29 @@ def test_what_torch_ao_has_packed_costs_what_was_lost(name: str) -> None:
     assert rounding(model[0]) == pytest.approx(lost, rel=0.1)
 
 
+def test_tables_of_embeddings_cost_what_was_lost() -> None:
+    torch.manual_seed(1)
+    table = nn.Embedding(50, 96)
+    real = table.weight.detach()
+    settings = torch.ao.quantization
+    for bits, qconfig in (
+        (8, settings.float_qparams_weight_only_qconfig),
+        (4, settings.float_qparams_weight_only_qconfig_4bit),
+    ):
+        table.qconfig = qconfig
+        stored = torch.ao.nn.quantized.Embedding.from_float(table)
+        lost = distance(real, stored.weight().dequantize())
+        assert rounding(stored) == pytest.approx(lost, rel=0.1 if bits == 8 else 0.8)
+
+
+def test_a_quantised_parameter_costs_its_own_steps() -> None:
+    real = linear().weight.detach()
+    stored = nn.Module()
+    stored.register_buffer("weight", torch.quantize_per_tensor(real, 0.01, 5, torch.qint8))
+    lost = distance(real, stored.weight.dequantize())
+    assert rounding(stored) == pytest.approx(lost, rel=0.1)
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_floats_of_eight_bits_cost_at_most_what_is_told(dtype: torch.dtype) -> None:
     real = linear().weight.detach()
@@ -81,11 +120,20 @@ def test_plain_weights_and_whole_numbers_that_are_none_cost_nothing() -> None:
         lambda: nn.Linear(2, 3, device="meta"),
         lambda: Stored(torch.empty(0, 4, dtype=torch.int8)),
         lambda: Stored(torch.zeros(3, 4, dtype=torch.int8)),
+        broken,
     ],
-    ids=["no shape yet", "no memory", "no elements", "zeros"],
+    ids=["no shape yet", "no memory", "no elements", "zeros", "broken"],
 )
 def test_weights_without_numbers_cost_nothing(make: Callable[[], nn.Module]) -> None:
     assert rounding(make()) == 0
+
+
+def test_a_module_without_a_hash_is_looked_at_once() -> None:
+    whole = torch.randint(-127, 128, (32, 32), dtype=torch.int8)
+    stored = WithoutHash(whole)
+    first = known_rounding(stored)
+    stored.weight.data = torch.ones_like(whole)
+    assert first == known_rounding(stored) != rounding(stored)
 
 
 def test_the_tree_of_a_capture_has_it_by_module(tmp_path: Path) -> None:
@@ -115,3 +163,18 @@ def test_saved_weights_are_those_that_were_packed(tmp_path: Path) -> None:
         expected = model[place].weight().dequantize().numpy()
         assert (found[f"root.{place}.weight"].tensor.nd() == expected).all()
         assert (saved[f"root.{place}.bias"].nd() == model[place].bias().detach().numpy()).all()
+
+
+def test_saved_tables_of_eight_bits_are_those_that_were_packed(tmp_path: Path) -> None:
+    from ait_llm.dumps import open_dump
+    from ait_llm.dumps.dequantised import dequantised
+
+    torch.manual_seed(1)
+    table = nn.Embedding(50, 96)
+    table.qconfig = torch.ao.quantization.float_qparams_weight_only_qconfig
+    model = nn.Sequential(torch.ao.nn.quantized.Embedding.from_float(table))
+    with register_hook(model, DumpConfig(dump_path=tmp_path, weights=True)), torch.no_grad():
+        model(torch.ones(2, 3, dtype=torch.long))
+    found = dequantised({each.stem: each for each in open_dump(tmp_path / "ait_dump").weights()})
+    expected = model[0].weight().dequantize().numpy()
+    assert found["root.0.weight"].tensor.nd() == pytest.approx(expected, abs=1e-6)
