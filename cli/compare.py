@@ -288,11 +288,18 @@ def compare(
         settings["on_matches"] = partial(write_mapping, save_mapping)
     if api_level:  # a file stands for its folder
         golden, mine = (path.parent if path.is_file() else path for path in (golden, mine))
-    report = _compare(journal, golden, mine, engine, earlier, metrics=metrics or None, **settings)
+    report = _compare(
+        journal,
+        golden,
+        mine,
+        engine,
+        earlier,
+        keeps="jsonl" in formats,
+        metrics=metrics or None,
+        **settings,
+    )
     if report.partial:
         formats = tuple(dict.fromkeys((*formats, "jsonl")))  # --resume goes on from there
-    elif "jsonl" not in formats:
-        journal.unlink(missing_ok=True)
     outer = "" if ctx.parent is None else ctx.parent.command.name
     handover = Handover(
         formats,
@@ -346,11 +353,14 @@ def _compare(
     mine: Path,
     choice: EngineChoice,
     earlier: Baseline | None,
+    *,
+    keeps: bool,
     **settings: Any,
 ) -> Report:
     """Compare while a journal grows that a killed comparison can be resumed from.
 
-    Ctrl-C and SIGTERM end it early with a partial report.
+    Ctrl-C and SIGTERM end it early with a partial report. The journal of a whole report goes,
+    unless it ``keeps`` it until the report is in its place.
     """
     from ait_llm.compare import compare as compare_paths
 
@@ -377,8 +387,9 @@ def _compare(
         ProgressLine() as progress,
     ):
         progress.begin("reading and matching both sides")
+        is_whole = False
         try:
-            return compare_paths(
+            report = compare_paths(
                 golden,
                 mine,
                 engine=engine,
@@ -388,11 +399,14 @@ def _compare(
                 on_progress=progress,
                 **settings,
             )
+            is_whole = not report.partial
+            return report
         finally:
             if writer is not None:
-                writer.close()
-                if not written:  # nothing to resume from
-                    journal.unlink(missing_ok=True)
+                if written and (keeps or not is_whole):
+                    writer.close()
+                else:  # nothing to resume from, or no need to
+                    writer.discard()
 
 
 def _width(as_json: bool) -> int:

@@ -45,6 +45,7 @@ from ait_llm.match.expert_weights import with_experts
 from ait_llm.match.head_order import check_head_order
 from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
+from ait_llm.match.programs.remembered import Memory, remembering
 from ait_llm.match.saved_mapping import check_mapping, read_either, read_mapping
 from ait_llm.match.scenario import Input, Scenario, find_scenario
 from ait_llm.metrics import METRIC_NAMES, CustomMetric, load_custom
@@ -362,10 +363,12 @@ def _match(
     golden_sources: list[tuple[int, int]] = []
     found: list[tuple[Pass, Pass, Sequence[Match]]] = []
     definitions: list[DefinitionsOfPass] = []
+    memory = Memory()
     for number, pair in enumerate(pairing.pairs):
         matches: list[Match] = []
         try:
-            items = match_runs(pair.golden, pair.mine, options)
+            with remembering(memory):
+                items = match_runs(pair.golden, pair.mine, options)
         except AitError as error:
             text = f"step {pair.mine.step} of process {pair.mine.pid} was not compared: {error}"
             problems.append(Problem("both", text))

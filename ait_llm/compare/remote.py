@@ -11,12 +11,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ait_llm.compare.pair import Settings, compare_match
+from ait_llm.compare.pair import Settings
+from ait_llm.compare.repeated import Repeated
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.judge import Tolerance
 from ait_llm.match.choose import match_runs
 from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs
+from ait_llm.match.programs.remembered import Memory, remembering
 from ait_llm.match.scenario import find_scenario
 from ait_llm.metrics import CustomMetric
 from ait_llm.naming import shown
@@ -85,12 +87,15 @@ def measure_places(request: Request, places: Places) -> list[Comparison | None]:
             )
         for place in wanted:
             item = items[place] if place < len(items) else None
-            found.append(_measured(item, settings) if isinstance(item, Match) else None)
+            result = None
+            if isinstance(item, Match):
+                result = _measured(opened.repeated, item, settings)
+            found.append(result)
     return found
 
 
-def _measured(item: Match, settings: Settings) -> Comparison:
-    found = compare_match(item, settings)
+def _measured(repeated: Repeated, item: Match, settings: Settings) -> Comparison:
+    found = repeated.compare(item, settings)
     # a reason may name a copy that only this process has
     return replace(found, reason=shown(found.reason)) if found.reason else found
 
@@ -128,6 +133,8 @@ class _Opened:
 
     def __init__(self, request: Request) -> None:
         self.token = request.token
+        self.repeated = Repeated()
+        self._memory = Memory()
         self._options = request.match
         scenario = find_scenario(
             local_path(request.golden), local_path(request.mine), weights=request.weights
@@ -144,7 +151,8 @@ class _Opened:
             if number >= len(pairs):
                 return ()
             pair = pairs[number]
-            self._items[number] = match_runs(pair.golden, pair.mine, self._options)
+            with remembering(self._memory):
+                self._items[number] = match_runs(pair.golden, pair.mine, self._options)
         return self._items[number]
 
 

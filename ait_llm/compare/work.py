@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ait_llm.compare.pair import (
     Settings,
-    compare_match,
     comparison_of,
     naming,
     shared,
@@ -22,6 +21,7 @@ from ait_llm.compare.pair import (
 )
 from ait_llm.compare.progress import Progress, ProgressCallback, Stopped
 from ait_llm.compare.remote import OTHER_FILES, Request, is_about, measure_places, places_of
+from ait_llm.compare.repeated import Repeated
 from ait_llm.compare.resume import EarlierReport
 from ait_llm.core.comparison import Comparison, TensorRecord, Verdict
 from ait_llm.engine import Engine, LocalEngine, Lost
@@ -163,10 +163,11 @@ def _here(
     """Batches measured in threads as they come; after a stop only those already under way."""
 
     ahead = _files_ahead(batches) if is_staging() else {}
+    repeated = Repeated()
 
     def work(batch: _Batch) -> _Outcome:
         prefetch(ahead.pop(batch.operations[0][0], ()))
-        return batch, *_compare_batch(batch, settings, earlier)
+        return batch, *_compare_batch(batch, settings, earlier, repeated)
 
     engine = LocalEngine(jobs, "ait-compare")
     with closing(engine.run(work, batches, stop=settings.stop)) as results:
@@ -256,7 +257,7 @@ def _split(batch: _Batch, known: Mapping[int, Comparison]) -> Results:
 
 
 def _compare_batch(
-    batch: _Batch, settings: Settings, earlier: EarlierReport | None
+    batch: _Batch, settings: Settings, earlier: EarlierReport | None, repeated: Repeated
 ) -> tuple[Results, int]:
     results: Results = []
     taken_over = 0
@@ -274,7 +275,7 @@ def _compare_batch(
                 taken_over += 1
                 continue
             try:
-                comparisons.append(compare_match(item, settings))
+                comparisons.append(repeated.compare(item, settings))
             except Stopped:
                 break
         results += enumerate(split_error(comparisons), first)

@@ -15,7 +15,7 @@ _END = struct.Struct("<4sHHHHIIH")
 _END_64 = struct.Struct("<4sQHHIIQQQQ")
 _LOCATOR_64 = struct.Struct("<4sIQI")
 _ENTRY = struct.Struct("<4sHHHHHHIIIHHHHHII")
-_LOCAL_BYTES = 30
+_LOCAL_BYTES, _CRC_AT = 30, 16  # a header before a record; the checksum within an entry
 _UNKNOWN_32 = 0xFFFFFFFF
 _WINDOW = 4096  # a directory and a small pickle fit; small files are read in one go
 _MAX_DIRECTORY_BYTES = 64 << 20
@@ -29,12 +29,14 @@ class Record(NamedTuple):
         size: of its bytes.
         crc: checksum of its bytes.
         stored: False if it is compressed or encrypted.
+        crc_at: position of the checksum in the directory.
     """
 
     start: int
     size: int
     crc: int
     stored: bool
+    crc_at: int
 
 
 class Archive:
@@ -43,18 +45,23 @@ class Archive:
     Args:
         pread: reads so many bytes from such an offset.
         size: of the file in bytes.
+
+    Attributes:
+        size: the same.
+        head, tail: the bytes that it begins and ends with; of a small file all of them.
+        tail_start: position of the first byte of the tail.
     """
 
     def __init__(self, pread: Callable[[int, int], bytes], size: int) -> None:
         self._pread = pread
-        self._size = size
+        self.size = size
         if size <= 4 * _WINDOW:
-            self._head = self._tail = pread(size, 0)
-            self._tail_start = 0
+            self.head = self.tail = pread(size, 0)
+            self.tail_start = 0
         else:
-            self._head = pread(_WINDOW, 0)
-            self._tail_start = size - _WINDOW
-            self._tail = pread(_WINDOW, self._tail_start)
+            self.head = pread(_WINDOW, 0)
+            self.tail_start = size - _WINDOW
+            self.tail = pread(_WINDOW, self.tail_start)
 
     def records(self) -> dict[str, Record] | None:
         """Records by name without the archive's own folder; None if it is not of torch's kind."""
@@ -84,10 +91,10 @@ class Archive:
             folder, _, name = (
                 directory[at + _ENTRY.size : name_end].decode("utf-8", "replace").partition("/")
             )
-            if signature != b"PK\1\2" or name in records or begin + length > self._size:
+            if signature != b"PK\1\2" or name in records or begin + length > self.size:
                 return None
             stored = method == 0 and not flags & 1 and packed == length
-            records[name or folder] = Record(begin, length, crc, stored)
+            records[name or folder] = Record(begin, length, crc, stored, start + at + _CRC_AT)
             at = name_end + extra_bytes + comment_bytes
         return records
 
@@ -98,7 +105,7 @@ class Archive:
             return None
         name_bytes, extra_bytes = struct.unpack_from("<HH", local, 26)
         begin: int = record.start + _LOCAL_BYTES + name_bytes + extra_bytes
-        return begin if begin + record.size <= self._size else None
+        return begin if begin + record.size <= self.size else None
 
     def read(self, record: Record) -> bytes | None:
         """The bytes of a small stored record."""
@@ -107,17 +114,17 @@ class Archive:
 
     def _directory(self) -> tuple[int, int, int] | None:
         """Start, size and number of entries of the central directory."""
-        if len(self._tail) < _END.size:
+        if len(self.tail) < _END.size:
             return None
-        fields = _END.unpack_from(self._tail, len(self._tail) - _END.size)
+        fields = _END.unpack_from(self.tail, len(self.tail) - _END.size)
         signature, _, _, _, count, size, start, comment = fields
         if signature != b"PK\5\6" or comment:
             return None
         if count == 0xFFFF or _UNKNOWN_32 in (size, start):
-            at = len(self._tail) - _END.size - _LOCATOR_64.size
+            at = len(self.tail) - _END.size - _LOCATOR_64.size
             if at < 0:
                 return None
-            signature, _, end_64, _ = _LOCATOR_64.unpack_from(self._tail, at)
+            signature, _, end_64, _ = _LOCATOR_64.unpack_from(self.tail, at)
             block = self._read(end_64, _END_64.size)
             if signature != b"PK\6\7" or len(block) < _END_64.size:
                 return None
@@ -125,17 +132,17 @@ class Archive:
             if wide[0] != b"PK\6\6":
                 return None
             count, size, start = wide[7], wide[8], wide[9]
-        if size > _MAX_DIRECTORY_BYTES or start + size > self._size:
+        if size > _MAX_DIRECTORY_BYTES or start + size > self.size:
             return None
         return start, size, count
 
     def _read(self, start: int, size: int) -> bytes:
-        if start + size <= len(self._head):
-            return self._head[start : start + size]
-        if start >= self._tail_start:
-            within = start - self._tail_start
-            return self._tail[within : within + size]
-        if start >= self._size:
+        if start + size <= len(self.head):
+            return self.head[start : start + size]
+        if start >= self.tail_start:
+            within = start - self.tail_start
+            return self.tail[within : within + size]
+        if start >= self.size:
             return b""
         return self._pread(size, start)
 

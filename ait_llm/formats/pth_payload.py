@@ -12,6 +12,7 @@ from typing import Any
 from ait_llm.formats.opening import not_here, open_descriptor
 from ait_llm.formats.payload import Payload
 from ait_llm.formats.pth_archive import Archive, Record
+from ait_llm.formats.pth_known import known_payload, remember
 from ait_llm.formats.pth_pickle import StoredTensor, UnexpectedPickleError, read_tensor_pickle
 from ait_llm.formats.repeats import check_repeats
 
@@ -40,17 +41,20 @@ def pth_payloads(path: Path | str) -> dict[str, Payload] | None:
 
 
 def _payloads(path: Path | str, archive: Archive) -> dict[str, Payload] | None:
+    known = known_payload(path, archive)
+    if known is not None:
+        return {"": known}
     records = archive.records()
     if records is None or not _is_little(records):
         return None
     pickled = records.get("data.pkl")
     if pickled is None or pickled.size > _MAX_PICKLE_BYTES:
         return None
-    data = archive.read(pickled)
-    if data is None:
+    text = archive.read(pickled)
+    if text is None:
         return None
     try:
-        found = list(_tensors(read_tensor_pickle(data), "", 0, [_MAX_VALUES]))
+        found = list(_tensors(read_tensor_pickle(text), "", 0, [_MAX_VALUES]))
     except (UnexpectedPickleError, RecursionError):
         return None
     payloads: dict[str, Payload] = {}
@@ -62,6 +66,10 @@ def _payloads(path: Path | str, archive: Archive) -> dict[str, Payload] | None:
     stored = {each.storage: each.storage_bytes // (each.dtype.bits // 8) for _, each in found}
     described = sum(each.elements for each in payloads.values())
     check_repeats(path, described, sum(stored.values()))
+    if list(payloads) == [""]:
+        data = f"data/{found[0][1].storage}"
+        others = [record for name, record in records.items() if name != data]
+        remember(archive, records[data], others, payloads[""])
     return payloads
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from ait_llm.report.writing import writers
 MAX_LINE_BYTES = 16 << 20
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 FLUSH_SECONDS = 0.25  # what a kill may cost
+FIRST_SECONDS = 2.0  # and in the beginning: what is finished by then needs no lines on the way
 
 
 def line(data: records.Object) -> str:
@@ -73,6 +75,8 @@ class JsonlWriter:
     def __init__(self, path: Path, report: Report) -> None:
         self.path = path
         self._flushed = time.monotonic()
+        self._waiting: list[tuple[int, Comparison]] | None = []
+        self._lock = threading.Lock()
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file: IO[str] = os.fdopen(
@@ -82,6 +86,9 @@ class JsonlWriter:
             self._file.flush()
         except OSError as error:
             raise self._error(error) from error
+        self._begins = threading.Timer(FIRST_SECONDS, self._begin)
+        self._begins.daemon = True
+        self._begins.start()
 
     def add(self, index: int, item: Comparison) -> None:
         """Write one comparison; ``index`` is its place in the report.
@@ -89,6 +96,10 @@ class JsonlWriter:
         Raises:
             UsageError: the disk does not take it.
         """
+        with self._lock:
+            if self._waiting is not None:
+                self._waiting.append((index, item))
+                return
         try:
             self._file.write(line(records.comparison(index, item)))
             now = time.monotonic()
@@ -104,16 +115,41 @@ class JsonlWriter:
         Raises:
             UsageError: the disk does not take it.
         """
+        self._begins.cancel()
         try:
+            self._write_waiting()
             self._file.writelines(_end(report))
             self._file.close()
         except OSError as error:
             raise self._error(error) from error
 
     def close(self) -> None:
-        """Close the file as it is."""
+        """Close the file as a part of a report."""
+        self._begins.cancel()
         with contextlib.suppress(OSError):  # the reader copes with a line that was cut
-            self._file.close()
+            try:
+                self._write_waiting()
+            finally:
+                self._file.close()
+
+    def discard(self) -> None:
+        """Close the file and delete it: the report is whole, or there is nothing in it."""
+        with self._lock:
+            self._waiting = None
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        """Write what came until now; what comes from now on is written at once."""
+        with contextlib.suppress(OSError):  # who adds the next one is told
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, None
+            if waiting and not self._file.closed:
+                self._file.writelines(line(records.comparison(*each)) for each in waiting)
+                self._file.flush()  # before anybody else writes
 
     def __enter__(self) -> JsonlWriter:
         return self

@@ -15,7 +15,7 @@ import torch
 from compare_dumps import AtbPair, of
 
 from ait_llm import compare
-from ait_llm.compare import work
+from ait_llm.compare import repeated
 from ait_llm.core.comparison import Report, Verdict
 
 SIDES = ("golden", "mine")
@@ -121,7 +121,7 @@ def test_a_file_that_shrinks_while_it_is_read(
     paths = tmp_path / "golden.npy", tmp_path / "mine.npy"
     for path in paths:
         np.save(path, np.zeros(1 << 22, np.float32))
-    check = work.compare_match.__globals__["Aligned"].block
+    check = repeated.compare_match.__globals__["Aligned"].block
     calls = []
 
     def shrinking(self: Any, block: Any) -> Any:
@@ -130,7 +130,7 @@ def test_a_file_that_shrinks_while_it_is_read(
             os.truncate(paths[1], 1000)
         return check(self, block)
 
-    monkeypatch.setattr(work.compare_match.__globals__["Aligned"], "block", shrinking)
+    monkeypatch.setattr(repeated.compare_match.__globals__["Aligned"], "block", shrinking)
     [found] = compare(*paths).comparisons
     assert (found.verdict, "became shorter" in found.reason) == (Verdict.ERROR, True)
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from compare_dumps import AtbPair, of
 
 import ait_llm
-from ait_llm import compare, compare_data
-from ait_llm.compare import Progress, origin, work
+from ait_llm import DumpConfig, compare, compare_data, register_hook
+from ait_llm.compare import Progress, origin, repeated, work
 from ait_llm.core.comparison import Comparison, Report, Verdict
 from ait_llm.errors import UsageError
 from ait_llm.match.model import Match
@@ -38,13 +39,13 @@ def pair(tmp_path: Path) -> AtbPair:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Match]:
     """The matches that are really measured."""
     measured: list[Match] = []
-    original = work.compare_match
+    original = repeated.compare_match
 
     def count(match: Match, settings: Any) -> Comparison:
         measured.append(match)
         return original(match, settings)
 
-    monkeypatch.setattr(work, "compare_match", count)
+    monkeypatch.setattr(repeated, "compare_match", count)
     return measured
 
 
@@ -118,7 +119,7 @@ def test_an_error_is_split_into_inherited_and_introduced(tmp_path: Path) -> None
 def test_an_unreadable_plug_in_or_a_bug_costs_one_pair(
     pair: AtbPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = work.compare_match.__globals__["_compare"]
+    original = repeated.compare_match.__globals__["_compare"]
 
     def buggy(match: Match, settings: Any) -> Comparison:
         if match.mine.record.op == "LinearOperation_4":
@@ -126,7 +127,7 @@ def test_an_unreadable_plug_in_or_a_bug_costs_one_pair(
         found: Comparison = original(match, settings)
         return found
 
-    monkeypatch.setitem(work.compare_match.__globals__, "_compare", buggy)
+    monkeypatch.setitem(repeated.compare_match.__globals__, "_compare", buggy)
     report = compare(pair.golden, pair.mine)
     assert of(report, "LinearOperation_4 outtensor0").reason == (
         "cannot be compared: a fault of ait: ZeroDivisionError: a bug"
@@ -322,3 +323,22 @@ def test_arrays_tensors_and_files_are_compared_alike(tmp_path: Path) -> None:
         assert result.values["max_absolute_error"] == 0.5
     assert set(results[2].values) == {"max_absolute_error"}
     assert results[2].record.op == "mine.npy"
+
+
+def test_weights_of_all_steps_are_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)).eval()
+    sides = tmp_path / "golden", tmp_path / "mine"
+    for folder in sides:
+        settings = DumpConfig(dump_path=folder, weights=True, token_range=[0, 1, 2])
+        with register_hook(model, settings), torch.no_grad():
+            for step in range(3):
+                model(torch.full((1, 4), float(step)))
+    measured = counted(monkeypatch)
+    report = compare(*sides)
+    rows = [each for each in report.comparisons if each.record.role == "weight"]
+    assert [each.record.step for each in rows] == [0] * 4 + [1] * 4 + [2] * 4
+    assert all(each.verdict is Verdict.PASS and each.values for each in rows)
+    assert sum(bool(each.mine.parameter) for each in measured) == 4

@@ -6,6 +6,7 @@ import json
 import math
 import stat
 import string
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,13 +93,33 @@ def test_a_report_cut_at_any_byte_is_a_valid_part(tmp_path: Path) -> None:
 def test_a_writer_that_is_killed_has_handed_over_what_it_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("ait_llm.report.jsonl.FIRST_SECONDS", 0.1)
     monkeypatch.setattr("ait_llm.report.jsonl.FLUSH_SECONDS", -1)
     writer = JsonlWriter(tmp_path / "r.jsonl", MIXED)
     writer.add(0, MIXED.comparisons[0])
-    part = read_jsonl(tmp_path / "r.jsonl")  # while the writer lives
-    writer.close()
+    end = time.monotonic() + 60
+    while not (part := read_jsonl(tmp_path / "r.jsonl")).comparisons:  # while the writer lives
+        assert time.monotonic() < end
     assert part.partial
     assert part.comparisons == MIXED.comparisons[:1]
+    writer.add(1, MIXED.comparisons[1])
+    assert read_jsonl(tmp_path / "r.jsonl").comparisons == MIXED.comparisons[:2]
+    writer.close()
+
+
+def test_what_is_not_flushed_is_written_when_the_writer_closes(tmp_path: Path) -> None:
+    writer = JsonlWriter(tmp_path / "r.jsonl", MIXED)
+    writer.add(0, MIXED.comparisons[0])
+    assert not read_jsonl(tmp_path / "r.jsonl").comparisons
+    writer.close()
+    assert read_jsonl(tmp_path / "r.jsonl").comparisons == MIXED.comparisons[:1]
+
+
+def test_a_report_that_nobody_needs_is_deleted(tmp_path: Path) -> None:
+    writer = JsonlWriter(tmp_path / "r.jsonl", MIXED)
+    writer.add(0, MIXED.comparisons[0])
+    writer.discard()
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_later_of_two_lines_with_one_index_counts(tmp_path: Path) -> None:

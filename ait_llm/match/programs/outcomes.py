@@ -20,6 +20,7 @@ from ait_llm.program.program import Program
 
 _Shape = tuple[int, ...] | None
 _Found = dict[_Shape, dict[int, Value]]
+_End = tuple[Value, _Shape, Set[int]]  # with the operators at its other end
 
 
 def add_outcomes(left: Program, right: Program, links: Links) -> None:
@@ -43,7 +44,7 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
     for op, several in links.units.items():
         for other in several:
             units[op if whole is left else other].append(other if whole is left else op)
-    within = _by_path(parts)
+    within, ends_of = _by_path(parts), _Ends(parts)
     for op, operation in enumerate(whole.operations):
         given, taken = (
             [
@@ -62,11 +63,11 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
         answers = [other for at in whole.within(op) for other in units.get(at, ())]
         if not (named or answers) or not inside.issuperset(answers):
             continue
-        for ends, find in ((given, _handed_on), (taken, _taken_in)):
-            found = find(parts, inside) if ends else {}
+        for ends, find in ((given, ends_of.handed_on), (taken, ends_of.taken_in)):
+            found = find(inside) if ends else {}
             for tensor, value in ends:
                 end = found.get(shape_of(tensor))
-                if end is None or (find is _taken_in and back.get(end.number)):
+                if end is None or (ends is taken and back.get(end.number)):
                     continue
                 # perhaps what a module within gives, too, where code is left out
                 pair = (value, end) if whole is left else (end, value)
@@ -76,13 +77,14 @@ def add_outcomes(left: Program, right: Program, links: Links) -> None:
 def _add_by_names(left: Program, right: Program, links: Links) -> None:
     """Link what the operators of modules of one name take and give, the innermost ones first."""
     ours, theirs = _by_path(left), _by_path(right)
+    ends = _Ends(left), _Ends(right)
     for path in sorted(ours.keys() & theirs.keys(), key=lambda path: -path.count(".")):
         inside = frozenset(ours[path]), frozenset(theirs[path])
         if any(not inside[1].issuperset(links.units.get(op, ())) for op in inside[0]):
             continue
-        for find in (_handed_on, _taken_in):
-            found = find(right, inside[1])
-            for shape, one in find(left, inside[0]).items():
+        for find in (_Ends.handed_on, _Ends.taken_in):
+            found = find(ends[1], inside[1])
+            for shape, one in find(ends[0], inside[0]).items():
                 other = found.get(shape)
                 if other is None or links.of_left.get(one.number):
                     continue
@@ -129,35 +131,63 @@ def _alone(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [each for each, shape in zip(floats, shapes, strict=True) if shapes.count(shape) == 1]
 
 
-def _handed_on(side: Program, inside: Set[int]) -> Mapping[_Shape, Value]:
-    """What some operators make and others read, else nobody: the only value of each shape."""
-    handed: _Found = defaultdict(dict)
-    unread: _Found = defaultdict(dict)
-    for op in inside:
-        for tensor in side.operations[op].outputs:
-            value = side.value(op, tensor)
-            if value is None or not is_float(tensor):
-                continue
-            readers = {each.op for each in value.reads} - {use.op for use in value.writes}
-            if not readers:
-                unread[shape_of(tensor)][value.number] = value
-            elif not readers <= inside:
-                handed[shape_of(tensor)][value.number] = value
-    rest = {shape: of for shape, of in unread.items() if shape not in handed}
-    return _only(rest) | _only(handed)
+class _Ends:
+    """What operators of a program read and make; each is looked at once, but asked for often."""
+
+    def __init__(self, side: Program) -> None:
+        self._side = side
+        self._made: dict[int, list[_End]] = {}
+        self._read: dict[int, list[_End]] = {}
+
+    def handed_on(self, inside: Set[int]) -> Mapping[_Shape, Value]:
+        """What some operators make and others read, else nobody: the only value of each shape."""
+        handed: _Found = defaultdict(dict)
+        unread: _Found = defaultdict(dict)
+        for op in inside:
+            for value, shape, readers in self._results(op):
+                if not readers:
+                    unread[shape][value.number] = value
+                elif not readers <= inside:
+                    handed[shape][value.number] = value
+        rest = {shape: of for shape, of in unread.items() if shape not in handed}
+        return _only(rest) | _only(handed)
+
+    def taken_in(self, inside: Set[int]) -> Mapping[_Shape, Value]:
+        """What some operators read and none of them makes: the only value of each shape."""
+        taken: _Found = defaultdict(dict)
+        for op in inside:
+            for value, shape, makers in self._arguments(op):
+                if inside.isdisjoint(makers):
+                    taken[shape][value.number] = value
+        return _only(taken)
+
+    def _results(self, op: int) -> list[_End]:
+        found = self._made.get(op)
+        if found is None:
+            found = self._made[op] = [
+                (value, shape_of(tensor), readers - makers)
+                for tensor in self._side.operations[op].outputs
+                if (value := self._side.value(op, tensor)) is not None and is_float(tensor)
+                for readers, makers in (_users(value),)
+            ]
+        return found
+
+    def _arguments(self, op: int) -> list[_End]:
+        found = self._read.get(op)
+        if found is None:
+            found = self._read[op] = [
+                (value, shape_of(tensor), _users(value)[1])
+                for tensor in self._side.operations[op].inputs
+                if (value := self._side.value(op, tensor)) is not None
+                and is_float(tensor)
+                and not is_weight(self._side, value)
+            ]
+        return found
 
 
-def _taken_in(side: Program, inside: Set[int]) -> Mapping[_Shape, Value]:
-    """What some operators read and none of them makes: the only value of each shape."""
-    taken: _Found = defaultdict(dict)
-    for op in inside:
-        for tensor in side.operations[op].inputs:
-            value = side.value(op, tensor)
-            if value is None or not is_float(tensor) or is_weight(side, value):
-                continue
-            if inside.isdisjoint(use.op for use in value.writes):
-                taken[shape_of(tensor)][value.number] = value
-    return _only(taken)
+def _users(value: Value) -> tuple[set[int], set[int]]:
+    """Who reads a value, and who makes it."""
+    return {each.op for each in value.reads}, {each.op for each in value.writes}
 
 
 def _only(found: _Found) -> dict[_Shape, Value]:

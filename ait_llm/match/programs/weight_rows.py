@@ -20,6 +20,7 @@ from ait_llm.core import FORMAT_ND, DType
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
+from ait_llm.match.programs.remembered import remembered
 from ait_llm.match.programs.some_elements import some_elements
 from ait_llm.program.describe import is_float, shape_of
 from ait_llm.program.program import Parameter
@@ -43,6 +44,7 @@ _FINENESS = {
 }  # bits of the mantissa
 
 
+@remembered
 def partners(
     left: Sequence[Parameter], right: Sequence[Parameter], *, near: bool
 ) -> Indices | None:
@@ -81,6 +83,7 @@ def partners(
     return found_rows
 
 
+@remembered
 def are_equal(
     left: Parameter,
     right: Parameter,
@@ -110,6 +113,7 @@ def are_equal(
     return bool((one != 0).any()) and 2 * int(((one == other) & (one != 0)).sum()) > len(one)
 
 
+@remembered
 def is_one_more(left: Parameter, right: Parameter) -> bool:
     """True if a weight of a norm is that of the other side with one added, on either side.
 
@@ -129,6 +133,7 @@ def is_one_more(left: Parameter, right: Parameter) -> bool:
     return bool((np.abs(np.abs(one - other) - 1) <= largest / 2**bits).all())
 
 
+@remembered
 def digest_of(parameter: Parameter) -> bytes | None:
     """A few bytes that weights of equal numbers share, rounded to the coarsest type.
 
