@@ -42,6 +42,7 @@ _SILENT = frozenset(
         "layer_name",
         "layerdrop",
         "layer_idx",
+        "logits_to_keep",
         "loss_type",
         "make_empty_intermediate_tensors",
         "max_length",
@@ -207,7 +208,12 @@ def states_configuration(operation: Operation) -> bool:
 def is_telling(name: str) -> bool:
     """True for an attribute that may decide values."""
     last = name.rpartition(".")[2]
-    if last.isdigit() or last in _SILENT or name.startswith("impl.") or "moe_config." in name:
+    if (
+        last.replace("_", "").isdigit()
+        or last in _SILENT
+        or name.startswith("impl.")
+        or "moe_config." in name
+    ):
         return False
     return not any(word in last for word in _SILENT_WORDS)
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ait_llm.dumps.model import Operation
+import numpy as np
+
+from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.errors import AitError
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.common_nodes import CommonNode, nodes_of_flow
-from ait_llm.program.describe import params_of, shape_of
-from ait_llm.program.flow import Flow, whole_numbers
+from ait_llm.program.describe import is_float, params_of, shape_of
+from ait_llm.program.flow import Flow, modules_around, whole_numbers
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles_api import api_kind
+
+_LOOKED_AT = 4096  # elements of a weight
 
 
 def program_of_calls(run: Pass) -> OperatorProgram:
@@ -37,7 +42,31 @@ def _calls(run: Pass, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
         if not operation.is_graph:
             calls.append(_call(flow, op, operation))
             places.append(op)
-    return CallGraph(calls, shapes, whole_numbers(flow)), places
+    return CallGraph(calls, shapes, whole_numbers(flow) | _cast(run, flow)), places
+
+
+def _cast(run: Pass, flow: Flow) -> set[int]:
+    """Weights of whole numbers that modules with weights in few bits have cast before a call."""
+    found = set()
+    for op, module in enumerate(modules_around(run)):
+        if module is None or not run.operations[module].rounding:
+            continue
+        for tensor in run.operations[op].inputs:
+            value = flow.at(op, "in", tensor.index)
+            if value is not None and value.writer is None and _is_whole(tensor):
+                found.add(value.number)
+    return found
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """True for a matrix of floating-point numbers that are whole ones, as far as they are read."""
+    if len(shape_of(tensor) or ()) != 2 or not is_float(tensor):
+        return False
+    try:
+        some = tensor.nd().reshape(-1)[:_LOOKED_AT].astype(np.float64)
+    except AitError:
+        return False
+    return bool((some == np.rint(some)).all() and (np.abs(some) > 1).any())
 
 
 def _call(flow: Flow, op: int, operation: Operation) -> Call:

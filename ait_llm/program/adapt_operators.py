@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ait_llm.core import DType
 from ait_llm.dumps.model import Operation
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.describe import params_of, shape_of
-from ait_llm.program.flow import Flow, whole_numbers
+from ait_llm.program.flow import FEW_BITS, Flow, whole_numbers
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.overwritten import Overwritten
@@ -50,7 +51,17 @@ def graph_of_operators(run: Pass, found: Flow) -> tuple[CallGraph, Sequence[int]
             value, shape = found.at(op, tensor.role, tensor.index), shape_of(tensor)
             if value is not None and shape is not None:
                 shapes.setdefault(value.number, shape)
-    return CallGraph(calls, shapes, whole_numbers(found)), places
+    return CallGraph(calls, shapes, whole_numbers(found) | _whole(run, weights)), places
+
+
+def _whole(run: Pass, weights: Mapping[str, int]) -> set[int]:
+    """Parameters of the model that are whole numbers of eight bits or less."""
+    stated = (each for operation in run.operations for each in operation.weights.values())
+    return {
+        weights[_part(weight)]
+        for weight in stated
+        if isinstance(weight, Mapping) and DType.of_torch(str(weight.get("dtype"))) in FEW_BITS
+    }
 
 
 def _written(found: Flow, overwritten: Overwritten, op: int, call: Call) -> Iterator[Call]:

@@ -37,6 +37,7 @@ class CommonNode:
         definition: its other arguments.
         takes, gives: shapes of the tensors that it reads and makes, as far as they are known.
         op: the operation of the pass that is this node; None for one that lies within another.
+        is_part: it is a part of what other programs compute in one node.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class CommonNode:
     takes: tuple[Shape | None, ...] = ()
     gives: tuple[Shape | None, ...] = ()
     op: int | None = None
+    is_part: bool = False
 
 
 def nodes_of_flow(

@@ -21,7 +21,7 @@ from ait_llm.program.operators import computes
 from ait_llm.program.storages import Place, Storages, place_of
 from ait_llm.topology import Node
 
-_FEW_BITS = frozenset({DType.INT8, DType.UINT8, DType.INT4})
+FEW_BITS = frozenset({DType.INT8, DType.UINT8, DType.INT4})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _at(row: _Row, index: int) -> Value | None:
 def whole_numbers(found: Flow) -> set[int]:
     """Numbers of the values from outside that are whole numbers of eight bits or less."""
     outside = (each for each in found.values if each.writer is None)
-    return {each.number for each in outside if dtype_of(each.uses[0].tensor) in _FEW_BITS}
+    return {each.number for each in outside if dtype_of(each.uses[0].tensor) in FEW_BITS}
 
 
 def flow(run: Pass) -> Flow:
@@ -166,6 +166,22 @@ def parents_of(run: Pass) -> tuple[int | None, ...]:
         if operation.launch is None:  # the dots in a kernel's name count its launches
             around.append(len(parents) - 1)
     return tuple(parents)
+
+
+def modules_around(run: Pass) -> Sequence[int | None]:
+    """The innermost module around each operation, where modules are listed when they end, too."""
+    if not run.traits.finished:
+        return parents_of(run)
+    found: list[int | None] = [None] * len(run.operations)
+    around: list[int] = []
+    for op in reversed(range(len(found))):
+        began = run.operations[op].op_id.parts
+        while around and run.operations[around[-1]].op_id.parts > began:
+            around.pop()  # it began when this one, and all before it, had ended
+        found[op] = around[-1] if around else None
+        if run.operations[op].is_graph:
+            around.append(op)
+    return found
 
 
 def _ends(run: Pass) -> list[int]:

@@ -18,7 +18,7 @@ from ait_llm.core import DType
 from ait_llm.dumps.model import Tensor
 from ait_llm.metrics.precision import coarser
 from ait_llm.program.describe import dtype_of, shape_of
-from ait_llm.program.flow import Flow, Value
+from ait_llm.program.flow import Flow, Value, modules_around
 from ait_llm.program.roles import is_operator
 
 # Relative Euclidean distance of what was rounded to the nearest step, where no scale tells it:
@@ -106,6 +106,7 @@ class _Types:
         self._flow = flow
         self._of_weights = of_weights
         self._operations = flow.run.operations
+        self._around = modules_around(flow.run)
         self._own: dict[str, list[str]] = {}
         for path in flow.run.weights:
             self._own.setdefault(path.rpartition(".")[0], []).append(path)
@@ -156,9 +157,10 @@ class _Types:
     def _told(self, value: Value) -> Iterator[tuple[float, str]]:
         """What few bits have cost the modules that made a value, as the capture tells, by name."""
         for write in value.writes:
-            operation = self._operations[write.op]
-            if operation.rounding:
-                yield operation.rounding, operation.name.removesuffix(f".{operation.type}")
+            for op in (write.op, self._around[write.op]):
+                operation = None if op is None else self._operations[op]
+                if operation is not None and operation.rounding:
+                    yield operation.rounding, operation.name.removesuffix(f".{operation.type}")
 
     def _count(self, what: object, steps: float) -> bool:
         """Add the steps of a module or an operation, once; True if there are any."""

@@ -7,6 +7,7 @@ rest of the program model is that of every other program.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from ait_llm.dumps.model import Role as TensorRole
@@ -58,8 +59,29 @@ class OperatorProgram(Program):
 
     @cached_property
     def nodes(self) -> Mapping[str, CommonNode]:
-        """Nodes of a graph that other programs may be made of, too, by name."""
-        return {} if self._nodes_of is None else self._nodes_of(self.run, self.flow)
+        """Nodes of a graph that other programs may be made of, too, by name.
+
+        A product may be only a part of what others make with one weight.
+        """
+        found = {} if self._nodes_of is None else self._nodes_of(self.run, self.flow)
+        return {
+            name: replace(node, is_part=True) if node.op in self._parts else node
+            for name, node in found.items()
+        }
+
+    @cached_property
+    def _parts(self) -> frozenset[int | None]:
+        """Operations of products that several operators make of what is no weight of others."""
+        return frozenset(
+            self._places[member]
+            for each in self._composites
+            if each.role is Role.LINEAR and "weight" not in each.operands
+            for member in each.members
+        )
+
+    def is_part(self, op: int) -> bool:
+        """True for a part of what other programs compute in one operation."""
+        return op in self._parts
 
     def kind(self, op: int) -> str:
         """What an operator computes, in the words of torch, else of its own dump."""

@@ -313,6 +313,10 @@ class Program:
         """True for an operator of a module with an adapter that reads what it is made of."""
         return reads_adapted(self.operations[op], self.adapters)
 
+    def is_part(self, op: int) -> bool:
+        """True for a part of what other programs compute in one operation."""
+        return False
+
     def parameters_of(self, op: int) -> list[Parameter]:
         """Captured parameters and buffers that belong to a module itself."""
         name = self.operations[op].name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,30 @@ class WholeNumbers(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
+class Cast(nn.Module):
+    """A projection by int8 weights, a parameter that the module casts as it runs."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        scale = linear.weight.abs().amax(-1) / 127
+        whole = torch.round(linear.weight / scale[:, None]).to(torch.int8)
+        self.weight = nn.Parameter(whole, requires_grad=False)
+        self.register_buffer("scales", scale)
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.linear(x, self.weight.to(x.dtype)) * self.scales
+        return y if self.bias is None else y + self.bias
+
+
+class Restored(Cast):
+    """The same, which multiplies by the real numbers that the weight stands for."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight.to(x.dtype) * self.scales[:, None]
+        return nn.functional.linear(x, weight, self.bias)
+
+
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -66,6 +91,16 @@ class Net(nn.Module):
 def whole_numbers(model: Net) -> None:
     for block in model.blocks:
         block.up, block.down = WholeNumbers(block.up), WholeNumbers(block.down)
+
+
+def cast(model: Net) -> None:
+    for block in model.blocks:
+        block.up, block.down = Cast(block.up), Cast(block.down)
+
+
+def restored(model: Net) -> None:
+    for block in model.blocks:
+        block.up, block.down = Restored(block.up), Restored(block.down)
 
 
 def packed(model: Net) -> None:
@@ -101,7 +136,7 @@ def alarms(found: Report) -> list[str]:
 
 @pytest.mark.parametrize("weights", [False, True], ids=["no-weights", "weights"])
 @pytest.mark.parametrize("level", ["modules", "operators"])
-@pytest.mark.parametrize("change", [whole_numbers, packed, packed_halves])
+@pytest.mark.parametrize("change", [whole_numbers, cast, restored, packed, packed_halves])
 def test_a_healthy_run_of_few_bits_is_accused_of_nothing(
     tmp_path: Path, change: object, level: str, weights: bool
 ) -> None:
@@ -114,23 +149,44 @@ def test_a_healthy_run_of_few_bits_is_accused_of_nothing(
         assert found.counts[Verdict.PASS] > 20
 
 
-def test_a_healthy_capture_of_api_calls_of_few_bits_is_accused_of_nothing(tmp_path: Path) -> None:
-    sides = []
-    for name in ("golden", "mine"):
-        model = Net().eval()
-        if name == "mine":
-            packed(model)
-        PrecisionDebugger._reset()
-        debugger = PrecisionDebugger(dump_path=str(tmp_path / name), task="tensor", level="mix")
-        debugger.start(model)
-        with torch.no_grad():
-            model(torch.arange(14).view(2, 7))
-        debugger.stop()
-        PrecisionDebugger._reset()
-        sides.append(tmp_path / name)
-    found = compare(*sides)
-    assert alarms(found) == []
-    assert found.counts[Verdict.PASS] > 20
+def api_calls(folder: Path, change: Callable[[Net], None] | None, factor: float = 1.0) -> Path:
+    model = Net().eval()
+    with torch.no_grad():
+        model.blocks[1].up.weight.mul_(factor)
+    if change is not None:
+        change(model)
+    PrecisionDebugger._reset()
+    debugger = PrecisionDebugger(dump_path=str(folder), task="tensor", level="mix")
+    debugger.start(model)
+    with torch.no_grad():
+        model(torch.arange(14).view(2, 7))
+    debugger.stop()
+    PrecisionDebugger._reset()
+    return folder
+
+
+@pytest.mark.parametrize("change", [cast, restored, packed])
+def test_a_healthy_capture_of_api_calls_of_few_bits_is_accused_of_nothing(
+    tmp_path: Path, change: Callable[[Net], None]
+) -> None:
+    golden = api_calls(tmp_path / "golden", None)
+    mine = api_calls(tmp_path / "mine", change)
+    for sides in ((golden, mine), (mine, golden)):
+        found = compare(*sides)
+        assert alarms(found) == []
+        assert found.counts[Verdict.PASS] > 20
+
+
+@pytest.mark.parametrize("change", [cast, restored, packed])
+def test_a_wrong_weight_of_few_bits_is_found_in_a_capture_of_api_calls(
+    tmp_path: Path, change: Callable[[Net], None]
+) -> None:
+    golden = api_calls(tmp_path / "golden", None)
+    mine = api_calls(tmp_path / "mine", change, 1.5)
+    found = compare(golden, mine)
+    assert found.exit_code() == 1
+    [origin] = found.origins
+    assert ".2.forward" in origin.op or "blocks.1.up" in origin.op
 
 
 @pytest.mark.parametrize("level", ["modules", "operators"])

@@ -73,6 +73,20 @@ class LinkViews:
             return False
         return self._tokens.by_request and share_no_token(shapes[0], shapes[1], self._tokens)
 
+    def are_several_of_each_token(self, tensor: Tensor, link: Link) -> bool:
+        """True for rows of which each token has as many on both sides, in passes of other sizes.
+
+        Experts are given the rows that the router sent them, one expert after the other.
+        """
+        shapes = shape_of(tensor), shape_of(link.right.uses[0].tensor)
+        if self._tokens is None or not shapes[0] or not shapes[1] or shapes[0][1:] != shapes[1][1:]:
+            return False
+        counts = self._tokens.left.count, self._tokens.right.count
+        if 0 in counts or counts[0] == counts[1] or shapes[0][0] % counts[0]:
+            return False
+        times = shapes[0][0] // counts[0]
+        return times > 1 and shapes[1][0] == times * counts[1]
+
     def _elsewhere(self, left: Shape, right: Shape, link: Link) -> Views | None:
         """Views in other shapes that the two values have, those where they are written first.
 

@@ -212,6 +212,11 @@ class _Matching:
         elif links and self._views.are_of_other_tokens(tensor, links[0]):
             reason = f"{other} computes this of other tokens of these requests"
             lost = False
+        elif links and self._views.are_several_of_each_token(tensor, links[0]):
+            reason, lost = (
+                f"{other} has other rows of each token here, in an order of their own",
+                False,
+            )
         elif links and _CACHE.search(tensor.stem):
             reason, lost = f"{other} keeps its key/value cache in another form", False
         elif links:

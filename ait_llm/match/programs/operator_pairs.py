@@ -58,8 +58,11 @@ class OperatorPairs:
     def _may_share_weights(self, op: int, other: int) -> bool:
         """False if two operators read parameters of modules that do not answer each other.
 
-        The base of a layer with LoRA reads what the merged layer reads, and gives something else.
+        The base of a layer with LoRA reads what the merged layer reads, and gives something else,
+        and so does a product with the whole numbers that a weight is kept as.
         """
+        if self._left.is_part(op) != self._right.is_part(other):
+            return False
         if not self._left.operations[op].weights or not self._right.operations[other].weights:
             return True
         if self._left.reads_adapted(op) != self._right.reads_adapted(other):

@@ -49,6 +49,9 @@ class Agreement:
         odd = {name for name in self.pairs if not self._fits(name)}
         odd = {name for name in odd if not self._is_supported(name, but=odd)}
         wrong = odd | {name for name in self.pairs if self._is_contradicted(name)}
+        wrong |= {
+            one for one, other in self._names.items() if left[one].is_part != right[other].is_part
+        }
         shared = len(self.pairs) >= _ENOUGH * min(len(left), len(right))
         self.is_one = bool(self.pairs) and shared and not wrong
         for name in wrong:
