@@ -24,6 +24,7 @@ from pathlib import Path
 from ait_llm.compare.siblings import Siblings, sides_of
 from ait_llm.core.comparison import Comparison, Problem, TensorRecord, Verdict
 from ait_llm.match.model import SELF_CHECK
+from ait_llm.match.programs.reasons import OF_OTHER_TOKENS
 
 _NUMBER = re.compile(r"\d+")
 _LAYER = re.compile(r"^(.*?\.\d+)(?:\.|$)")
@@ -79,6 +80,7 @@ def uncompared_parts(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
                 compared |= (
                     item.golden is not None and item.mine is not None and not item.comparable
                 )
+                compared |= item.reason.endswith(OF_OTHER_TOKENS)
                 found[record.pid, record.step].append((record, compared))
         for names, steps in _by_steps(found):
             if is_other and names == [_WHOLE]:

@@ -16,6 +16,7 @@ from ait_llm.compare.origin_values import RunValues
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.formats.elements import Array
 from ait_llm.match.left_out import kept_rows
+from ait_llm.program.checks import is_check
 from ait_llm.program.describe import integers
 from ait_llm.program.one_pass import LeftOut
 from ait_llm.program.roles_fx import is_view
@@ -51,7 +52,7 @@ def other_input(values: RunValues, counterparts: Mapping[int, Operation]) -> Oth
     found = []
     for op, parent in enumerate(values.flow.parents):
         golden = counterparts.get(op) if parent is None else None
-        if golden is None:
+        if golden is None or is_check(values.flow, op):
             continue
         theirs = {_name(tensor): tensor for tensor in golden.inputs}
         for tensor in values.run.operations[op].inputs:

@@ -27,7 +27,7 @@ _POSITIONS = ("input_positions", "input_position_ids")
 """What engines that pack requests call the place of each token in its own request."""
 _BEGINS = "input_cu_seq_lens_q", "input_cu_seqlens"
 _PLACES = (*_POSITIONS, "input_cache_position")
-_ATTENTION = "aten._scaled_dot_product", "aten.scaled_dot_product"
+_ATTENTION = ("aten._scaled_dot_product", "aten.scaled_dot_product", "scaled_dot_product_attention")
 _CACHED_KEYS = re.compile(r"past_key_values(_[0-9]+)?_key(s)?$")
 _ROTARY = re.compile(r"[Rr]otary|Rope|RoPE|(^|[._])rope")
 _GATHERS = re.compile(r"Gather(Operation|V2|V2D)?$")

@@ -144,6 +144,8 @@ class Unwritten:
 
     def holds(self, op: int, tensor: Tensor) -> bool:
         """True if a tensor of an operation may not have been written."""
+        if self._is_overwritten_first(op, tensor):
+            return True
         if not self._values and not self._storages:
             return False
         operation = self._program.operations[op]
@@ -158,6 +160,18 @@ class Unwritten:
         if is_moving(operation) or (is_target and tensor.role == "in"):
             return self._is_known(op, tensor)
         return False
+
+    def _is_overwritten_first(self, op: int, tensor: Tensor) -> bool:
+        """True for memory of which a capture of calls sees nothing before a call writes into it.
+
+        Nobody captures ``torch.empty_like`` as such.
+        """
+        if not self._program.run.traits.finished or tensor.role != "in" or tensor.index:
+            return False
+        if self._program.operations[op].type != "__setitem__":
+            return False
+        value = self._program.value(op, tensor)
+        return value is not None and len(value.uses) == 1
 
     def _is_known(self, op: int, tensor: Tensor) -> bool:
         identity = tensor.identity

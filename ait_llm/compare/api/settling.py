@@ -99,10 +99,11 @@ class _Found:
 
     def __init__(self, report: Report, *, by_user: bool) -> None:
         self._by_user = by_user
-        self._agrees = report.exit_code() == 0
+        self._agrees = bool(report.counts[Verdict.PASS]) and not report.counts[Verdict.FAIL]
         self._pairs: dict[tuple[_Key, _Key], Comparison] = {}
         self._single: dict[tuple[str, _Key], Comparison] = {}
         self._partners: dict[tuple[str, _Key], set[_Key]] = defaultdict(set)
+        self._steps: dict[tuple[str, int], set[int]] = defaultdict(set)
         for item in report.comparisons:
             sides = {"mine": item.mine, "golden": item.golden}
             known = {side: record for side, record in sides.items() if record is not None}
@@ -112,6 +113,8 @@ class _Found:
                 self._partners[side, _call_of(record)].update(others)
             if item.mine is not None and item.golden is not None:
                 self._pairs[_key_of(item.mine), _key_of(item.golden)] = item
+                self._steps["mine", item.mine.step].add(item.golden.step)
+                self._steps["golden", item.golden.step].add(item.mine.step)
         self._calls = Counter((side, _function(call)) for side, call in self._partners)
 
     def judge(self, pair: ApiPair, doubt: Doubt) -> Doubt:
@@ -134,22 +137,31 @@ class _Found:
             found = self._pairs.get((keys["mine"], keys["golden"]))
             if found is not None:
                 passes = found.verdict is Verdict.PASS and judged.verdict is Verdict.FAIL
+                fails = found.verdict is Verdict.FAIL and judged.verdict is Verdict.FAIL
+                # rows of the same tokens are compared, whatever the shapes of all are
+                judged = judged._replace(reason=found.reason) if fails else judged
                 return PASSED if passes else judged
         if any(each is not None and each.reason == UNINITIALISED for each in known):
             return Judged(Verdict.SKIPPED, UNINITIALISED, False)
         if known[0] is None or known[-1] is None or (len(keys) == 2 and self._is_alone(calls)):
             return judged
+        if self._agrees and known[0].verdict is Verdict.SKIPPED:
+            return Judged(Verdict.SKIPPED, known[0].reason, known[0].comparable)
         return _elsewhere(known[0], judged)
 
     def _is_alone(self, calls: Mapping[str, _Key]) -> bool:
         """True if nothing but their names, or the user, says whether two calls are the same one.
 
-        Where one side calls a function more often, the numbers of its calls say nothing. Where all
-        that follows agrees, what was computed otherwise before it is right, too.
+        Where one side calls a function more often, the numbers of its calls say nothing, and in
+        steps that read other tokens none do. Where all that follows agrees, what was computed
+        otherwise before it is right, too.
         """
         if self._by_user or self._agrees:
             return self._by_user
         mine, golden = calls["mine"], calls["golden"]
+        steps = self._steps["mine", mine[0]] | {golden[0]}, self._steps["golden", golden[0]]
+        if max(map(len, steps)) > 1:
+            return False
         if self._partners["mine", mine] or self._partners["golden", golden]:
             return False
         return self._calls["mine", _function(mine)] == self._calls["golden", _function(golden)]

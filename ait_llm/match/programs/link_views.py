@@ -63,12 +63,19 @@ class LinkViews:
         times = [() if factor == 1.0 else (Times(factor),) for factor in link.factors]
         return Views((*views.left, *times[0]), (*views.right, *times[1]))
 
-    def are_of_other_tokens(self, tensor: Tensor, link: Link) -> bool:
-        """True for a left tensor whose rows are known, and none of which the right one has.
+    def are_of_other_tokens(self, link: Link, *, left: Tensor | None, right: Tensor | None) -> bool:
+        """True for two tensors whose rows are known, and that have none of them in common.
 
         An engine computes logits of the last token of each chunk of a prompt.
+
+        Args:
+            link: of the two values.
+            left, right: how they are seen; None for the first look at each.
         """
-        shapes = shape_of(tensor), shape_of(link.right.uses[0].tensor)
+        shapes = (
+            shape_of(link.left.uses[0].tensor if left is None else left),
+            shape_of(link.right.uses[0].tensor if right is None else right),
+        )
         if self._tokens is None or shapes[0] is None or shapes[1] is None:
             return False
         return self._tokens.by_request and share_no_token(shapes[0], shapes[1], self._tokens)

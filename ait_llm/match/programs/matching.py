@@ -30,7 +30,13 @@ from ait_llm.match.programs.link_views import LinkViews
 from ait_llm.match.programs.links import LIKELY, POSSIBLE, SURE, Link
 from ait_llm.match.programs.peers import Peers
 from ait_llm.match.programs.read_weights import ReadWeights
-from ait_llm.match.programs.reasons import ADDRESS, UNINITIALISED, WEIGHT, reason_for
+from ait_llm.match.programs.reasons import (
+    ADDRESS,
+    OF_OTHER_TOKENS,
+    UNINITIALISED,
+    WEIGHT,
+    reason_for,
+)
 from ait_llm.match.programs.restored import are_restored
 from ait_llm.match.programs.shapes import make_views, reshaped
 from ait_llm.match.programs.weights import WeightLink
@@ -192,8 +198,11 @@ class _Matching:
         others = self._others(1, op, tensor)
         yield from others
         if not others:
-            known = self._known.ports.right_reasons.get(key_of(op, tensor))
-            reason = known or reason_for(self._right, op, tensor, self._known.title(self._left))
+            other = self._known.title(self._left)
+            reason = self._known.ports.right_reasons.get(key_of(op, tensor), "")
+            if links and self._views.are_of_other_tokens(links[0], left=None, right=tensor):
+                reason = f"{other} {OF_OTHER_TOKENS}"
+            reason = reason or reason_for(self._right, op, tensor, other)
             yield self._unmatched(self._right, op, tensor, reason)
 
     def _is_open(self, side: Literal["left", "right"], op: int) -> bool:
@@ -209,8 +218,8 @@ class _Matching:
                 "it was captured after the operation, when its memory held something else; "
                 "dump with -time 2"
             )
-        elif links and self._views.are_of_other_tokens(tensor, links[0]):
-            reason = f"{other} computes this of other tokens of these requests"
+        elif links and self._views.are_of_other_tokens(links[0], left=tensor, right=None):
+            reason = f"{other} {OF_OTHER_TOKENS}"
             lost = False
         elif links and self._views.are_several_of_each_token(tensor, links[0]):
             reason, lost = (

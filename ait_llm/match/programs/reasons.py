@@ -10,6 +10,7 @@ from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
 WEIGHT = "it is a weight or a table"
+OF_OTHER_TOKENS = "computes this of other tokens of these requests"
 UNINITIALISED = "it is memory that nobody has written yet"
 ADDRESS = "it is an address in the memory of its process"
 _CACHE_INPUTS = ("kcache", "vcache", "keycache", "valuecache", "slots", "blocktable")

@@ -45,6 +45,10 @@ def with_a_static_cache(made: LlamaForCausalLM) -> None:
     generate(made, PROMPT, max_new_tokens=3, cache_implementation="static")
 
 
+def in_chunks(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=3, prefill_chunk_size=5)
+
+
 def without_a_cache(made: LlamaForCausalLM) -> None:
     generate(made, PROMPT, max_new_tokens=3, use_cache=False)
 
@@ -66,6 +70,7 @@ PAIRS: dict[str, tuple[Drive, Drive]] = {
     "static cache": (plainly, with_a_static_cache),
     "no cache": (plainly, without_a_cache),
     "packed requests": (padded, packed),
+    "a prompt in chunks": (plainly, in_chunks),
 }
 
 

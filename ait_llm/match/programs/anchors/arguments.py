@@ -14,11 +14,27 @@ from ait_llm.match.programs.shapes import Shape, Views, make_views
 from ait_llm.match.programs.shards import computes_several, portion_of
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.shapes import align_shapes, batch_ratio
+from ait_llm.program.checks import is_check
 from ait_llm.program.describe import dtype_of, shape_of
 from ait_llm.program.flow import Use
 from ait_llm.program.program import Program
 
 _LOOSE = 0.8
+# Calls that take rows out, and whose results are rows of known tokens.
+_PICKING = frozenset(
+    {
+        "__getitem__",
+        "gather",
+        "getitem",
+        "index_select",
+        "narrow",
+        "select",
+        "slice",
+        "take_along_dim",
+    }
+)
+_CHECKED = "no call that was captured computes with it"
+_OVER_OTHERS = "the other side computes it over other tokens"
 _MEANINGS = "mask", "position"  # of arguments: what has one in its name is nothing else
 
 
@@ -50,6 +66,8 @@ class Arguments(Ports):
         self._portion = portion_of(left.run, right.run)
         self._ratio = 1
         self._settled: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
+        self._has_others = tokens is not None and tokens.left.count != tokens.right.count
+        self._over_others: set[int] = set()  # left values
 
     def settle(self, places: Mapping[int, int]) -> None:
         """Pair these operations, right by left one, with nothing else."""
@@ -78,9 +96,18 @@ class Arguments(Ports):
             op in self._settled[0] or partner in self._settled[1]
         ):
             return
+        if is_check(self._left.flow, op) and is_check(self._right.flow, partner):
+            for number, side, at in ((0, self._left, op), (1, self._right, partner)):
+                reasons = (self.left_reasons, self.right_reasons)[number]
+                for tensor in side.operations[at].tensors:
+                    reasons[key_of(at, tensor)] = _CHECKED
+                    self.without.add((number, key_of(at, tensor)))
+            return
         self.places[op] = partner
         self._links.add_unit(op, partner)
         ours, theirs = self._left.operations[op], self._right.operations[partner]
+        if self._has_others and not ours.is_graph:
+            self._find_over_others(op, ours, theirs)
         for first, second in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)):
             others = {argument(tensor): tensor for tensor in second}
             if _is_onnx(ours) is not _is_onnx(theirs):  # places are those of another schema
@@ -106,6 +133,25 @@ class Arguments(Ports):
                 why = f"{ours.name} of the other side has no {argument(tensor)}"
                 self.right_reasons[key_of(partner, tensor)] = why
 
+    def _find_over_others(self, op: int, ours: Operation, theirs: Operation) -> None:
+        """Note results that count or add up tokens, of which the other side has others.
+
+        They have no axis of tokens, and what they are computed of has, or is such a result.
+        """
+        if ours.type in _PICKING:
+            return
+        given = {argument(tensor): shape_of(tensor) for tensor in theirs.inputs}
+        made = {argument(tensor): shape_of(tensor) for tensor in theirs.outputs}
+        for tensor in ours.inputs:
+            value, other = self._left.value(op, tensor), given.get(argument(tensor))
+            is_over = value is not None and value.number in self._over_others
+            if not is_over and (other is None or other == shape_of(tensor)):
+                continue
+            for result in ours.outputs:
+                written = self._left.value(op, result)
+                if written is not None and made.get(argument(result)) == shape_of(result):
+                    self._over_others.add(written.number)
+
     def _may_be_one(self, tensor: Tensor, other: Tensor) -> bool:
         """True if what one side calls otherwise, or does not name, may be what the other calls."""
         one, two = argument(tensor), argument(other)
@@ -119,6 +165,12 @@ class Arguments(Ports):
         self, op: int, tensor: Tensor, partner: int, other: Tensor, confidence: float, reason: str
     ) -> bool:
         """Pair two tensors; if they do not go together, the reasons say why."""
+        value = self._left.value(op, tensor)
+        if value is not None and value.number in self._over_others:
+            self.left_reasons[key_of(op, tensor)] = _OVER_OTHERS
+            self.right_reasons[key_of(partner, other)] = _OVER_OTHERS
+            self.without |= {(0, key_of(op, tensor)), (1, key_of(partner, other))}
+            return False
         refusals = self._refusals(op, tensor, other)
         if refusals is not None:
             self.left_reasons[key_of(op, tensor)] = refusals[0]
