@@ -106,7 +106,8 @@ def make_views(
         _has_heads_like_tokens(shape, side)
         for shape, side in ((left, tokens.left), (right, tokens.right))
     ):
-        return None  # which of the axes are tokens is not known
+        # which of the axes are tokens is not known of that side
+        return _told_by_other(left, right, tokens) if whole and rows is None else None
     for ours in _left_spaces(left, tokens.left, rows):
         for theirs in _spaces(right, tokens.right):
             chosen = _same_tokens(ours, theirs, tokens)
@@ -142,6 +143,23 @@ def _has_heads_like_tokens(shape: Shape, rows: layout.Rows) -> bool:
     """True if two axes of heads of one request are as long as there are tokens."""
     several = rows.batch == 1 < rows.count
     return several and len(shape) > _MATRIX and shape[:-1].count(rows.count) > 1
+
+
+def _told_by_other(left: Shape, right: Shape, tokens: Tokens) -> Views | None:
+    """The rows of shared tokens of one request, on the only axis that differs, if those are tokens.
+
+    As many heads as tokens do not matter where the other side has as many heads and other tokens.
+    """
+    if len(left) != len(right) or not tokens.left.batch == tokens.right.batch == 1:
+        return None
+    differ = [axis for axis, sizes in enumerate(zip(left, right, strict=True)) if len({*sizes}) > 1]
+    if len(differ) != 1 or differ[0] == len(left) - 1 or not tokens.pairs:
+        return None
+    axis = differ[0]
+    if (left[axis], right[axis]) != (tokens.left.count, tokens.right.count):
+        return None
+    ours, theirs = zip(*tokens.pairs, strict=True)
+    return Views((Rows(axis, ours),), (Rows(axis, theirs),))
 
 
 def share_no_token(left: Shape, right: Shape, tokens: Tokens) -> bool:
