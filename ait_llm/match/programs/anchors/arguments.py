@@ -66,7 +66,9 @@ class Arguments(Ports):
         self._portion = portion_of(left.run, right.run)
         self._ratio = 1
         self._settled: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
-        self._has_others = tokens is not None and tokens.left.count != tokens.right.count
+        # modules that share positions among requests look as if they added something up
+        others = tokens is not None and tokens.left.count != tokens.right.count
+        self._has_others = others and left.run.traits.finished
         self._over_others: set[int] = set()  # left values
 
     def settle(self, places: Mapping[int, int]) -> None:
