@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import gc
 import io
 import os
 import sys
@@ -265,5 +266,8 @@ def ait() -> None:
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the ``ait`` script."""
+    # Modules and records are many and stay: looking at all of them for each 700 new objects costs
+    # an eighth of a short command.
+    gc.set_threshold(20_000, 20, 20)
     ait.main(args)
     raise AssertionError("Host.main exits")
