@@ -208,12 +208,8 @@ def states_configuration(operation: Operation) -> bool:
 def is_telling(name: str) -> bool:
     """True for an attribute that may decide values."""
     last = name.rpartition(".")[2]
-    if (
-        last.replace("_", "").isdigit()
-        or last in _SILENT
-        or name.startswith("impl.")
-        or "moe_config." in name
-    ):
+    is_place = last.replace("_", "").isdigit()
+    if is_place or last in _SILENT or name.startswith("impl.") or "moe_config." in name:
         return False
     return not any(word in last for word in _SILENT_WORDS)
 

@@ -48,7 +48,7 @@ def _calls(run: Pass, flow: Flow) -> tuple[CallGraph, Sequence[int | None]]:
 def _cast(run: Pass, flow: Flow) -> set[int]:
     """Weights of whole numbers that modules with weights in few bits have cast before a call."""
     found = set()
-    for op, module in enumerate(modules_around(run)):
+    for op, module in enumerate(modules_around(flow)):
         if module is None or not run.operations[module].rounding:
             continue
         for tensor in run.operations[op].inputs:
@@ -63,7 +63,7 @@ def _is_whole(tensor: Tensor) -> bool:
     if len(shape_of(tensor) or ()) != 2 or not is_float(tensor):
         return False
     try:
-        some = tensor.nd().reshape(-1)[:_LOOKED_AT].astype(np.float64)
+        some = tensor.numpy(mmap=True).reshape(-1)[:_LOOKED_AT].astype(np.float64)
     except AitError:
         return False
     return bool((some == np.rint(some)).all() and (np.abs(some) > 1).any())

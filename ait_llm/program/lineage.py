@@ -106,7 +106,7 @@ class _Types:
         self._flow = flow
         self._of_weights = of_weights
         self._operations = flow.run.operations
-        self._around = modules_around(flow.run)
+        self._around = modules_around(flow)
         self._own: dict[str, list[str]] = {}
         for path in flow.run.weights:
             self._own.setdefault(path.rpartition(".")[0], []).append(path)

@@ -342,3 +342,29 @@ def test_weights_of_all_steps_are_measured_once(
     assert [each.record.step for each in rows] == [0] * 4 + [1] * 4 + [2] * 4
     assert all(each.verdict is Verdict.PASS and each.values for each in rows)
     assert sum(bool(each.mine.parameter) for each in measured) == 4
+
+
+def test_weights_are_read_once_to_pair_the_layers_of_all_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ait_llm.match.programs import weight_rows
+
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)).eval()
+    reads: dict[int, int] = {}
+    original = weight_rows.some_elements
+    for steps in (1, 3):
+        sides = [tmp_path / f"{name}{steps}" for name in ("golden", "mine")]
+        for folder in sides:
+            settings = DumpConfig(dump_path=folder, weights=True, token_range=range(steps))
+            with register_hook(model, settings), torch.no_grad():
+                for step in range(steps):
+                    model(torch.full((1, 4), float(step)))
+
+        def count(*given: Any, steps: int = steps) -> Any:
+            reads[steps] = reads.get(steps, 0) + 1
+            return original(*given)
+
+        monkeypatch.setattr(weight_rows, "some_elements", count)
+        assert compare(*sides).exit_code() == 0
+    assert reads[3] == reads[1] > 0

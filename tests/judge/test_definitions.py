@@ -107,6 +107,12 @@ def test_attributes_of_one_implementation_are_compared_whatever_they_mean() -> N
     )
 
 
+def test_numbers_of_a_list_that_a_call_was_given_define_nothing() -> None:
+    golden = _module("MyExperts", **{"1_0": 4, "1_1": 7, "groups": 2})
+    mine = _module("MyExperts", **{"1_0": 2, "1_1": 2, "groups": 2})
+    assert differences(golden, mine) == []
+
+
 @pytest.mark.parametrize(
     ("golden", "mine", "multiplies"),
     [

@@ -18,7 +18,8 @@ _AO = "torch.ao.nn."
 _STATE = "MatmulLtState"
 _EXPERTS = "Mxfp4GptOssExperts"
 _BLOCK = 16  # bytes of 32 floats of four bits
-_WHOLE = {torch.qint8: 0, torch.quint8: 128}  # of eight bits, and what they are above int8
+# Types of eight bits, and what they are above int8; by name, as torch is about to drop them.
+_WHOLE = {"torch.qint8": 0, "torch.quint8": 128}
 
 
 def beside(model: nn.Module) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -78,9 +79,9 @@ def _unpacked(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _stored(weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    if weight.dtype not in _WHOLE:
+    above = _WHOLE.get(str(weight.dtype))
+    if above is None:
         return
-    above = _WHOLE[weight.dtype]
     if weight.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         scale, zero = torch.tensor([weight.q_scale()]), torch.tensor([weight.q_zero_point()])
     elif weight.q_per_channel_axis() == 0:

@@ -26,7 +26,8 @@ _KNOWN = {
     torch.float8_e4m3fn: 1 / 8 / math.sqrt(12),
     torch.float8_e5m2: 1 / 4 / math.sqrt(12),
 }
-_OF_FOUR_BITS = (torch.quint4x2, torch.quint2x4)
+_OF_FOUR_BITS = ("torch.quint4x2", "torch.quint2x4")  # by name: torch is about to drop them
+_ROWS = 64  # of a tensor that torch quantised, of which real numbers are made
 _FLOAT16 = 2.0**-11  # at most
 # By id: a module need not have a hash. The reference takes the entry away with the module.
 _KNOWN_MODULES: dict[int, tuple[weakref.ref[nn.Module], float]] = {}
@@ -86,17 +87,32 @@ def _of_stored(tensor: torch.Tensor) -> float:
 
 
 def _of_quantised(tensor: torch.Tensor) -> float:
-    """Of a tensor that torch itself quantised: its real numbers and its steps are known."""
-    if tensor.dtype in _OF_FOUR_BITS:
+    """Of a tensor that torch itself quantised: its steps are known."""
+    if str(tensor.dtype) in _OF_FOUR_BITS:
         return _FOUR_BITS
-    if tensor.dim() < 2:
+    if tensor.dim() < 2 or not tensor.numel():
         return 0.0
+    whole = tensor.int_repr()
+    rows = torch.linspace(0, len(whole) - 1, min(len(whole), _ROWS)).long()
+    scale, zero = _steps_of(tensor)
+    if len(scale) == len(whole):  # else one for all, or one for each of other channels
+        scale, zero = scale[rows], zero[rows]
+    real = (whole[rows].double() - zero) * scale
+    power = float(real.square().mean())
+    return math.sqrt(float(scale.square().mean()) / 12 / power) if power > 0 else 0.0
+
+
+def _steps_of(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scales and zero points, of the dims of the tensor or 1."""
     if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        steps = torch.tensor(tensor.q_scale())
-    else:  # channels are of one size
-        steps = tensor.q_per_channel_scales()
-    power = float(tensor.dequantize().square().mean())
-    return math.sqrt(float(steps.square().mean()) / 12 / power) if power > 0 else 0.0
+        parts, axis = (torch.tensor(tensor.q_scale()), torch.tensor(tensor.q_zero_point())), 0
+    else:
+        parts = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+        axis = tensor.q_per_channel_axis()
+    dims = [1] * tensor.dim()
+    dims[axis] = -1
+    scale, zero = (part.double().reshape(dims) for part in parts)
+    return scale, zero
 
 
 def _of(tensor: torch.Tensor) -> float:

@@ -222,10 +222,8 @@ class _Matching:
             reason = f"{other} {OF_OTHER_TOKENS}"
             lost = False
         elif links and self._views.are_several_of_each_token(tensor, links[0]):
-            reason, lost = (
-                f"{other} has other rows of each token here, in an order of their own",
-                False,
-            )
+            reason = f"{other} has other rows of each token here, in an order of their own"
+            lost = False
         elif links and _CACHE.search(tensor.stem):
             reason, lost = f"{other} keeps its key/value cache in another form", False
         elif links:

@@ -21,18 +21,7 @@ from ait_llm.program.program import Program
 
 _LOOSE = 0.8
 # Calls that take rows out, and whose results are rows of known tokens.
-_PICKING = frozenset(
-    {
-        "__getitem__",
-        "gather",
-        "getitem",
-        "index_select",
-        "narrow",
-        "select",
-        "slice",
-        "take_along_dim",
-    }
-)
+_PICKING = frozenset({"__getitem__", "gather", "index_select", "narrow", "select"})
 _CHECKED = "no call that was captured computes with it"
 _OVER_OTHERS = "the other side computes it over other tokens"
 _MEANINGS = "mask", "position"  # of arguments: what has one in its name is nothing else
