@@ -260,8 +260,9 @@ def _first_difference(
     golden: Path, mine: Path, output: Path, options: ApiOptions, as_json: bool, allow_skip: bool
 ) -> int:
     found = analyze_differences(mine, golden, output, free_table_stamp(output), options)
+    step = "" if found.step is None else f"step {found.step}, "
     lines = [
-        f"  rank {each.rank}: the first difference is in {each.name}: {each.why}"
+        f"  {step}rank {each.rank}: the first difference is in {each.name}: {each.why}"
         for each in found.first
     ]
     ranks = "1 rank" if found.looked_at == 1 else f"{found.looked_at} ranks"
@@ -276,7 +277,10 @@ def _first_difference(
         lines += [f"  {path}" for path in pair.files]
     lines += [f"  {path}" for path in found.outcome.files]
     if as_json:
-        first = [{"rank": each.rank, "op": each.name, "why": each.why} for each in found.first]
+        where = {} if found.step is None else {"step": found.step}
+        first = [
+            {**where, "rank": each.rank, "op": each.name, "why": each.why} for each in found.first
+        ]
         emit("compare-api", {**_as_dict(found.outcome, code), "first": first})
     tell("\n".join(lines), code, as_json=as_json)
     return code
@@ -332,7 +336,7 @@ def _lines(outcome: Outcome, code: int) -> list[str]:
 
 
 def _pair_lines(pair: PairOutcome) -> list[str]:
-    name = pair.suffix.removeprefix("_") or pair.mode
+    name = pair.suffix.removeprefix("_").replace("_", ", ") or pair.mode
     lines = []
     if pair.blamed is not None:
         lines.append(f"  {name}: the first row that fails is {pair.blamed.item.name}")

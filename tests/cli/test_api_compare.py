@@ -54,6 +54,40 @@ def test_a_failing_row_is_named_with_advice(tmp_path: Path) -> None:
     assert f"the first row that fails is {LINEAR}.output.0" in result.output
 
 
+def of_two_steps(root: Path, last: float = 2.0) -> Path:
+    for step, value in enumerate((2.0, last)):
+        record = {LINEAR: call([tensor()], [tensor([1.0, value])])}
+        write_dump(root, record, step=step)
+    return root
+
+
+def test_each_step_is_written_to_a_table_of_its_own(tmp_path: Path) -> None:
+    golden, mine = of_two_steps(tmp_path / "golden"), of_two_steps(tmp_path / "mine", 9.0)
+    result = run("compare", "-gp", golden, "-mp", mine, "-o", tmp_path / "out", "--format", "csv")
+    assert result.exit_code == 1
+    assert f"step1, rank0: the first row that fails is {LINEAR}.output.0" in result.output
+    names = sorted(path.name[:28] for path in (tmp_path / "out").glob("compare_result*.csv"))
+    assert names == ["compare_result_step0_rank0_2", "compare_result_step1_rank0_2"]
+
+
+def test_the_first_difference_over_several_steps_names_the_step(tmp_path: Path) -> None:
+    golden, mine = of_two_steps(tmp_path / "golden"), of_two_steps(tmp_path / "mine", 9.0)
+    result = run("compare", "-gp", golden, "-mp", mine, "-o", tmp_path / "out", "-da")
+    assert result.exit_code == 1
+    assert f"step 1, rank 0: the first difference is in {LINEAR}" in result.output
+
+
+def test_tables_of_several_steps_are_not_merged_as_ranks(tmp_path: Path) -> None:
+    golden, mine = of_two_steps(tmp_path / "golden"), of_two_steps(tmp_path / "mine")
+    run("compare", "-gp", golden, "-mp", mine, "-o", tmp_path / "out", "--format", "csv")
+    settings = tmp_path / "merge.yaml"
+    settings.write_text("api: [Functional]\ncompare_index: [Cosine]\n", encoding="utf-8")
+    words = ("-i", tmp_path / "out", "-o", tmp_path / "all", "-config", settings)
+    result = run("merge-result", *words)
+    assert result.exit_code == 2
+    assert "compare the folder of one step" in result.output
+
+
 def test_the_file_of_the_manual_may_have_comments(tmp_path: Path) -> None:
     golden, mine = dumps(tmp_path)
     path = tmp_path / "compare.json"

@@ -47,12 +47,13 @@ def write_dump(
     records: Mapping[str, Record],
     *,
     rank: int = 0,
+    step: int = 0,
     task: str = "statistics",
     tensors: Mapping[str, Any] | None = None,
     stacks: Mapping[str, Any] | None = None,
     name: str = "dump.json",
 ) -> Path:
-    """Write a dump of one rank.
+    """Write a dump of one rank and step.
 
     Args:
         root: folder of the run.
@@ -63,7 +64,7 @@ def write_dump(
     Returns:
         The JSON file.
     """
-    folder = root / "step0" / f"rank{rank}"
+    folder = root / f"step{step}" / f"rank{rank}"
     data = folder / "dump_tensor_data"
     data.mkdir(parents=True, exist_ok=True)
     for file, values in (tensors or {}).items():

@@ -37,12 +37,15 @@ class Analysis:
 
     Attributes:
         outcome: counts and files of all ranks.
-        first: where each rank first differs, the earliest over all ranks only.
+        first: where each rank first differs, the earliest over all ranks only; of the first step
+            that differs.
+        step: the number of that step, where several were compared.
         looked_at: ranks that were compared.
     """
 
     outcome: Outcome
     first: list[FirstDifference] = field(default_factory=list)
+    step: int | None = None
     looked_at: int = 0
 
 
@@ -51,7 +54,7 @@ def analyze_differences(
 ) -> Analysis:
     """Compare statistics or checksums of all ranks and find the first difference.
 
-    Writes ``compare_result_rank{N}_{stamp}.json`` for each rank, and
+    Writes ``compare_result[_step{N}]_rank{N}_{stamp}.json`` for each rank, and
     ``diff_analyze_{time in ns}.json`` if anything differs.
 
     Raises:
@@ -61,25 +64,38 @@ def analyze_differences(
     make_folder(output)
     found = pair_sides(mine, golden)
     outcome = Outcome(problems=list(found.problems))
-    calls: dict[int, list[Call]] = {}
-    reports: dict[int, tuple[Path, ApiPair]] = {}
-    for number, pair in enumerate(found.pairs):
-        rank = pair.mine.place.rank if pair.mine.place.rank >= 0 else number
+    steps: dict[int, _Step] = {}
+    for pair in found.pairs:
+        step = steps.setdefault(pair.mine.place.step, _Step())
+        rank = pair.mine.place.rank if pair.mine.place.rank >= 0 else len(step.calls)
         shown = replace(pair, mode="statistics") if pair.mode == "tensor" else pair
         path = output / f"compare_result{pair.suffix or f'_rank{rank}'}_{stamp}.json"
         result = PairOutcome(pair.suffix, shown.mode, problems=problems_of(pair), files=[path])
-        calls[rank] = list(_write_rank(pair, shown, path, result, options))
-        reports[rank] = (path, shown)
+        step.calls[rank] = list(_write_rank(pair, shown, path, result, options))
+        step.reports[rank] = (path, shown)
         outcome.pairs.append(result)
     settle(outcome, found.pairs, mine, golden, options)
-    first = first_differences(calls) if outcome.counts[Verdict.FAIL] else []
-    analysis = Analysis(outcome, first, len(calls))
-    if analysis.first:
-        path = output / f"diff_analyze_{time.time_ns()}.json"
-        with replacing(path) as file:
-            json.dump(_analysis(analysis.first, reports), file, indent=2, ensure_ascii=False)
-        outcome.files.append(path)
+    analysis = Analysis(outcome, looked_at=max(len(step.calls) for step in steps.values()))
+    if not outcome.counts[Verdict.FAIL]:
+        return analysis
+    for number, step in sorted(steps.items()):
+        if first := first_differences(step.calls):
+            analysis.first = first
+            analysis.step = number if len(steps) > 1 else None
+            path = output / f"diff_analyze_{time.time_ns()}.json"
+            with replacing(path) as file:
+                json.dump(_analysis(first, step.reports), file, indent=2, ensure_ascii=False)
+            outcome.files.append(path)
+            break
     return analysis
+
+
+@dataclass
+class _Step:
+    """Calls of a step, and the files that tell them, by rank."""
+
+    calls: dict[int, list[Call]] = field(default_factory=dict)
+    reports: dict[int, tuple[Path, ApiPair]] = field(default_factory=dict)
 
 
 def _write_rank(

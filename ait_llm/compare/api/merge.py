@@ -104,6 +104,11 @@ def merge_results(folder: Path, output: Path, settings: MergeSettings, stamp: st
         MissingDependencyError: openpyxl is not installed.
     """
     tables = _newest(folder)
+    if len(tables) < 2 and any(folder.glob("compare_result_step*_rank*")):
+        raise UsageError(
+            f"{folder}: holds tables of several steps, which are not merged; "
+            "compare the folder of one step with all its ranks"
+        )
     if len(tables) < 2:
         raise UsageError(
             f"{folder}: holds compare_result_rank*_*.csv or .xlsx of {len(tables)} ranks; "

@@ -64,7 +64,8 @@ class ApiPair:
     Attributes:
         mine, golden: the files.
         mode: what both offer.
-        suffix: part of the name of a report: ``_rank0``, ``_proc42``, or empty for single files.
+        suffix: part of the name of a report: ``_rank0``, ``_proc42``, ``_step3_rank0`` where
+            several steps are compared, or empty for single files.
     """
 
     mine: ApiSide
@@ -114,6 +115,7 @@ def pair_sides(mine: Path, golden: Path) -> ApiPairs:
             f"{mine} and {golden}: no step and rank is in both; give folders of a step"
         )
     pairs = []
+    steps = len({place.step for place, _ in matched}) > 1
     for my_place, golden_place in matched:
         side, other = _side(my_place), _side(golden_place)
         if side.is_debug != other.is_debug:
@@ -122,6 +124,8 @@ def pair_sides(mine: Path, golden: Path) -> ApiPairs:
                 "give two files of one kind"
             )
         suffix = "" if single and not mine.is_dir() else _suffix(my_place, len(ours) > 1)
+        if steps:
+            suffix = f"_step{my_place.step}{suffix}"
         pairs.append(ApiPair(side, other, common_mode(side, other), suffix))
     return ApiPairs(tuple(pairs), tuple(problems))
 

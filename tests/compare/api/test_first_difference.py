@@ -107,6 +107,31 @@ def test_a_statistic_that_was_zero_is_measured_with_the_range_of_the_values(
     assert [each.name for each in analyzed(tmp_path, golden, far).first] == ["Torch.relu.0.forward"]
 
 
+def of_three_steps(root: Path, *, wrong_from: int | None = None) -> Path:
+    """A run of one rank; its output differs from the step on that is given."""
+    for step in range(3):
+        value = 1.0 if wrong_from is None or step < wrong_from else 7.0
+        record = {"Torch.relu.0.forward": call([], [tensor([value, 2.0 + step])])}
+        write_dump(root, record, step=step)
+    return root
+
+
+def test_the_first_step_that_differs_is_told_of_several(tmp_path: Path) -> None:
+    golden = of_three_steps(tmp_path / "golden")
+    found = analyzed(tmp_path, golden, of_three_steps(tmp_path / "mine", wrong_from=1))
+    assert [each.name for each in found.first] == ["Torch.relu.0.forward"]
+    assert found.step == 1
+    assert found.looked_at == 1
+
+
+def test_each_step_has_a_file_of_its_own(tmp_path: Path) -> None:
+    golden = of_three_steps(tmp_path / "golden")
+    found = analyzed(tmp_path, golden, of_three_steps(tmp_path / "mine", wrong_from=2))
+    files = [pair.files[0] for pair in found.outcome.pairs]
+    same = [_json(path)["Torch.relu.0.forward"]["is_same"] for path in files]
+    assert same == [True, True, False]
+
+
 def _json(path: Path) -> Any:
     with path.open(encoding="utf-8") as file:
         return json.load(file)
