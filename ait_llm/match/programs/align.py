@@ -16,7 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ait_llm.match.programs.fuse import Share, columns_of_all, same_family, share
+from ait_llm.match.programs.fuse import Share, columns_of_all, share
+from ait_llm.match.programs.groups import Group, groups, projections, widths_of
 from ait_llm.match.programs.ordered import Step, best_steps
 from ait_llm.match.programs.owners import Owners
 from ait_llm.match.programs.rank_columns import are_several, columns_of_rank, share_of_rank
@@ -25,7 +26,6 @@ from ait_llm.match.programs.weight_rows import are_equal, digest_of
 from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role, is_rms
 
-Group = tuple[Unit, ...]
 Forms = tuple[int, ...]
 """Groups of a block, by numbers for all that their scores depend on."""
 _Form = tuple[Role, int, int, tuple[object, ...], frozenset[int]]
@@ -48,40 +48,6 @@ class Pair:
     right: Group
     shares: tuple[Share, ...]
     alternatives: tuple[int, ...] = ()
-
-
-def groups(side: Program, units: Sequence[Unit]) -> list[Group]:
-    """Units one by one, but projections of the same value together."""
-    found: list[list[Unit]] = []
-    by_source: dict[int, list[Unit]] = {}  # groups by the value that their last unit reads
-    for unit in units:
-        if unit.role is not Role.LINEAR:
-            found.append([unit])
-            continue
-        source = None if unit.source is None else unit.source.number
-        group = None if source is None else by_source.get(source)
-        if group is None and found and _are_neighbours(side, found[-1][-1], unit):
-            group = found[-1]
-            if group[-1].source is not None:
-                by_source.pop(group[-1].source.number, None)
-        if group is None:
-            group = []
-            found.append(group)
-        group.append(unit)
-        if source is not None:
-            by_source[source] = group
-    return [tuple(group) for group in found]
-
-
-def _are_neighbours(side: Program, earlier: Unit, unit: Unit) -> bool:
-    """Without values to tell: projections that take the same width, for one purpose by names."""
-    if earlier.role is not Role.LINEAR or earlier.fan_in != unit.fan_in:
-        return False
-    if any(u.source is not None and len(u.source.uses) > 1 for u in (earlier, unit)):
-        return False
-    if side.is_packed:
-        return unit.op == earlier.op + 1
-    return same_family(side.operations[earlier.op].name, side.operations[unit.op].name)
 
 
 class Aligner:
@@ -117,7 +83,7 @@ class Aligner:
 
     def align(self, left: Sequence[Unit], right: Sequence[Unit]) -> list[Pair]:
         """The pairs of one block."""
-        rows, columns = groups(self._left, left), groups(self._right, right)
+        rows, columns = self._grouped(left, right)
         aligned = self._aligned(self._forms_of(rows, 0), self._forms_of(columns, 1))
         steps = self._swapped(rows, columns, self._told_by_weights(rows, columns, aligned))
         return [
@@ -129,6 +95,27 @@ class Aligner:
             )
             for step in self._without_rivals(rows, columns, steps)
         ]
+
+    def _grouped(
+        self, left: Sequence[Unit], right: Sequence[Unit]
+    ) -> tuple[list[Group], list[Group]]:
+        """The groups of a block, or its units where each projection has its own counterpart.
+
+        Experts that are given the same row, the only one of a step, read the same value by chance.
+        """
+        rows, columns = groups(self._left, left), groups(self._right, right)
+        if len(rows) - len(left) != len(columns) - len(right) and self._are_in_order(left, right):
+            return [(unit,) for unit in left], [(unit,) for unit in right]
+        return rows, columns
+
+    def _are_in_order(self, left: Sequence[Unit], right: Sequence[Unit]) -> bool:
+        """True for as many projections of the same widths, most of which have the same weights."""
+        ours, theirs = projections(left), projections(right)
+        if [widths_of(unit) for unit in ours] != [widths_of(unit) for unit in theirs]:
+            return False
+        pairs = zip(ours, theirs, strict=True)
+        equal = sum(self.has_equal_weights((one,), (other,)) for one, other in pairs)
+        return equal > len(ours) / 2
 
     def _without_rivals(
         self, rows: Sequence[Group], columns: Sequence[Group], steps: Sequence[Step]

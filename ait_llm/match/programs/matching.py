@@ -21,9 +21,9 @@ from ait_llm.match.model import (
     Unmatched,
     matchers,
 )
-from ait_llm.match.programs.anchors.engine import ports_of_graph
 from ait_llm.match.programs.anchors.ports import Port, PortKey, all_matches, key_of
 from ait_llm.match.programs.evidence import Evidence, are_of_one_library
+from ait_llm.match.programs.expert_calls import ExpertCalls
 from ait_llm.match.programs.fused_nodes import within_fused_nodes
 from ait_llm.match.programs.likeness import Alike
 from ait_llm.match.programs.link_views import LinkViews
@@ -67,9 +67,12 @@ def match_programs(golden: Pass, mine: Pass, options: MatchOptions) -> Iterable[
         A match for each tensor of either pass that has a counterpart; then the tensors without
         one, with the reason.
     """
-    ports = ports_of_graph(golden, mine)
-    if ports is not None:
-        return all_matches(golden, mine, ports)
+    if golden.traits.compiled and mine.traits.compiled:
+        from ait_llm.match.programs.anchors.engine import ports_of_graph  # others have no graphs
+
+        ports = ports_of_graph(golden, mine)
+        if ports is not None:
+            return all_matches(golden, mine, ports)
     first, second = program_of(golden), program_of(mine)
     if first is None or second is None:
         return []
@@ -91,6 +94,7 @@ class _Matching:
         self._known = evidence
         self._left, self._right = left, right = evidence.left, evidence.right
         self._views = LinkViews(evidence.tokens, evidence.links, evidence.portion)
+        self._expert_calls = ExpertCalls(left, right, evidence.tokens)
         self._peers = Peers(left.run)
         sides = (left, right) if evidence.left_is_golden else (right, left)
         self._is_restored = are_restored(evidence.weights)
@@ -221,7 +225,10 @@ class _Matching:
         elif links and self._views.are_of_other_tokens(links[0], left=tensor, right=None):
             reason = f"{other} {OF_OTHER_TOKENS}"
             lost = False
-        elif links and self._views.are_several_of_each_token(tensor, links[0]):
+        elif links and (
+            self._views.are_several_of_each_token(tensor, links[0])
+            or self._expert_calls.hold(op, links[0].right)
+        ):
             reason = f"{other} has other rows of each token here, in an order of their own"
             lost = False
         elif links and _CACHE.search(tensor.stem):

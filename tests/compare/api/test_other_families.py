@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    JetMoeConfig,
+    JetMoeForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
 from transformers.modeling_utils import PreTrainedModel
 
 from ait_llm.compare.api.outcome import Outcome
@@ -28,6 +35,12 @@ def mixtral() -> PreTrainedModel:
 
 def gpt2() -> PreTrainedModel:
     return GPT2LMHeadModel(GPT2Config(n_embd=48, n_layer=2, n_head=4, n_positions=64, **COMMON))
+
+
+def jetmoe() -> PreTrainedModel:
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_key_value_heads": 2, "kv_channels": 8}
+    return JetMoeForCausalLM(JetMoeConfig(num_local_experts=4, **sizes, **heads, **COMMON))
 
 
 def captured(
@@ -62,6 +75,8 @@ def compared(golden: Path, mine: Path, output: Path) -> Outcome:
 PAIRS = {
     "experts, without a cache": (mixtral, {"use_cache": False}),
     "experts, in chunks": (mixtral, {"prefill_chunk_size": 5}),
+    "a product for each expert, without a cache": (jetmoe, {"use_cache": False}),
+    "a product for each expert, in chunks": (jetmoe, {"prefill_chunk_size": 5}),
     "checks for padding, without a cache": (gpt2, {"use_cache": False}),
     "checks for padding, in chunks": (gpt2, {"prefill_chunk_size": 5}),
 }
@@ -91,3 +106,17 @@ def test_a_wrong_weight_of_experts_is_named_among_other_calls(tmp_path: Path) ->
     # rows of experts are in no order that is known, up to the sum over the experts of a token
     assert blamed.item.record == "Tensor.sum.3.forward"
     assert "relative Euclidean distance" in blamed.judged.reason
+
+
+@pytest.mark.parametrize("options", [{"use_cache": False}, {"prefill_chunk_size": 5}])
+def test_a_wrong_expert_is_named_where_each_has_a_product_of_its_own(
+    options: dict[str, object], tmp_path: Path
+) -> None:
+    weight = "model.layers.1.mlp.output_linear.weight"
+    plain = captured(tmp_path / "plain", jetmoe)
+    mine = captured(tmp_path / "mine", jetmoe, scaled=weight, **options)
+    outcome = compared(plain, mine, tmp_path / "report")
+    assert outcome.exit_code() == 1
+    blamed = next(each.blamed for each in outcome.pairs if each.blamed is not None)
+    assert blamed.item.record.startswith("Functional.linear.")
+    assert blamed.item.name.endswith("input.1")
