@@ -5,7 +5,9 @@ Names are loaded when first used, so that importing the package costs nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ait_llm.on_demand import on_demand
 
 if TYPE_CHECKING:
     from ait_llm.compare import compare as compare
@@ -31,12 +33,7 @@ _EXPORTS = {
 }
 
 
-def __getattr__(name: str) -> Any:  # any public object of the package
-    if name in _EXPORTS:
-        from importlib import import_module
-
-        return getattr(import_module(_EXPORTS[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(__name__, _EXPORTS)
 
 
 def __dir__() -> list[str]:

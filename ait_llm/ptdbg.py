@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.compare.api import functions as _api
-from ait_llm.compare.api.sides import is_api_dump
 from ait_llm.compare.ptdbg import compare_distributed as _compare_distributed
 from ait_llm.compare.ptdbg import compare_pkl, describe_call
 from ait_llm.dump.ptdbg import (
@@ -23,6 +22,7 @@ from ait_llm.dump.ptdbg import (
     set_overflow_check_switch,
     unregister_hook,
 )
+from ait_llm.dumps.api_place import is_api_dump
 from ait_llm.dumps.ptdbg_place import PtdbgPlace
 from ait_llm.errors import UsageError
 from ait_llm.storage import local_path

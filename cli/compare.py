@@ -10,14 +10,7 @@ from typing import Any
 
 import click
 
-from ait_llm.cli.api_compare import (
-    api_options,
-    compare_api,
-    paths_of,
-    refuse_baseline,
-    split_formats,
-    take_request,
-)
+from ait_llm.cli.api_options import api_options, paths_of, split_formats, take_request
 from ait_llm.cli.compare_result import Handover
 from ait_llm.cli.compare_text import as_dict, given_words, started, what_next
 from ait_llm.cli.completed import CompletedWords
@@ -252,30 +245,29 @@ def compare(
     formats, summaries = split_summaries(formats, FORMATS)
     if api_level and (formats or not summaries):
         tables, formats = split_formats(formats)
-    judge_calls = partial(
-        compare_api,
-        request,
-        golden,
-        mine,
-        output,
-        tables,
-        jobs=settings["jobs"],
-        engine=engine,
-        custom=settings["custom"],
-        tolerance=settings["tolerance"],
-        as_json=as_json,
-        allow_skip=allow_skip,
-        strict=strict,
-    )
+    if api_level:
+        from ait_llm.cli.api_compare import compare_api, refuse_baseline  # other dumps do without
+
+        judge_calls = partial(
+            compare_api,
+            request,
+            golden,
+            mine,
+            output,
+            tables,
+            jobs=settings["jobs"],
+            engine=engine,
+            custom=settings["custom"],
+            tolerance=settings["tolerance"],
+            as_json=as_json,
+            allow_skip=allow_skip,
+            strict=strict,
+        )
     earlier = None if baseline is None else Baseline(baseline)
     if api_level and not formats and not summaries and earlier is None:
         ctx.exit(judge_calls())
     if earlier is not None and api_level:
         refuse_baseline(request, golden, mine)
-    # loaded here: API-level tables do without, and it takes longer than some of them
-    from ait_llm.compare import onnx_report  # noqa: F401  registers its format
-    from ait_llm.match.saved_mapping import write_mapping
-
     formats = formats or (() if summaries or api_level else ("csv",))
     for name in formats:  # what cannot be is told before hours of work, not after
         if name in _PACKAGES:
@@ -284,7 +276,11 @@ def compare(
     make_folder(output)
     stamp = free_stamp(output)
     journal = report_path(output, stamp, "jsonl")
+    if "onnx" in formats:
+        from ait_llm.compare import onnx_report  # noqa: F401  registers its format
     if save_mapping is not None:
+        from ait_llm.match.saved_mapping import write_mapping
+
         settings["on_matches"] = partial(write_mapping, save_mapping)
     if api_level:  # a file stands for its folder
         golden, mine = (path.parent if path.is_file() else path for path in (golden, mine))

@@ -16,7 +16,7 @@ from ait_llm.core.comparison import Verdict
 from ait_llm.errors import UsageError
 
 if TYPE_CHECKING:
-    from ait_llm.cli.api_compare import ApiRequest
+    from ait_llm.cli.api_options import ApiRequest
 
 _REASONS = 5  # told per step
 

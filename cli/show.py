@@ -15,7 +15,8 @@ from ait_llm.cli.machine import emit
 from ait_llm.cli.numbers import ranges
 from ait_llm.cli.params import OutputCommand, allow_skip_option, message_options
 from ait_llm.cli.show_program import program_lines
-from ait_llm.dumps import Dump, Process, Row, describe, describe_file, open_dump
+from ait_llm.dumps import Dump, Process, Row, describe_file, open_dump
+from ait_llm.dumps.describe import describe
 from ait_llm.errors import IncompleteError, UsageError
 from ait_llm.formats.load import is_tensor_file
 from ait_llm.language import translate

@@ -10,6 +10,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ait_llm.on_demand import on_demand
+
 if TYPE_CHECKING:
     from ait_llm.compare.data import compare_data as compare_data
     from ait_llm.compare.pipeline import compare as compare
@@ -18,18 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "compare", "compare_data", "stop_on_signals"]
 
-_EXPORTS = {
-    "Progress": "ait_llm.compare.progress",
-    "compare": "ait_llm.compare.pipeline",
-    "compare_data": "ait_llm.compare.data",
-    "stop_on_signals": "ait_llm.compare.progress",
-}
-
-
-def __getattr__(name: str) -> Any:  # any public object of the package
-    if name in _EXPORTS:
-        return getattr(import_module(_EXPORTS[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(
+    __name__,
+    {
+        "Progress": "ait_llm.compare.progress",
+        "compare": "ait_llm.compare.pipeline",
+        "compare_data": "ait_llm.compare.data",
+        "stop_on_signals": "ait_llm.compare.progress",
+    },
+)
 
 
 class _CallablePackage(ModuleType):

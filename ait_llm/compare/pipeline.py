@@ -46,7 +46,6 @@ from ait_llm.match.head_order import check_head_order
 from ait_llm.match.model import Match, MatchOptions, SideName, Unmatched
 from ait_llm.match.pairing import Pairing, pair_runs, parse_steps
 from ait_llm.match.programs.remembered import Memory, remembering
-from ait_llm.match.saved_mapping import check_mapping, read_either, read_mapping
 from ait_llm.match.scenario import Input, Scenario, find_scenario
 from ait_llm.metrics import METRIC_NAMES, CustomMetric, load_custom
 from ait_llm.metrics import metrics as known_metrics
@@ -167,6 +166,8 @@ def compare(
     with without_full_collections():
         pairing = pair_runs(scenario, step_map)
     if match_options.mapping is not None:
+        from ait_llm.match.saved_mapping import check_mapping  # rarely wanted
+
         check_mapping(match_options.mapping, ((each.golden, each.mine) for each in pairing.pairs))
     for pair in pairing.pairs[:1]:  # a wrong path is told before anything is measured
         check_head_order(*with_checkpoints(pair.golden, pair.mine, match_options.weights_from))
@@ -336,6 +337,10 @@ def _checkpoints(scenario: Scenario) -> dict[SideName, Path]:
 def _match_options(
     op_mapping_file: Path | str | None, mapping: Path | str | None, by_value: bool
 ) -> MatchOptions:
+    if op_mapping_file is None and mapping is None:
+        return MatchOptions(by_value=by_value)
+    from ait_llm.match.saved_mapping import read_either, read_mapping  # rarely wanted
+
     table = saved = None
     if op_mapping_file is not None:
         table, saved = read_either(local_path(op_mapping_file))

@@ -12,9 +12,8 @@ from ait_llm.core import OpId
 from ait_llm.dumps.api_json import UnfinishedError, read_members
 from ait_llm.dumps.api_ledger import find_ledger
 from ait_llm.dumps.api_names import parse_name
-from ait_llm.dumps.api_place import ApiPlace, find_api_places
+from ait_llm.dumps.api_place import ApiPlace
 from ait_llm.dumps.api_records import ApiCall, ApiFile
-from ait_llm.dumps.kinds import file_kinds, kinds
 from ait_llm.dumps.model import Dump, Loss, Operation, Process, Traits
 from ait_llm.formats.opening import open_regular
 
@@ -193,13 +192,3 @@ def _is_whole(path: Path) -> bool:
     except UnfinishedError:
         return False
     return True
-
-
-@kinds.register("api")
-@file_kinds.register("api")
-def _open(path: Path) -> ApiDump | None:
-    places = find_api_places(path)
-    root = path.absolute()
-    if not root.is_dir():
-        root = root.parent
-    return ApiDump(root, places) if places else None

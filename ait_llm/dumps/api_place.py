@@ -47,6 +47,14 @@ class ApiPlace:
         return self.folder / DATA_FOLDER
 
 
+def is_api_dump(path: Path) -> bool:
+    """True if a path is an API-level dump: a JSON file, or a folder of a rank, step or run."""
+    try:
+        return bool(find_api_places(path))
+    except FormatError:
+        return False
+
+
 def find_api_places(path: Path) -> list[ApiPlace]:
     """The JSON files of a dump, by rank, then step.
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ait_llm.core import OpId
 from ait_llm.dumps.atb_ledgers import AtbLedgers
-from ait_llm.dumps.atb_place import PROCESS_NAME, STEP_NAME, AtbPlace, find_place
+from ait_llm.dumps.atb_place import PROCESS_NAME, STEP_NAME, AtbPlace
 from ait_llm.dumps.atb_records import AtbFiles, AtbParams, AtbTensors
 from ait_llm.dumps.atb_tree import (
     PHASES,
@@ -23,7 +23,6 @@ from ait_llm.dumps.atb_tree import (
 )
 from ait_llm.dumps.graphs import graph_ids, list_graphs
 from ait_llm.dumps.io_table import IoTable, list_io_tables
-from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.ledger import LedgerEntry
 from ait_llm.dumps.losses import find_losses
 from ait_llm.dumps.model import Dump, Loss, Process, TopologyFile, Traits
@@ -279,9 +278,3 @@ class AtbDump(Dump):
             )
 
         return find_losses(ledger, present, is_selected)
-
-
-@kinds.register("atb")
-def _open(path: Path) -> AtbDump | None:
-    place = find_place(path)
-    return None if place is None else AtbDump(place)

@@ -12,10 +12,9 @@ from pathlib import Path
 from ait_llm.core import OpId
 from ait_llm.dumps.fx_kernels import KernelLaunch, buffer_types, read_kernels
 from ait_llm.dumps.fx_nodes import GraphNode, GraphValue, graph_nodes, graph_results, graph_sources
-from ait_llm.dumps.fx_place import FILE_NAME, FxPlace, FxUnit, find_fx_place
+from ait_llm.dumps.fx_place import FILE_NAME, FxPlace, FxUnit
 from ait_llm.dumps.fx_records import FxFiles, InFewBits, others_among, tensors_among
 from ait_llm.dumps.fx_types import Places, logical_types, read_graph, weights_in_few_bits
-from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.lazy import Lazy
 from ait_llm.dumps.ledger import Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
@@ -322,9 +321,3 @@ def _files(folder: Path) -> Iterator[tuple[str, re.Match[str]]]:
                     yield entry.path, match
     except OSError as error:
         raise FormatError(folder, f"cannot be listed ({error.strerror})") from error
-
-
-@kinds.register("fx")
-def _open(path: Path) -> FxDump | None:
-    place = find_fx_place(path) if path.is_dir() else None
-    return None if place is None else FxDump(place)

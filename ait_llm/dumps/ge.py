@@ -14,18 +14,15 @@ from ait_llm.dumps.ge_place import (
     GePlace,
     Unit,
     build_graph_files,
-    find_ge_place,
     graph_files,
     graph_prints,
     units,
 )
 from ait_llm.dumps.ge_records import GeRecord
-from ait_llm.dumps.kinds import explanations, kinds
 from ait_llm.dumps.lazy import Lazy, LazyMapping
 from ait_llm.dumps.model import Dump, Loss, Process, Traits
 from ait_llm.dumps.operations import GraphRun, Operation
 from ait_llm.dumps.processes import FILE
-from ait_llm.errors import FormatError
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +175,3 @@ def _run(unit: Unit) -> GraphRun:
 
 def _unit_order(unit: Unit) -> tuple[str, int, int]:
     return unit.model_name, unit.model_id, unit.step
-
-
-@kinds.register("ge")
-def _open(path: Path) -> GeDump | None:
-    place = find_ge_place(path) if path.is_dir() else None
-    return None if place is None else GeDump(place)
-
-
-def _explain(path: Path) -> FormatError | None:
-    """Why a folder with graphs and nothing else is no dump."""
-    place = GePlace(path, path)
-    if not path.is_dir() or not (graph_files(place) or build_graph_files(place)):
-        return None
-    return FormatError(
-        path,
-        "holds graphs of the graph engine and no dump",
-        "Set dump_config.enable_dump, and make sure that the model ran on a device",
-    )
-
-
-explanations.append(_explain)

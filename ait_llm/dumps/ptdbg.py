@@ -10,11 +10,10 @@ from pathlib import Path
 
 from ait_llm.core import OpId
 from ait_llm.dumps.api_json import UnfinishedError
-from ait_llm.dumps.kinds import file_kinds, kinds
 from ait_llm.dumps.model import Dump, Loss, Operation, Process, Traits
 from ait_llm.dumps.ptdbg_ledger import find_ledger, find_losses
 from ait_llm.dumps.ptdbg_lines import parse_call, read_lines
-from ait_llm.dumps.ptdbg_place import PtdbgPlace, find_ptdbg_places
+from ait_llm.dumps.ptdbg_place import PtdbgPlace
 from ait_llm.dumps.ptdbg_records import PtdbgCall
 from ait_llm.formats.opening import open_regular
 
@@ -140,13 +139,3 @@ def _broken_off(place: PtdbgPlace) -> Iterator[str]:
                 pass
         except UnfinishedError:
             yield f"{place.path.name} breaks off, calls at its end are missing"
-
-
-@kinds.register("ptdbg")
-@file_kinds.register("ptdbg")
-def _open(path: Path) -> PtdbgDump | None:
-    places = find_ptdbg_places(path)
-    root = path.absolute()
-    if not root.is_dir():
-        root = root.parent
-    return PtdbgDump(root, places) if places else None

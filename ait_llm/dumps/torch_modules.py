@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.core import OpId
-from ait_llm.dumps.kinds import kinds
 from ait_llm.dumps.lazy import NOTHING
 from ait_llm.dumps.ledger import WEIGHTS, Ledger, LedgerEntry, read_ledger
 from ait_llm.dumps.losses import find_losses
@@ -25,7 +24,6 @@ from ait_llm.dumps.torch_place import (
     STEP_NAME,
     TorchPlace,
     device_number,
-    find_torch_place,
     parse_call,
     process_id,
 )
@@ -471,9 +469,3 @@ def _scan(folder: Path | str) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError as error:
         raise FormatError(folder, f"cannot be listed ({error.strerror})") from error
-
-
-@kinds.register("torch")
-def _open(path: Path) -> TorchDump | None:
-    place = find_torch_place(path)
-    return None if place is None else TorchDump(place)

@@ -10,12 +10,6 @@ from ait_llm.dumps import Dump, Process
 from ait_llm.dumps.runs import newest_run
 from ait_llm.errors import UsageError
 from ait_llm.match.captures import captures_say
-from ait_llm.match.executions import (
-    compiled_passes,
-    go_by_calls,
-    pair_executions,
-    unfused_graphs,
-)
 from ait_llm.match.file_runs import (
     run_of_files,
     run_of_saved_weights,
@@ -29,7 +23,6 @@ from ait_llm.match.scheduled import Scheduled, by_schedule
 from ait_llm.match.scheduled_rest import find_partings as find_scheduled_partings
 from ait_llm.match.scheduled_rest import rest_problems
 from ait_llm.match.tokens import find_offset
-from ait_llm.program.compiled import CompiledProcess
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.passes import passes_of
 from ait_llm.program.proposals import in_equal_calls, needs_places, with_places
@@ -175,6 +168,9 @@ def _compiled(
     steps: Mapping[int, int] | None,
 ) -> tuple[list[RunPair], list[Problem], list[Parting]]:
     """The executions of compiled graphs that belong together, or the calls of the model."""
+    from ait_llm.match.executions import go_by_calls, pair_executions, unfused_graphs
+    from ait_llm.program.compiled import CompiledProcess  # other programs have no graphs
+
     unfused, problems = unfused_graphs({"golden": golden, "mine": mine})
     pairs: list[RunPair] = []
     partings: list[Parting] = []
@@ -218,6 +214,8 @@ def _both(first: str, second: str) -> str:
 def _passes(side: SideName, dump: Dump, process: Process) -> tuple[list[Pass], list[Problem]]:
     """The passes of a process, and what is wrong with them."""
     if dump.traits.compiled:
+        from ait_llm.match.executions import compiled_passes
+
         return compiled_passes(side, dump, process)
     return passes_of(dump, process), []
 

@@ -6,30 +6,49 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from ait_llm.program.adapt_api import program_of_calls
-from ait_llm.program.adapt_fx import program_of_nodes
-from ait_llm.program.adapt_ge import program_of_graph
-from ait_llm.program.adapt_kernels import is_compiled, program_of_kernels
-from ait_llm.program.adapt_operators import has_operators_alone, program_of_operators
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.program import Program
 
+# Each loads what its kind needs: a command opens dumps of one kind or two.
+
 
 def _program_of_torch(run: Pass) -> Program:
+    from ait_llm.program.adapt_operators import has_operators_alone, program_of_operators
+
     return program_of_operators(run) if has_operators_alone(run) else Program(run)
 
 
 def _program_of_fx(run: Pass) -> Program:
-    return program_of_kernels(run) if is_compiled(run) else program_of_nodes(run)
+    from ait_llm.program.adapt_kernels import is_compiled, program_of_kernels
+
+    return program_of_kernels(run) if is_compiled(run) else _program_of_nodes(run)
+
+
+def _program_of_nodes(run: Pass) -> Program:
+    from ait_llm.program.adapt_fx import program_of_nodes
+
+    return program_of_nodes(run)
+
+
+def _program_of_graph(run: Pass) -> Program | None:
+    from ait_llm.program.adapt_ge import program_of_graph
+
+    return program_of_graph(run)
+
+
+def _program_of_calls(run: Pass) -> Program:
+    from ait_llm.program.adapt_api import program_of_calls
+
+    return program_of_calls(run)
 
 
 _ADAPTERS: Mapping[str, Callable[[Pass], Program | None]] = {
     "atb": Program,
     "torch": _program_of_torch,
     "fx": _program_of_fx,
-    "ge": program_of_graph,
-    "api": program_of_calls,
-    "ptdbg": program_of_calls,
+    "ge": _program_of_graph,
+    "api": _program_of_calls,
+    "ptdbg": _program_of_calls,
 }
 
 
@@ -47,7 +66,7 @@ def program_of(run: Pass) -> Program | None:
 
 
 def _built(run: Pass) -> Program | None:
-    return _ADAPTERS.get(run.kind, program_of_nodes)(run)
+    return _ADAPTERS.get(run.kind, _program_of_nodes)(run)
 
 
 # By number of the pass, which is kept as well so that no other one gets its number.

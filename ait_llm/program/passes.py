@@ -22,7 +22,7 @@ from ait_llm.program.numbering import number
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.ordering import in_order_of_values
 from ait_llm.program.schedule import EngineSchedules, engine_schedules
-from ait_llm.topology import Graph, read_topology
+from ait_llm.topology import Graph
 
 # Settings of the probe that leave operations out, by id and by type.
 _FILTERS = ("ATB_SAVE_TENSOR_IDS", "ATB_SAVE_TENSOR_RUNNER")
@@ -38,6 +38,8 @@ class Graphs(Mapping[str, Graph]):
 
     def __getitem__(self, name: str) -> Graph:
         if name not in self._read:
+            from ait_llm.topology import read_topology  # readers of every kind of graph
+
             self._read[name] = read_topology(self._files[name])
         return self._read[name]
 
@@ -200,6 +202,10 @@ def _as_reported(
 def _models(files: Sequence[TopologyFile], pid: int) -> dict[frozenset[int], Graph]:
     """Reported models by the ids of their operations; unreadable ones are left out."""
     found: dict[frozenset[int], Graph] = {}
+    if not files:
+        return found
+    from ait_llm.topology import read_topology  # readers of every kind of graph
+
     for file in files:
         if file.pid != pid:
             continue

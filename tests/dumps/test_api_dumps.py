@@ -20,9 +20,10 @@ from msprobe_samples import NAMES, sample
 
 from ait_llm import open_dump
 from ait_llm.core import DType
-from ait_llm.dumps import ApiDump, describe
+from ait_llm.dumps import ApiDump
 from ait_llm.dumps.api_json import UnfinishedError, read_members
 from ait_llm.dumps.api_names import parse_name
+from ait_llm.dumps.describe import describe
 from ait_llm.errors import FormatError
 
 

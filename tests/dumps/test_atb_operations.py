@@ -10,7 +10,7 @@ from dump_builder import DumpBuilder
 
 from ait_llm import open_dump
 from ait_llm.core import FORMAT_FRACTAL_NZ, DType, TensorDesc
-from ait_llm.dumps import describe
+from ait_llm.dumps.describe import describe
 from ait_llm.errors import FormatError
 from ait_llm.formats import write_tensor
 from ait_llm.formats.layout import nd_to_nz

@@ -14,7 +14,8 @@ from ge_dump_files import FLOAT, FLOAT16, FRACTAL_NZ, Stored, file_bytes, nz, of
 from ait_llm.cli.main import ait
 from ait_llm.compare.values import open_values
 from ait_llm.core import DType, OpId
-from ait_llm.dumps import GeDump, describe, open_dump
+from ait_llm.dumps import GeDump, open_dump
+from ait_llm.dumps.describe import describe
 from ait_llm.dumps.ge_names import OVERFLOW_TYPE, GeName, escape, parse_name
 from ait_llm.errors import FormatError
 

@@ -7,7 +7,7 @@ import pytest
 
 from ait_llm import open_dump
 from ait_llm.core import DType
-from ait_llm.dumps import describe
+from ait_llm.dumps.describe import describe
 from ait_llm.errors import FormatError
 
 DATA = Path(__file__).parents[1] / "data" / "atb-official"

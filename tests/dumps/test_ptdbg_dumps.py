@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from ait_llm import open_dump
 from ait_llm.core import DType
-from ait_llm.dumps import PtdbgDump, describe
+from ait_llm.dumps import PtdbgDump
+from ait_llm.dumps.describe import describe
 from ait_llm.errors import FormatError
 
 # The lines that the format's description shows.

@@ -87,14 +87,6 @@ class ApiPairs:
     problems: tuple[str, ...] = ()
 
 
-def is_api_dump(path: Path) -> bool:
-    """True if a path is an API-level dump: a JSON file, or a folder of a rank, step or run."""
-    try:
-        return bool(find_api_places(path))
-    except FormatError:
-        return False
-
-
 def pair_sides(mine: Path, golden: Path) -> ApiPairs:
     """Find the files of two dumps that belong together: by rank and step.
 

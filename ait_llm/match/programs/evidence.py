@@ -10,7 +10,6 @@ from ait_llm.match.programs.align import Aligner, Pair
 from ait_llm.match.programs.anchors.arguments import Arguments
 from ait_llm.match.programs.anchors.common_nodes import CommonNodes
 from ait_llm.match.programs.anchors.given import Given
-from ait_llm.match.programs.anchors.library import Library
 from ait_llm.match.programs.anchors.named_inputs import add_named_inputs
 from ait_llm.match.programs.anchors.namesakes import Namesakes
 from ait_llm.match.programs.anchors.ports import Ports
@@ -61,7 +60,11 @@ class Evidence:
         self.left_is_golden = left_is_golden
         self._given = Given(left, right, given, left_is_golden=left_is_golden)
         self.portion = portion_of(left.run, right.run)
-        library = Library(left, right) if are_of_one_library(left, right) else None
+        library = None
+        if are_of_one_library(left, right):
+            from ait_llm.match.programs.anchors.library import Library  # other programs have none
+
+            library = Library(left, right)
         is_open = library is None or library.leaves_open
         self.tokens: Tokens | None = find_tokens(left, right) if is_open else None
         self._layouts = Layouts(left, right, self.tokens)
