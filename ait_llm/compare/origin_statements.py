@@ -35,6 +35,7 @@ from ait_llm.compare.origin_words import (
 )
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.program.operators import kind_of
+from ait_llm.program.prompt_difference import prompt_difference
 
 _INPUTS = "inputs differ already: "
 # Operators of single elements, of which all kernels make the same.
@@ -64,6 +65,9 @@ class Statements:
             wrong: the first values that do not agree.
         """
         found = other_input(self.values, self.stated.counterparts)
+        prompt = self._other_prompt(wrong)
+        if prompt is not None:
+            return prompt
         if found is None:
             return self._given_at_other_places(wrong, padded_otherwise)
         value = self.values.flow.at(found.op, "in", found.tensor.index)
@@ -71,6 +75,20 @@ class Statements:
         index = min(known.failed, default=None) if known is not None else None
         text = f"{_INPUTS}{found.text}"
         return self._tell.stated(found.op, text, OTHER_INPUT, index)
+
+    def _other_prompt(self, wrong: Sequence[int]) -> Finding | None:
+        """Tokens that the program was given and golden's was not, if these are not all at the end.
+
+        What comes before further tokens does not depend on them.
+        """
+        golden = self.stated.golden
+        found = None if golden is None else prompt_difference(golden.run, self.values.run)
+        programs = outermost(self.values, self.stated.counterparts)
+        if found is None or found.is_beginning or programs is None or not wrong:
+            return None
+        index = self.values.first_failed(wrong[0])
+        text = f"{_INPUTS}not the same prompt, {found.text}"
+        return self._tell.stated(programs[0], text, OTHER_INPUT, index)
 
     def counted_from_elsewhere(self, wrong: Sequence[int]) -> Finding | None:
         """Positions that differ, and that only one of the programs was given."""

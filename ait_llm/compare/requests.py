@@ -1,12 +1,41 @@
-"""Whether two runs of a compiled model were asked the same thing."""
+"""Whether two runs were asked the same thing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ait_llm.core.comparison import Comparison, Problem, Verdict
+from ait_llm.program.one_pass import Pass
+from ait_llm.program.prompt_difference import prompt_difference
 
 GRAPH_INPUT = "graph input"
+
+
+def different_prompts(
+    comparisons: Sequence[Comparison], pairs: Sequence[tuple[Pass, Pass]]
+) -> list[Problem]:
+    """The problem that the first passes of a process read prompts of other lengths.
+
+    Where all agrees, what one of them reads more before the others is padding, whatever hides it.
+
+    Args:
+        comparisons: of the whole report.
+        pairs: golden's and my passes that are compared, in their order.
+    """
+    failed = any(item.verdict is Verdict.FAIL for item in comparisons)
+    known: set[tuple[int, int]] = set()
+    for golden, mine in pairs:
+        process = mine.device, mine.pid
+        if process in known:
+            continue
+        known.add(process)
+        found = prompt_difference(golden, mine)
+        if found is not None and (failed or found.is_beginning):
+            text = f"not the same prompt, {found.text}"
+            if found.is_beginning:
+                text += "; if it is read in parts, capture all steps"
+            return [Problem("both", text)]
+    return []
 
 
 def different_requests(comparisons: Sequence[Comparison]) -> list[Problem]:

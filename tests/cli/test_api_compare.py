@@ -267,7 +267,7 @@ def test_a_metric_may_not_be_called_as_a_column(tmp_path: Path) -> None:
 def test_the_default_tables_are_those_that_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ait_llm.cli.api_compare.find_spec", lambda _name: None)
+    monkeypatch.setattr("ait_llm.cli.api_options.find_spec", lambda _name: None)
     golden, mine = dumps(tmp_path)
     result = run("compare", "-gp", golden, "-mp", mine, "-o", tmp_path / "out", "--compare-only")
     assert result.exit_code == 0, result.output

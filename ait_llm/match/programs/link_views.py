@@ -78,7 +78,7 @@ class LinkViews:
         )
         if self._tokens is None or shapes[0] is None or shapes[1] is None:
             return False
-        return self._tokens.by_request and share_no_token(shapes[0], shapes[1], self._tokens)
+        return self._tokens.tells_newest and share_no_token(shapes[0], shapes[1], self._tokens)
 
     def are_several_of_each_token(self, tensor: Tensor, link: Link) -> bool:
         """True for rows of which each token has as many on both sides, in passes of other sizes.

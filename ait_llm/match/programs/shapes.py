@@ -125,7 +125,7 @@ def make_views(
     views = None if keys is None else key_views(left, right, keys, tokens.pairs)
     if views is not None:
         return Views(*views)
-    if tokens.by_request and (_is_newest(left, tokens.left) or _is_newest(right, tokens.right)):
+    if tokens.tells_newest and (_is_newest(left, tokens.left) or _is_newest(right, tokens.right)):
         return None  # rows of tokens, and not of the same
     if len(left) != len(right) and (number := _joined_rows(left)) == _joined_rows(right):
         return _of_rows(number, left, right, left_columns, right_columns)
@@ -199,7 +199,7 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
     if tokens.is_plain:
         return True
     sides = (tokens.left, tokens.right)
-    if tokens.by_request and any(_is_newest(shape, side) for side in sides):
+    if tokens.tells_newest and any(_is_newest(shape, side) for side in sides):
         return False
     return not any(
         shape[:1] == (side.count,)
@@ -216,7 +216,7 @@ def _may_be_of_another_end(shape: Shape, tokens: Tokens) -> bool:
     A window of keys, or the state of a scan, has no axis of tokens, and is that of the last one.
     """
     is_kept = len(shape) > _MATRIX and shape[0] == tokens.left.batch == tokens.right.batch
-    return tokens.by_request and is_kept and not tokens.ends_alike
+    return tokens.tells_newest and is_kept and not tokens.ends_alike
 
 
 def _is_newest(shape: Shape, rows: layout.Rows) -> bool:

@@ -39,6 +39,8 @@ class Tokens:
         certain: False if only sizes say so.
         keys: the same of all tokens so far; None if no mask shows them.
         by_request: an engine says which row is which token of which request.
+        is_beginning: one side reads the beginning of what the other reads, as the first part of a
+            prompt does: their newest tokens are not the same.
     """
 
     left: Rows
@@ -48,6 +50,12 @@ class Tokens:
     certain: bool
     keys: Keys | None = None
     by_request: bool = False
+    is_beginning: bool = False
+
+    @property
+    def tells_newest(self) -> bool:
+        """True if it is known which token the newest of each side is, and that they may differ."""
+        return self.by_request or self.is_beginning
 
     @property
     def is_plain(self) -> bool:
@@ -109,7 +117,10 @@ def _scheduled(left: Program, first: Rows, right: Program, second: Rows) -> Toke
 def _turned(tokens: Tokens) -> Tokens:
     """The same with the sides exchanged."""
     pairs = tuple(sorted((left, right) for right, left in tokens.pairs))
-    return Tokens(tokens.right, tokens.left, pairs, tokens.evidence, tokens.certain)
+    begins = tokens.is_beginning
+    return Tokens(
+        tokens.right, tokens.left, pairs, tokens.evidence, tokens.certain, is_beginning=begins
+    )
 
 
 def _both_padded(left: Program, first: Rows, right: Program, second: Rows) -> Tokens | None:
@@ -190,7 +201,16 @@ def _by_sequences(
         for place, number in zip(rest, free, strict=True):
             pairs += _aligned(left[place], right[number])
             certain = False
-    return Tokens(first, second, tuple(sorted(pairs)), "by token ids", certain)
+    begins = certain and len(left) == len(right) == 1 and _begins(left[0][1], right[0][1])
+    return Tokens(first, second, tuple(sorted(pairs)), "by token ids", certain, is_beginning=begins)
+
+
+def _begins(left: Array, right: Array) -> bool:
+    """True if one sequence is the beginning of another, which does not go on with padding."""
+    short, long = (left, right) if len(left) <= len(right) else (right, left)
+    rest = long[len(short) :]
+    is_padded = len(rest) > 1 and bool((rest == rest[0]).all())
+    return bool(len(rest)) and not is_padded and np.array_equal(long[: len(short)], short)
 
 
 def _aligned(left: _Sequence, right: _Sequence) -> list[tuple[int, int]]:
