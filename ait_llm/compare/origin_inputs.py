@@ -22,6 +22,7 @@ from ait_llm.program.one_pass import LeftOut
 from ait_llm.program.roles_fx import is_view
 
 _TOLD = 3  # places
+_MATRIX = 2
 _MOST = 1 << 22  # elements
 
 
@@ -95,9 +96,20 @@ def _difference(op: str, mine: Tensor, golden: Tensor, left_out: LeftOut | None)
     places = np.argwhere(ours != theirs)
     if not len(places):
         return ""
+    if ours.ndim == _MATRIX and (order := _order(ours, theirs)):
+        return f"{title} are those of golden in another order of requests: {', '.join(order)}"
     first = tuple(places[0])
     text = f"{title} differ at {_place(ours, first)}: {ours[first]} instead of {theirs[first]}"
     return f"{text}, and at {len(places) - 1} more" if len(places) > 1 else text
+
+
+def _order(ours: Array, theirs: Array) -> list[str]:
+    """Golden's row of each of mine, if both have the same rows of several tokens."""
+    rows = [row.tobytes() for row in theirs]
+    mine = [row.tobytes() for row in ours]
+    if ours.shape[1] < _TOLD or len(set(rows)) < len(rows) or sorted(mine) != sorted(rows):
+        return []
+    return [str(rows.index(each)) for each in mine]
 
 
 def _hidden(title: str, ours: Array, theirs: Array) -> str:

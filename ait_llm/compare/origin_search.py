@@ -96,6 +96,7 @@ class Search:
             found = self._of_failure(failed, deeply=number < LOOKS)
             found = self._handing.instead_of(found, failed)
             if found is not None:
+                found = self._statements.of_other_depth(found)
                 return self._code.with_mask(found, failed, self._matches)
         return None
 

@@ -34,6 +34,7 @@ from ait_llm.compare.origin_words import (
     title_of,
 )
 from ait_llm.dumps.model import Operation, Tensor
+from ait_llm.judge.definition_meanings import is_depth
 from ait_llm.program.operators import kind_of
 from ait_llm.program.prompt_difference import prompt_difference
 
@@ -212,6 +213,17 @@ class Statements:
             return None
         text = by_other_definition(self.values, found.differences, failed)
         return self._tell.stated(found.op, text, OTHER_DEFINITION, None)
+
+    def of_other_depth(self, found: Finding) -> Finding:
+        """A finding that a layer left out may explain, of which nothing was proven."""
+        if found.guilty is not None or found.defined_otherwise:
+            return found
+        differences = (each for each in self.stated.elsewhere() if is_depth(each.name))
+        depth = next(differences, None)
+        if depth is None:
+            return found
+        text = f"{found.origin.evidence}; the models have other numbers of layers: {depth.text}"
+        return replace(found, origin=replace(found.origin, certain=False, evidence=text))
 
     def _has_effect(self, op: int) -> bool:
         """True if what an operation makes is further from golden than what it is given."""

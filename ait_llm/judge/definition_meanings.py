@@ -180,6 +180,7 @@ _FACTORS = frozenset(
         "softmax_scale",
     }
 )
+_DEPTHS = frozenset({"num_hidden_layers", "num_layers", "n_layer", "n_layers"})
 # One for each sort of layers, where they differ: ``sliding_attention_attention_scaling``.
 _ROTARY_FACTOR = "attention_scaling"
 
@@ -201,6 +202,11 @@ def is_deciding(name: str) -> bool:
     """True for an attribute that is known to decide values, by the last part of its name."""
     last = name.rpartition(".")[2]
     return last in _DECIDING or last.endswith(_ROTARY_FACTOR)
+
+
+def is_depth(name: str) -> bool:
+    """True for the number of layers of a model."""
+    return name.rpartition(".")[2] in _DEPTHS
 
 
 def is_factor(name: str) -> bool:

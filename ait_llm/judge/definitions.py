@@ -70,11 +70,22 @@ _SILENT = frozenset(
         "unquantized_backend",
         "gradient_checkpointing",
         "tie_word_embeddings",
+        "training",
         "cache_position",
         "kwargs",
     }
 )
-_SILENT_WORDS = ("dtype", "dropout", "output_", "_token_id", "isa", "tp_", "aiter", "flash")
+_SILENT_WORDS = (
+    "dtype",
+    "dropout",
+    "past_key_value",
+    "output_",
+    "_token_id",
+    "isa",
+    "tp_",
+    "aiter",
+    "flash",
+)
 
 
 def differences(
@@ -97,6 +108,7 @@ def differences(
 
 
 _MODEL_TYPE = "config.model_type"
+_TRAINING = "training"
 _Found = dict[str, tuple[str, str, Any, Any, bool]]
 
 
@@ -137,6 +149,10 @@ def _of_modules(golden: Operation, mine: Operation, *, is_whole: bool) -> _Found
             if not _is_same(one.value, other.value):
                 found[meaning] = one.name, other.name, one.value, other.value, True
     one_side, other_side = _flat(golden), _flat(mine)
+    if _trains(golden, one_side) is not _trains(mine, other_side):
+        modes = one_side.get(_TRAINING), other_side.get(_TRAINING)
+        if None not in modes:
+            found[_TRAINING] = _TRAINING, _TRAINING, *modes, True
     if golden.type == mine.type and _are_of_one_implementation(one_side, other_side):
         for name in one_side.keys() & other_side.keys():
             if name.rpartition(".")[2] in named or not is_telling(name):
@@ -145,6 +161,17 @@ def _of_modules(golden: Operation, mine: Operation, *, is_whole: bool) -> _Found
             if not _is_same(*values) and is_whole:
                 found[f".{name}"] = name, name, *values, is_deciding(name)
     return found
+
+
+def _trains(operation: Operation, flat: Mapping[str, Any]) -> bool:
+    """True for a module that leaves values out by chance, or counts statistics of its batches."""
+    if flat.get(_TRAINING) is not True:
+        return False
+    chances = (
+        value for name, value in flat.items() if name == "p" or "dropout" in name.rpartition(".")[2]
+    )
+    is_random = any(isinstance(each, (int, float)) and each > 0 for each in chances)
+    return is_random or "BatchNorm" in operation.type
 
 
 def _are_of_one_implementation(golden: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:

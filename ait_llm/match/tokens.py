@@ -67,11 +67,10 @@ def find_offset(golden: Sequence[Pass], mine: Sequence[Pass]) -> tuple[int, str]
         if offset == 0:
             return 0, ""
         ahead, behind = (second, first) if offset > 0 else (first, second)
-        side, other = ("my", "golden") if offset > 0 else ("golden", "my")
+        side, other = ("my", "golden's") if offset > 0 else ("golden's", "mine")
         start = min(ahead)
         return offset, (
-            f"{side} run began with {ahead[start]} tokens, "
-            f"the {other} one with {behind[min(behind)]}"
+            f"{side} run began with {ahead[start]} tokens, {other} with {behind[min(behind)]}"
         )
     return 0, ""
 
