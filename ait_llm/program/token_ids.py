@@ -126,6 +126,16 @@ def vocabulary(run: Pass) -> int | None:
     return shape[0] if len(shape) == 2 else None
 
 
+def stated_vocabulary(run: Pass) -> int | None:
+    """Rows of the first table that a module says it has, where its weights were not captured."""
+    stated = (
+        operation.definition.get("num_embeddings")
+        for operation in run.operations
+        if "Embedding" in operation.type
+    )
+    return next((rows for rows in stated if isinstance(rows, int)), None)
+
+
 def places_of(run: Pass, count: int) -> Array | None:
     """Places in their requests of so many tokens of one row; None where the capture has none.
 

@@ -100,3 +100,12 @@ def test_padding_that_no_mask_hides_is_no_part_of_a_prompt(tmp_path: Path) -> No
             made(ids, logits_to_keep=torch.tensor([last]))
     report = compare(tmp_path / "golden", tmp_path / "mine", jobs=1)
     assert report.exit_code() == 0
+
+
+@KINDS
+def test_requests_in_another_order_are_told_as_such(operators: bool, tmp_path: Path) -> None:
+    batch = torch.cat([PROMPT, PROMPT.flip(1), PROMPT.roll(3, 1)])
+    report = compared(tmp_path, batch, batch[[2, 0, 1]], operators=operators)
+    assert report.exit_code() == 1
+    text = "of `root` are those of golden in another order of requests: 2, 0, 1"
+    assert text in report.origins[0].evidence

@@ -25,6 +25,7 @@ from ait_llm.match.programs.shards import portion_of
 from ait_llm.match.programs.weight_rows import are_equal, digest_of
 from ait_llm.program.program import Program, Unit
 from ait_llm.program.roles import Role, is_rms
+from ait_llm.program.token_ids import stated_vocabulary, vocabulary
 
 Forms = tuple[int, ...]
 """Groups of a block, by numbers for all that their scores depend on."""
@@ -311,7 +312,19 @@ class Aligner:
         """Which columns of two groups are the same."""
         if self._portion is not None:
             return share_of_rank(self._left, self._right, left, right, self._portion)
-        return share(self._left, self._right, left, right)
+        found = share(self._left, self._right, left, right)
+        if found or len(left) > 1 or len(right) > 1 or self._vocabularies is None:
+            return found
+        if (left[0].fan_out, right[0].fan_out) != self._vocabularies:
+            return ()
+        return (Share(left[0], right[0], 0, 0, min(self._vocabularies)),)
+
+    @cached_property
+    def _vocabularies(self) -> tuple[int, int] | None:
+        """Rows of both tables of tokens, where one was filled up to more than there are tokens."""
+        runs = self._left.run, self._right.run
+        left, right = (vocabulary(run) or stated_vocabulary(run) for run in runs)
+        return (left, right) if left and right and left != right else None
 
     def _same(self, a: int, b: int) -> bool:
         """True for equal widths, or a rank's share of one; or if one of them is unknown."""
