@@ -36,6 +36,7 @@ _SILENT = frozenset(
         "dropout",
         "experts_cls",
         "impl",
+        "in_features",  # which shapes tell, and one projection may compute what several do
         "inplace",
         "kernel_config",
         "kv_cache",
@@ -51,6 +52,7 @@ _SILENT = frozenset(
         "name",
         "name_or_path",
         "original_max_seq_len",
+        "out_features",
         "p",
         "prefix",
         "quant_config",

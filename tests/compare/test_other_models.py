@@ -91,3 +91,47 @@ def test_behind_a_layer_left_out_nobody_is_certainly_guilty(
     assert report.exit_code() == 1
     assert not any(origin.certain for origin in report.origins)
     assert "`config.num_hidden_layers` of `root` is" in report.origins[0].evidence
+
+
+class Apart(nn.Module):
+    """Queries, keys and values by projections of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.o(nn.functional.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x)))
+
+
+class Joined(nn.Module):
+    """The same by one projection."""
+
+    def __init__(self, apart: Apart, order: str = "qkv") -> None:
+        super().__init__()
+        self.c_attn, self.o = nn.Linear(32, 96), apart.o
+        parts = [getattr(apart, name) for name in order]
+        with torch.no_grad():
+            self.c_attn.weight.copy_(torch.cat([part.weight for part in parts]))
+            self.c_attn.bias.copy_(torch.cat([part.bias for part in parts]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.c_attn(x).split(32, -1)
+        return self.o(nn.functional.scaled_dot_product_attention(*parts))
+
+
+@KINDS
+@pytest.mark.parametrize("turned", [False, True], ids=["mine", "golden"])
+def test_the_width_of_a_joined_projection_is_no_other_definition(
+    turned: bool, operators: bool, tmp_path: Path
+) -> None:
+    torch.manual_seed(1)
+    apart = Apart()
+    for order, code in (("qkv", 0), ("kqv", 1)):
+        sides = apart, Joined(apart, order)
+        golden, mine = sides[::-1] if turned else sides
+        x = torch.randn(2, 7, 32)
+        report = compared(tmp_path / order, golden, mine, x, operators=operators)
+        assert report.exit_code() == code
+        told = [each.text for each in report.problems] + [each.evidence for each in report.origins]
+        assert not any("features" in text for text in told)
