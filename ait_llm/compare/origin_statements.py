@@ -66,11 +66,9 @@ class Statements:
             wrong: the first values that do not agree.
         """
         found = other_input(self.values, self.stated.counterparts)
-        prompt = self._other_prompt(wrong)
-        if prompt is not None:
-            return prompt
         if found is None:
-            return self._given_at_other_places(wrong, padded_otherwise)
+            prompt = self._other_prompt(wrong)
+            return prompt or self._given_at_other_places(wrong, padded_otherwise)
         value = self.values.flow.at(found.op, "in", found.tensor.index)
         known = self.values.evidence.get(value.number) if value is not None else None
         index = min(known.failed, default=None) if known is not None else None

@@ -259,6 +259,7 @@ def compare(
         comparisons=tuple(completed),
         problems=tuple(problems),
         origins=findings.origins,
+        passes=tuple((pair.golden.step, pair.mine.step) for pair in pairing.pairs),
         metrics=_columns(report.metrics, completed),
         partial=len(places) < total,
         finished=_now(),

@@ -287,6 +287,8 @@ class Report:
         started, finished: local time, ISO 8601 with offset.
         ledger: what each operator of mine added to the error; empty where it was not kept.
         closeups: what the failing pairs that are opened first look like.
+        passes: steps of golden and of mine that were compared with each other; empty where nobody
+            says, as in a report that was read from a file.
     """
 
     golden: Side
@@ -302,6 +304,7 @@ class Report:
     finished: str = ""
     ledger: Sequence[LedgerRow] = ()
     closeups: Sequence[Closeup] = ()
+    passes: Sequence[tuple[int, int]] = ()
 
     def with_verdict(self, verdict: Verdict) -> Iterator[Comparison]:
         """The comparisons with that verdict."""

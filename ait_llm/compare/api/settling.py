@@ -30,6 +30,12 @@ _OF_OTHERS = Judged(
     "each side calls it with other tokens, and what it gives for the same agrees",
     False,
 )
+_OTHER_TOKENS = Judged(
+    Verdict.SKIPPED, "the step of this number reads other tokens on the other side", False
+)
+_WITHOUT_EFFECT = Judged(Verdict.SKIPPED, "the mode differs, and what the call gives agrees", False)
+# Arguments that say whether a call drops values out.
+_OF_TRAINING = frozenset({"training", "train", "dropout_p"})
 _BY_NAME = (
     f"calls were paired by their names alone: the files of a side have more than "
     f"{MOST_BYTES >> 20} MiB of JSON; rows of calls that the other program does not make may fail"
@@ -127,6 +133,7 @@ class _Found:
                     self._results[calls].add(item.verdict)
                 self._steps["mine", item.mine.step].add(item.golden.step)
                 self._steps["golden", item.golden.step].add(item.mine.step)
+        self._passes = frozenset(report.passes)
         self._calls = Counter((side, _function(call)) for side, call in self._partners)
 
     def judge(self, pair: ApiPair, doubt: Doubt) -> Doubt:
@@ -134,10 +141,29 @@ class _Found:
         rows = {"mine": (pair.mine, doubt.mine), "golden": (pair.golden, doubt.golden)}
         given = {name: (side, item) for name, (side, item) in rows.items() if item is not None}
         calls = {name: _key(side, item.record) for name, (side, item) in given.items()}
+        if not self._is_paired(pair):
+            return doubt._replace(judged=self._of_other_passes(given))
         if not doubt.item.is_tensor:
-            return doubt._replace(judged=self._argument(calls, doubt.judged))
+            name = doubt.item.name.rpartition(".")[2]
+            return doubt._replace(judged=self._argument(calls, doubt.judged, name))
         keys = {name: _key(side, _name_of(item)) for name, (side, item) in given.items()}
         return doubt._replace(judged=self._tensor(keys, calls, doubt.judged))
+
+    def _is_paired(self, pair: ApiPair) -> bool:
+        """False for steps of one number that read other tokens: the programs were shown others."""
+        if self._by_user or not self._passes:
+            return True
+        return (pair.golden.place.step, pair.mine.place.step) in self._passes
+
+    def _of_other_passes(self, given: Mapping[str, tuple[ApiSide, Item]]) -> Judged:
+        """A row of steps that are no counterparts: what mine is by the step that is its own."""
+        if "mine" in given:
+            side, item = given["mine"]
+            name = _name_of(item) if item.is_tensor else ""
+            found = self._single.get(("mine", _key(side, name)))
+            if found is not None and found.golden is not None:
+                return _elsewhere(found, _OTHER_TOKENS)
+        return _OTHER_TOKENS
 
     def _tensor(
         self, keys: Mapping[str, _Key], calls: Mapping[str, _Key], judged: Judged
@@ -178,7 +204,7 @@ class _Found:
             return False
         return self._calls["mine", _function(mine)] == self._calls["golden", _function(golden)]
 
-    def _argument(self, calls: Mapping[str, _Key], judged: Judged) -> Judged:
+    def _argument(self, calls: Mapping[str, _Key], judged: Judged, name: str) -> Judged:
         """What an argument counts as that is no tensor: only the same call has the same ones.
 
         One that a side does not state is no loss: tensors of the call are compared.
@@ -187,7 +213,10 @@ class _Found:
             return judged
         if len(calls) == 2:
             pair = calls["mine"], calls["golden"]
-            if pair in self._of_other_shapes and self._results.get(pair) == {Verdict.PASS}:
+            agrees = self._results.get(pair) == {Verdict.PASS}
+            if name in _OF_TRAINING and (agrees or self._agrees):
+                return _WITHOUT_EFFECT
+            if agrees and pair in self._of_other_shapes:
                 return _OF_OTHERS  # one query hides no keys from itself
             is_same = calls["golden"] in self._partners["mine", calls["mine"]]
             return judged if is_same or self._is_alone(calls) else _ANOTHER

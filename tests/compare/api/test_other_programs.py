@@ -64,7 +64,18 @@ def packed(made: LlamaForCausalLM) -> None:
     made(torch.cat([PROMPT, MORE], 1), position_ids=places[None])
 
 
+def warmed_up(made: LlamaForCausalLM) -> None:
+    made(torch.zeros(1, 4, dtype=torch.long))
+    plainly(made)
+
+
+def choosing_by_chance(made: LlamaForCausalLM) -> None:
+    torch.manual_seed(5)
+    generate(made, PROMPT, max_new_tokens=3, do_sample=True, top_k=0)
+
+
 PAIRS: dict[str, tuple[Drive, Drive]] = {
+    "a warm-up": (plainly, warmed_up),
     "eager": (once, once_eager),
     "autocast": (once, in_autocast),
     "static cache": (plainly, with_a_static_cache),
@@ -170,3 +181,33 @@ def test_what_no_captured_call_made_is_said_so_and_is_not_certain(tmp_path: Path
     assert not origin.certain
     assert "no call that was captured made it" in origin.evidence
     assert "inputs differ already" not in origin.evidence
+
+
+def test_steps_behind_another_choice_of_tokens_accuse_nobody(tmp_path: Path) -> None:
+    golden = captured(tmp_path / "golden", plainly)
+    mine = captured(tmp_path / "mine", choosing_by_chance)
+    outcome = compared(golden, mine, tmp_path / "report")
+    assert outcome.counts[Verdict.FAIL] == 0
+    assert outcome.exit_code() == 3  # mine did not choose by its logits
+    assert any("golden chose token" in each for each in outcome.problems)
+    outcome = compared(mine, golden, tmp_path / "report")
+    assert outcome.counts[Verdict.FAIL] == 0
+
+
+def with_attention(made: LlamaForCausalLM) -> None:
+    attention = torch.nn.MultiheadAttention(32, 4, batch_first=True).train(made.training)
+    torch.manual_seed(1)
+    for each in attention.parameters():
+        torch.nn.init.normal_(each, std=0.2)
+    made.add_module("beside", attention)
+    values = made.get_input_embeddings()(PROMPT)
+    made.register_forward_hook(lambda *_: (attention(values, values, values), None)[-1])
+    made(PROMPT)
+
+
+def test_the_mode_of_calls_that_drop_nothing_is_no_difference(tmp_path: Path) -> None:
+    golden = captured(tmp_path / "golden", with_attention)
+    mine = captured(tmp_path / "mine", with_attention, lambda made: made.train())
+    outcome = compared(golden, mine, tmp_path / "report")
+    assert outcome.counts[Verdict.FAIL] == 0
+    assert outcome.exit_code() == 0
