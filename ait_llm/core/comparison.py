@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 from ait_llm.core.closeup import Closeup
+from ait_llm.core.dataflow import Dataflow
 from ait_llm.core.dtype import DType
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.core.report_plots import ReportPlots
@@ -287,6 +288,7 @@ class Report:
         started, finished: local time, ISO 8601 with offset.
         ledger: what each operator of mine added to the error; empty where it was not kept.
         closeups: what the failing pairs that are opened first look like.
+        flows: who reads what in each pass that was compared, where it was looked at as a program.
     """
 
     golden: Side
@@ -302,6 +304,7 @@ class Report:
     finished: str = ""
     ledger: Sequence[LedgerRow] = ()
     closeups: Sequence[Closeup] = ()
+    flows: Sequence[Dataflow] = ()
 
     def with_verdict(self, verdict: Verdict) -> Iterator[Comparison]:
         """The comparisons with that verdict."""
