@@ -27,6 +27,7 @@ from ait_llm.compare.stated_notes import stated_notes
 from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
 from ait_llm.compare.work import Elsewhere, Item, measure_all
 from ait_llm.core.comparison import Comparison, Problem, Report, Side, Verdict
+from ait_llm.core.dataflow import Dataflow
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.dumps import Dump
 from ait_llm.engine import Engine
@@ -50,7 +51,9 @@ from ait_llm.match.scenario import Input, Scenario, find_scenario
 from ait_llm.metrics import METRIC_NAMES, CustomMetric, load_custom
 from ait_llm.metrics import metrics as known_metrics
 from ait_llm.naming import shown
+from ait_llm.program.dataflow import dataflow_of
 from ait_llm.program.one_pass import Pass
+from ait_llm.program.program import Program
 from ait_llm.storage import address, expect_values, local_path
 
 FoundMatches = Sequence[tuple[Pass, Pass, Sequence[Match]]]
@@ -185,7 +188,7 @@ def compare(
     if on_start is not None:
         on_start(report)
     with without_full_collections():
-        items, sources, problems, definitions = _match(pairing, match_options, on_matches)
+        items, sources, problems, definitions, flows = _match(pairing, match_options, on_matches)
         total = len(items)
         unknown = unknown_rows(items, sources, pairing.pairs)
         every: dict[int, Match] = {}
@@ -265,6 +268,7 @@ def compare(
         finished=_now(),
         ledger=rows,
         closeups=closeups_of(completed, findings.origins, matches, settings),
+        flows=tuple(flows),
     )
 
 
@@ -355,11 +359,13 @@ def _match(
     pairing: Pairing,
     options: MatchOptions,
     on_matches: Callable[[FoundMatches], None] | None,
-) -> tuple[list[Item], list[tuple[int, int]], list[Problem], list[DefinitionsOfPass]]:
+) -> tuple[
+    list[Item], list[tuple[int, int]], list[Problem], list[DefinitionsOfPass], list[Dataflow]
+]:
     """What answers what, in my execution order; golden tensors without a partner last.
 
     Of each also the number of its pass and its place among the matches of that; and the definitions
-    of each pair of passes.
+    of each pair of passes, and who reads what in them, each pass once.
 
     Passes that cannot be matched, because of a damaged topology perhaps, become problems.
     """
@@ -370,12 +376,20 @@ def _match(
     golden_sources: list[tuple[int, int]] = []
     found: list[tuple[Pass, Pass, Sequence[Match]]] = []
     definitions: list[DefinitionsOfPass] = []
+    flows: dict[tuple[SideName, int, int, int], Dataflow] = {}
     memory = Memory()
+
+    def keep(side: SideName, program: Program) -> None:
+        run = program.run
+        key = side, run.device, run.pid, run.first_order
+        if key not in flows:
+            flows[key] = dataflow_of(side, program.flow)
+
     for number, pair in enumerate(pairing.pairs):
         matches: list[Match] = []
         try:
             with remembering(memory):
-                items = match_runs(pair.golden, pair.mine, options)
+                items = match_runs(pair.golden, pair.mine, options, on_program=keep)
         except AitError as error:
             text = f"step {pair.mine.step} of process {pair.mine.pid} was not compared: {error}"
             problems.append(Problem("both", text))
@@ -392,7 +406,8 @@ def _match(
         definitions.append(DefinitionsOfPass(golden, pair.mine, matches))
     if on_matches is not None:
         on_matches(found)
-    return ours + golden_only, our_sources + golden_sources, problems, definitions
+    sources = our_sources + golden_sources
+    return ours + golden_only, sources, problems, definitions, list(flows.values())
 
 
 def _origins(

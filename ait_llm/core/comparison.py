@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 from ait_llm.core.closeup import Closeup
+from ait_llm.core.dataflow import Dataflow
 from ait_llm.core.dtype import DType
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.core.report_plots import ReportPlots
@@ -289,6 +290,7 @@ class Report:
         closeups: what the failing pairs that are opened first look like.
         passes: steps of golden and of mine that were compared with each other; empty where nobody
             says, as in a report that was read from a file.
+        flows: who reads what in each pass that was compared, where it was looked at as a program.
     """
 
     golden: Side
@@ -305,6 +307,7 @@ class Report:
     ledger: Sequence[LedgerRow] = ()
     closeups: Sequence[Closeup] = ()
     passes: Sequence[tuple[int, int]] = ()
+    flows: Sequence[Dataflow] = ()
 
     def with_verdict(self, verdict: Verdict) -> Iterator[Comparison]:
         """The comparisons with that verdict."""

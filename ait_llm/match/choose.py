@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -24,8 +24,9 @@ from ait_llm.match.model import (
     matchers,
 )
 from ait_llm.match.operators import Key, key_of, placed, remaining
-from ait_llm.program.adapters import programs_kept
+from ait_llm.program.adapters import program_if_built, programs_kept
 from ait_llm.program.one_pass import Pass
+from ait_llm.program.program import Program
 
 # Module of each matcher; they register themselves when imported.
 _MODULES = {
@@ -92,18 +93,43 @@ def _no_collection() -> Iterator[None]:
 
 @_no_collection()
 @programs_kept()
-def match_runs(golden: Pass, mine: Pass, options: MatchOptions) -> list[Match | Unmatched]:
+def match_runs(
+    golden: Pass,
+    mine: Pass,
+    options: MatchOptions,
+    *,
+    on_program: Callable[[SideName, Program], None] | None = None,
+) -> list[Match | Unmatched]:
     """Say for every tensor of two runs which one answers it, or why none does.
 
     What a more trusted matcher paired stays as it is. A tensor of mine may answer several golden
     ones: a module's output and the input of the next are the same values. The list is in my
     execution order, golden tensors without a partner last.
 
+    Args:
+        golden, mine: the runs.
+        options: what the user decided.
+        on_program: called with each of the two as a program, if a matcher looked at it as one.
+
     Raises:
         FormatError: a topology or ledger, or a checkpoint of the options, cannot be read.
         UsageError: a checkpoint has no weight of any module.
     """
     golden, mine = with_checkpoints(golden, mine, options.weights_from)
+    found = _found(golden, mine, options)
+    if on_program is not None:
+        for side, run in _sides(golden, mine):
+            program = program_if_built(run)
+            if program is not None:
+                on_program(side, program)
+    return found
+
+
+def _sides(golden: Pass, mine: Pass) -> tuple[tuple[SideName, Pass], ...]:
+    return ("golden", golden), ("mine", mine)
+
+
+def _found(golden: Pass, mine: Pass, options: MatchOptions) -> list[Match | Unmatched]:
     matches: list[Match] = []
     reasons: dict[SideName, dict[Key, Unmatched]] = {"golden": {}, "mine": {}}
     for name in matchers_for(golden, mine, options):

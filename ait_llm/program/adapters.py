@@ -65,6 +65,11 @@ def program_of(run: Pass) -> Program | None:
     return kept[id(run)][1]
 
 
+def program_if_built(run: Pass) -> Program | None:
+    """What :func:`program_of` answered within :func:`programs_kept`; None if it was not asked."""
+    return (_kept.get() or {}).get(id(run), (run, None))[1]
+
+
 def _built(run: Pass) -> Program | None:
     return _ADAPTERS.get(run.kind, _program_of_nodes)(run)
 

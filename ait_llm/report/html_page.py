@@ -21,7 +21,8 @@ from ait_llm.report.writing import writers
 
 SCRIPTS = (
     "shared.js", "data.js", "elements.js", "charts.js", "curve.js", "heat_map.js", "tree.js",
-    "closeup.js", "details.js", "table.js", "programs.js", "ledger.js", "link.js", "main.js",
+    "closeup.js", "details.js", "table.js", "programs.js", "graph_data.js", "graph_layout.js",
+    "graph.js", "graph_view.js", "ledger.js", "link.js", "main.js",
 )  # fmt: skip
 
 
@@ -76,7 +77,8 @@ def _sentence(report: Report) -> str:
         starts = "The error starts at {0} (token {1})"
         if not first.certain:
             starts = "The error probably starts at {0} (token {1})"
-        golden = say(", which answers {0}", first.golden_op) if first.golden_op else ""
+        other = first.golden_op if first.golden_op != first.op else ""  # the same name is no news
+        golden = say(", which answers {0}", other) if other else ""
         return say(starts, first.op, first.step) + golden
     counts = report.counts
     if failed := counts[Verdict.FAIL]:

@@ -18,6 +18,7 @@ from ait_llm.core.comparison import (
     TensorRecord,
     Verdict,
 )
+from ait_llm.core.dataflow import Dataflow
 from ait_llm.core.error_ledger import ranked
 from ait_llm.language import translate
 from ait_llm.report.jsonl_records import number, plain
@@ -28,6 +29,7 @@ from ait_llm.report.operations import (
     called_operations,
     not_compared,
 )
+from ait_llm.report.page_compact import Differences, Texts, rounded
 from ait_llm.report.page_words import page_words
 from ait_llm.report.relation import SAME, relation_of
 from ait_llm.report.wording import dtype_text, headline, path_text, shape_text, why_not
@@ -39,36 +41,6 @@ MAX_ROWS = 200_000  # a browser holds about this many; more are left out, PASS f
 Json = Any  # one JSON value
 
 
-class _Texts:
-    """Numbers for texts and small mappings that many rows share."""
-
-    def __init__(self) -> None:
-        self._places: dict[Any, int] = {"": 0}
-        self.values: list[Json] = [""]
-
-    def text(self, text: str) -> int:
-        return self._place(text, text)
-
-    def message(self, text: str) -> int:
-        """A text of the tool's own, in the language that is spoken now."""
-        place = self._places.get(("message", text))
-        if place is None:
-            place = self._places["message", text] = self.text(translate(text))
-        return place
-
-    def mapping(self, mapping: Mapping[str, Any]) -> int:
-        """A mapping as one more text; the same for an equal mapping."""
-        value = {key: _round(item) for key, item in mapping.items()}
-        return self._place(tuple(sorted((key, str(item)) for key, item in value.items())), value)
-
-    def _place(self, key: Any, value: Json) -> int:  # any hashable key
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self.values)
-            self.values.append(value)
-        return place
-
-
 def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
     """The report in JSON types.
 
@@ -77,7 +49,7 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
         max_rows: comparisons to keep; where there are more, those that pass are left out first,
             then those that were not compared.
     """
-    texts = _Texts()
+    texts = Texts()
     kept = _kept(report, max_rows)
     operations = [
         (operation, [index for index in operation.indices if index in kept])
@@ -86,10 +58,15 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
     operations = [(operation, indices) for operation, indices in operations if indices]
     rows: list[Json] = []
     places: dict[int, int] = {}  # of comparisons among the rows
+    ranks_of_golden, ranks_of_mine = Differences(), Differences()
+    golden = (each.golden for each in report.comparisons if each.golden is not None)
+    processes = {each: place for place, each in enumerate(dict.fromkeys(map(_process, golden)))}
     for number_, (_, indices) in enumerate(operations):
         for index in indices:
             places[index] = len(rows)
-            rows.append([number_, index, *_row(report, texts, report.comparisons[index])])
+            item = report.comparisons[index]
+            order = ranks_of_golden.of(item.golden)
+            rows.append([number_, index, *_row(report, texts, processes, item, order)])
     data = {
         "meta": {
             "tool": f"ait-llm {__version__}",
@@ -107,8 +84,12 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
         "metrics": list(report.metrics),
         "headline": headline(report.metrics),
         "edges": list(HISTOGRAM_EDGES),
-        "operations": [_operation(texts, operation) for operation, _ in operations],
+        "operations": [
+            [*_operation(texts, operation), ranks_of_mine.of(operation.record)]
+            for operation, _ in operations
+        ],
         "rows": rows,
+        "golden_processes": list(processes),
         "origins": [
             {
                 "row": places.get(item.index) if item.index is not None else None,
@@ -126,6 +107,7 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
             }
             for item in report.origins
         ],
+        "flows": [_flow(texts, item) for item in report.flows],
         "ledger": _ledger(report, texts, places),
         "closeups": [
             _closeup(item, places[item.index]) for item in report.closeups if item.index in places
@@ -140,7 +122,7 @@ def page_data(report: Report, *, max_rows: int = MAX_ROWS) -> Json:
     return data
 
 
-def _ledger(report: Report, texts: _Texts, places: Mapping[int, int]) -> list[Json]:
+def _ledger(report: Report, texts: Texts, places: Mapping[int, int]) -> list[Json]:
     """The error ledger, the worst first, as far as there is room."""
     if not report.ledger:
         return []
@@ -152,16 +134,28 @@ def _ledger(report: Report, texts: _Texts, places: Mapping[int, int]) -> list[Js
             row.step,
             texts.text(row.output),
             texts.text(layer_of_row(row, layers)),
-            _round(row.introduced),
-            _round(row.inherited),
-            _round(row.total),
-            _round(row.excess),
+            rounded(row.introduced),
+            rounded(row.inherited),
+            rounded(row.total),
+            rounded(row.excess),
             None if row.index is None else places.get(row.index),
             texts.message(row.reason),
             row.order,
         ]
         for row in ranked(report.ledger)[:MAX_LEDGER]
     ]
+
+
+def _flow(texts: Texts, item: Dataflow) -> Json:
+    """The edges of a pass; those of all its steps are mostly the same, and stored once.
+
+    Places are told by how far back they are: 0 is nowhere.
+    """
+    parents = [0 if parent < 0 else place - parent for place, parent in enumerate(item.parents)]
+    reads = [[place - each for each in places] for place, places in enumerate(item.reads)]
+    unwritten = [place for place, is_so in enumerate(item.unwritten) if is_so]
+    edges = texts.value((item.parents, item.reads, item.unwritten), [parents, reads, unwritten])
+    return [int(item.side == "mine"), item.device, item.pid, item.first_order, edges]
 
 
 def _translated(mapping: Mapping[str, str]) -> Mapping[str, str]:
@@ -176,8 +170,8 @@ def _closeup(item: Closeup, row: int) -> Json:
         list(item.shape),
         list(item.cells),
         item.errors,
-        _round(item.low),
-        _round(item.high),
+        rounded(item.low),
+        rounded(item.high),
         list(item.golden_counts),
         list(item.my_counts),
         list(item.worst),
@@ -205,7 +199,7 @@ def _kept(report: Report, max_rows: int) -> set[int]:
     return set(order[:max_rows])
 
 
-def _operation(texts: _Texts, operation: CalledOperation) -> Json:
+def _operation(texts: Texts, operation: CalledOperation) -> Json:
     record = operation.record
     return [
         texts.text(record.op),
@@ -221,7 +215,13 @@ def _operation(texts: _Texts, operation: CalledOperation) -> Json:
     ]
 
 
-def _row(report: Report, texts: _Texts, item: Comparison) -> list[Json]:
+def _row(
+    report: Report,
+    texts: Texts,
+    processes: Mapping[tuple[int, int], int],
+    item: Comparison,
+    order: int | None,
+) -> list[Json]:
     record = item.record
     golden = item.golden
     return [
@@ -232,25 +232,31 @@ def _row(report: Report, texts: _Texts, item: Comparison) -> list[Json]:
         texts.message(why_not(item)),
         texts.text(golden.title if golden else ""),
         texts.text(item.rule),
-        _round(item.confidence),
+        rounded(item.confidence),
         texts.message(item.why),
         _side(texts, golden, item.golden_view, item.golden_summary),
         _side(texts, item.mine, item.my_view, item.my_summary),
-        [_round(item.values.get(name)) for name in report.metrics],
+        [rounded(item.values.get(name)) for name in report.metrics],
         texts.mapping(_translated(item.missing)) if item.missing else 0,
         texts.mapping(item.tolerance) if item.tolerance else 0,
-        {name: _round(value) for name, value in item.needed.items()} or 0,
+        {name: rounded(value) for name, value in item.needed.items()} or 0,
         _list(item.worst),
-        [_round(value) for value in item.worst_values] if item.worst_values else 0,
+        [rounded(value) for value in item.worst_values] if item.worst_values else 0,
         _list(item.first_bad),
-        _round(item.inherited),
-        _round(item.introduced),
+        rounded(item.inherited),
+        rounded(item.introduced),
         _list(item.histogram),
         texts.text(golden.op if golden else ""),
         texts.text(_own_name(golden) if golden else ""),
-        golden.order if golden else -1,
+        order,
         texts.message(relation_of(item)),
+        # golden's process, of which there is mostly one, the first
+        *([process] if (process := processes.get(_process(golden), 0)) else []),
     ]
+
+
+def _process(record: TensorRecord | None) -> tuple[int, int]:
+    return (-1, -1) if record is None else (record.device, record.pid)
 
 
 def _own_name(record: TensorRecord) -> str:
@@ -259,7 +265,7 @@ def _own_name(record: TensorRecord) -> str:
 
 
 def _side(
-    texts: _Texts, record: TensorRecord | None, view: str, summary: SideSummary | None
+    texts: Texts, record: TensorRecord | None, view: str, summary: SideSummary | None
 ) -> Json:
     if record is None:
         return 0
@@ -271,16 +277,9 @@ def _side(
     ]
     if summary is not None:
         values = (summary.max, summary.min, summary.mean, summary.norm)
-        result += [*map(_round, values), summary.nan, summary.inf]
+        result += [*map(rounded, values), summary.nan, summary.inf]
     return result
 
 
 def _list(values: Iterable[int] | None) -> Json:
     return 0 if values is None else list(values)
-
-
-def _round(value: Any) -> Json:  # numbers, None, reasons
-    """Numbers with as many digits as the page shows."""
-    if isinstance(value, float):
-        return number(float(f"{value:.8g}"))
-    return value

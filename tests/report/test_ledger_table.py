@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import BROWSER, opened
+from browser import Browser, needs_browser
 from report_builder import comparison, record, report
 
 from ait_llm.core.comparison import Report
@@ -98,12 +98,13 @@ def test_a_clean_ledger_is_told_as_such() -> None:
     assert ledger_sentence(_report()) == ""
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian package chromium)")
-def test_the_page_draws_the_waterfall_and_the_ranking(tmp_path: Path) -> None:
+@needs_browser
+def test_the_page_draws_the_waterfall_and_the_ranking(tmp_path: Path, browser: Browser) -> None:
     page = tmp_path / "page.html"
     page.write_text(html_page.page(_report(*ROWS)))
-    document, console = opened(page, tmp_path / "profile")
-    assert console == []
+    with browser.open(page) as tab:
+        document = tab.document
+        assert tab.console == []
     assert document.count('class="hit fall-group"') == 3
     assert document.count('<rect class="fall fall-fail"') == 2  # the operator, and the legend
     ranking = document[document.index('id="ranking"') :]
@@ -112,10 +113,11 @@ def test_the_page_draws_the_waterfall_and_the_ranking(tmp_path: Path) -> None:
     assert 'id="ledger" aria-labelledby="ledger-title">' in document
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian package chromium)")
-def test_without_a_ledger_the_page_has_no_such_part(tmp_path: Path) -> None:
+@needs_browser
+def test_without_a_ledger_the_page_has_no_such_part(tmp_path: Path, browser: Browser) -> None:
     page = tmp_path / "page.html"
     page.write_text(html_page.page(_report()))
-    document, console = opened(page, tmp_path / "profile")
-    assert console == []
+    with browser.open(page) as tab:
+        document = tab.document
+        assert tab.console == []
     assert 'id="ledger" aria-labelledby="ledger-title" hidden' in document

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from dataclasses import replace
@@ -10,12 +9,15 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from browser import BROWSER, opened
-from report_builder import decoder_report, problems
+from browser import Browser, needs_browser
+from report_builder import comparison, decoder_report, problems
 
-from ait_llm.language import speaking
+from ait_llm.language import speaking, translate
+from ait_llm.match.value_views import Dequantise, FirstUse, Hidden, Shift, Times
+from ait_llm.match.views import Part, Reorder, Repeat, View
 from ait_llm.report import html_page
 from ait_llm.report.page_words import say
+from ait_llm.report.relation import relation_of
 
 # What the script puts together, or takes from the data.
 _MADE = {
@@ -89,6 +91,25 @@ def test_a_text_is_said_in_the_language_of_the_moment() -> None:
         assert say("{0} tensors fail", 3) == "3 个张量失败"
 
 
+@pytest.mark.parametrize("side", ["golden", "mine"])
+@pytest.mark.parametrize(
+    "view",
+    [
+        Shift(0, 2, 16), FirstUse(), Hidden(-3.40282e38), Times(0.125), Dequantise((0.5,)),
+        Dequantise((0.5, 0.25)), Repeat(1, 3), Part(1, 0, 64), Part(0, 0, 8), Reorder((1, 0)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_relates_two_tensors_is_said_in_chinese(side: str, view: View) -> None:
+    views = {"golden": "golden_view", "mine": "my_view"}
+    item = comparison(**{"golden_view": "", "my_view": "", views[side]: str(view)})
+    english = relation_of(item)
+    with speaking("zh"):
+        chinese = translate(english)
+    assert side in english
+    assert not re.search("golden|mine|[a-z]{3,} [a-z]{3,}", chinese), chinese
+
+
 _TEXTS = """(() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = new Set();
   while (walker.nextNode()) {
@@ -103,24 +124,16 @@ _TEXTS = """(() => {
 })()"""
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian package chromium)")
-def test_no_english_sentence_is_left_on_the_chinese_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resource = html_page.resource
-    more = f"document.documentElement.dataset.result = JSON.stringify({_TEXTS});"
-    monkeypatch.setattr(
-        html_page, "resource", lambda name: resource(name) + (more if name == "main.js" else "")
-    )
+@needs_browser
+def test_no_english_sentence_is_left_on_the_chinese_page(tmp_path: Path, browser: Browser) -> None:
     value = replace(decoder_report(layers=3, steps=2), problems=problems())
     page = tmp_path / "report.html"
     with speaking("zh"):
         html_page.write_html(value, page)
-    document, console = opened(page, tmp_path / "profile")
-    assert console == []
-    found = re.search(r'data-result="([^"]*)"', document)
-    assert found is not None
-    language, texts = json.loads(html.unescape(found[1]))
+    with browser.open(page) as tab:
+        language, texts = tab.run(_TEXTS)
+        document = tab.document
+        assert tab.console == []
     assert language == "zh-CN"
     # The builder makes sentences up; translations of the comparison's own are tested elsewhere.
     made_up = {text for item in value.comparisons for text in (item.reason, item.why)}

@@ -19,9 +19,12 @@ function sideOf(raw) {
   return { dtype, shape, path, view, summary };
 }
 
+// Execution ranks are told as differences to the one before.
+const summing = (sum = 0) => (step) => (step === null ? -1 : (sum += step));
+const [myOrder, goldenOrder] = [summing(), summing()];
 const operations = source.operations.map((raw, index) => ({
   index, op: texts[raw[0]], id: texts[raw[1]], type: texts[raw[2]], step: raw[3], call: raw[4], device: raw[5],
-  pid: raw[6], layer: texts[raw[7]], verdict: raw[8], mine: raw[9] === 1, rows: [], origin: null,
+  pid: raw[6], layer: texts[raw[7]], verdict: raw[8], mine: raw[9] === 1, order: myOrder(raw[10]), rows: [], origin: null,
 }));
 
 const rows = source.rows.map((raw, index) => {
@@ -33,7 +36,7 @@ const rows = source.rows.map((raw, index) => {
     tolerance: raw[15] ? numbersOf(texts[raw[15]]) : {}, needed: numbersOf(raw[16]), worst: raw[17],
     worstValues: raw[18] ? raw[18].map(toNumber) : null, firstBad: raw[19], inherited: toNumber(raw[20]),
     introduced: toNumber(raw[21]), histogram: raw[22] || null, goldenOp: texts[raw[23]], goldenName: texts[raw[24]],
-    goldenOrder: raw[25], relation: texts[raw[26]],
+    goldenOrder: goldenOrder(raw[25]), relation: texts[raw[26]], goldenProcess: raw[27] || 0,
   };
   operation.rows.push(row);
   return row;

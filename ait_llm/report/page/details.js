@@ -82,8 +82,8 @@ function drawDetails() {
   fill("details",
     h("div", {}, badge(operation.verdict), " ", h("b", {}, operation.op), " ", operation.origin && originBadge()),
     h("p", { class: "muted" }, facts.filter(Boolean).join(" \u00b7 ")),
-    operation.origin && h("p", { class: "reason" }, operation.origin.evidence, operation.origin.certain ? "" : say(" It may also have started at {0}.", operation.origin.candidates.join(", "))),
-    operation.origin && operation.origin.kind && h("p", { class: "reason kind" }, say("Kind of bug: {0}", operation.origin.kind), operation.origin.kind_evidence ? `: ${operation.origin.kind_evidence}` : ""),
+    operation.origin && h("p", { class: "reason" }, withNames(operation.origin.evidence), operation.origin.certain ? "" : say(" It may also have started at {0}.", operation.origin.candidates.join(", "))),
+    operation.origin && operation.origin.kind && h("p", { class: "reason kind" }, say("Kind of bug: {0}", operation.origin.kind), operation.origin.kind_evidence ? withNames(`: ${operation.origin.kind_evidence}`) : ""),
     twins.length > 1 && h("div", { class: "steps", role: "group", "aria-label": say("executions") }, twins.slice(0, 400).map((twin) => h("button", {
       type: "button", "aria-pressed": String(twin === operation), title: VERDICTS[twin.verdict],
       onclick: () => change({ operation: twin, row: twin.rows.find((row) => row.role !== "in") || twin.rows[0] }),

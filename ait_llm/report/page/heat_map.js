@@ -17,7 +17,9 @@ let heat = null; // what is drawn, for the keyboard
 
 function heatCells(kind) {
   const [, rowOf, columnOf] = HEAT_KINDS[kind];
-  const shown = operations.filter((operation) => (kind === "layer-token" ? operation.mine && inStep(operation) && isLayer.has(operation.layer) : isDrawn(operation) && inLayer(operation)));
+  // What a cell filters by is no filter of the map itself: the other cells stay, paler.
+  const isIn = { "layer-token": (o) => o.mine && isLayer.has(o.layer), "operator-token": (o) => isInnermost(o) && inLayer(o), "operator-layer": isDrawn }[kind];
+  const shown = operations.filter(isIn);
   const cells = new Map();
   const names = distinct(shown.map(rowOf)).slice(0, MAX_HEAT_ROWS);
   const all = distinct(shown.map(rowOf)).length;
@@ -28,7 +30,8 @@ function heatCells(kind) {
     const row = rowPlaces.get(rowOf(operation)), column = columnPlaces.get(columnOf(operation));
     if (row === undefined || column === undefined) continue;
     const key = row * columns.length + column;
-    const cell = cells.get(key) || { row, column, error: null, failed: false, worst: null, origin: false };
+    const cell = cells.get(key) || { row, column, error: null, failed: false, worst: null, origin: false, out: true };
+    if (inStep(operation) && inLayer(operation)) cell.out = false;
     for (const item of operation.rows) {
       if (item.role === "in") continue;
       const error = errorOf(item, state.metric);
@@ -45,6 +48,7 @@ function heatCells(kind) {
 function drawHeat() {
   const kind = by("heat-by").value;
   const { names, columns, cells, left } = heatCells(kind);
+  const before = heat && heat.at && heat.at.worst;
   heat = null;
   if (!cells.size) return fill("heat", h("p", { class: "muted" }, say("Nothing was measured in this selection.")));
   const errors = [...cells.values()].map((cell) => cell.error).filter((error) => error !== null);
@@ -71,7 +75,7 @@ function drawHeat() {
     const [cx, cy] = [label + cell.column * size, top + cell.row * tall];
     const box = { x: cx + 0.5, y: cy + 0.5, width: size - 1.5, height: tall - 1.5, rx: 2 };
     parts.push(s("rect", {
-      ...box, class: `hit${cell.error === null ? " cell-none" : ""}`, fill: cell.error === null ? null : heatColour(scale.share(cell.error)), onclick: () => select(cell.worst),
+      ...box, class: `hit${cell.error === null ? " cell-none" : ""}${cell.out ? " cell-out" : ""}`, fill: cell.error === null ? null : heatColour(scale.share(cell.error)), onclick: () => filterBy(cell),
     }, s("title", {}, cellText(cell, names, columns, kind))));
     if (cell.failed) parts.push(s("rect", { ...box, class: "cell-fail", "pointer-events": "none" }));
     if (cell.origin) parts.push(s("text", { class: "star", x: cx + size / 2, y: cy + tall - 4, "text-anchor": "middle", "pointer-events": "none" }, "\u2605"));
@@ -81,9 +85,11 @@ function drawHeat() {
   heat = { names, columns, cells, kind, cursor, at: null, place: (cell) => [label + cell.column * size, top + cell.row * tall] };
   fill("heat", s("svg", {
     id: "heat-svg", width, height, viewBox: `0 0 ${width} ${height}`, role: "application", tabindex: 0, onkeydown: heatKey,
-    "aria-label": say("Heat map, {0}: arrow keys move, Enter shows the operator", HEAT_KINDS[kind][0]),
+    "aria-label": say("Heat map, {0}: arrow keys move, Enter shows only what the cell stands for", HEAT_KINDS[kind][0]),
   }, parts));
-  by("heat-text").textContent = say("{0}; framed: a limit is missed; \u2605: origin", errorName(source.metrics[state.metric]))
+  const again = before && [...cells.values()].find((cell) => cell.worst === before);
+  if (again) point(again);
+  by("heat-text").textContent = say("{0}; framed: a limit is missed; \u2605: origin; a cell shows only its token and layer everywhere", errorName(source.metrics[state.metric]))
     + (left > 0 ? say("; {0} more: choose a layer to see its operators", left) : "");
 }
 
@@ -92,10 +98,25 @@ function cellText(cell, names, columns, kind) {
   return say("{0}, {1}: {2} at {3}", names[cell.row], column, cell.error === null ? VERDICTS[cell.worst.verdict] : short(cell.error), titleOf(cell.worst.operation));
 }
 
+function point(cell) {
+  heat.at = cell;
+  const [x, y] = heat.place(cell);
+  for (const [name, value] of Object.entries({ x, y, visibility: "visible" })) heat.cursor.setAttribute(name, value);
+}
+
+// Everything else shows only the token and the layer of a cell; the same cell once more shows all again.
+function filterBy(cell) {
+  const { step, layer } = cell.worst.operation;
+  const wanted = heat.kind === "operator-layer" ? { step: state.step, layer } : { step, layer };
+  const again = state.step === wanted.step && state.layer === layer;
+  change({ ...(again ? { step: null, layer: null } : wanted), operation: cell.worst.operation, row: cell.worst });
+  showChoices();
+}
+
 function heatKey(event) {
   const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   if (!heat) return;
-  if (event.key === "Enter" && heat.at) select(heat.at.worst);
+  if (event.key === "Enter" && heat.at) { filterBy(heat.at); by("heat-svg").focus(); }
   if (!moves[event.key]) return;
   event.preventDefault();
   let cell = heat.at;
@@ -108,9 +129,7 @@ function heatKey(event) {
     cell = heat.cells.get(row * heat.columns.length + column) || cell;
     if (column < 0 || column >= heat.columns.length) cell = heat.at;
   }
-  heat.at = cell;
-  const [x, y] = heat.place(cell);
-  for (const [name, value] of Object.entries({ x, y, visibility: "visible" })) heat.cursor.setAttribute(name, value);
+  point(cell);
   by("heat-text").textContent = cellText(cell, heat.names, heat.columns, heat.kind);
 }
 views.push((changes) => {

@@ -16,6 +16,7 @@ function addressOf() {
     if (state[of] !== null && state[of] !== "") parts.set(name, state[of]);
   }
   if (state.verdicts.size < VERDICTS.length) parts.set("verdicts", [...state.verdicts].map((verdict) => VERDICTS[verdict]).join(" "));
+  if (sides.as !== "graph") parts.set("programs", sides.as);
   return parts.toString();
 }
 
@@ -36,6 +37,8 @@ function asked(address) {
   return changes;
 }
 
+const askedSides = () => (new URLSearchParams(location.hash.slice(1)).get("programs") === "list" ? "list" : "graph");
+
 function showChoices() {
   by("metric").value = state.metric;
   by("token").value = state.step === null ? "" : state.step;
@@ -47,7 +50,7 @@ function showChoices() {
 
 // The head of the page, for a message or a ticket.
 function summary(marked) {
-  const said = ["sentence", "evidence", "kind", "next"].map((id) => by(id).textContent.trim()).map((text) => text.replace(/\s+/g, " "));
+  const said = ["sentence", "evidence", "kind", "next"].map((id) => (by(id).dataset.text || by(id).textContent).trim().replace(/\s+/g, " "));
   const [sentence, evidence, kind, next] = said;
   const sides = [...document.querySelectorAll(".sides div")].map((side) => [side.children[0].textContent, side.children[1].textContent]);
   const fence = "`".repeat(1 + Math.max(0, ...(sides.flat().join(" ").match(/`+/g) || []).map((ticks) => ticks.length)));
@@ -64,6 +67,6 @@ function connectLinks() {
   by("copy-link").addEventListener("click", (event) => copy(event.target, `${location.href.split("#")[0]}#${addressOf()}`));
   by("copy-next").addEventListener("click", (event) => copy(event.target, by("next").textContent));
   by("copy-next").hidden = !by("next").textContent;
-  window.addEventListener("hashchange", () => { change({ ...asked(location.hash.slice(1)), redraw: true }); showChoices(); });
+  window.addEventListener("hashchange", () => { change({ ...asked(location.hash.slice(1)), redraw: true }); showChoices(); showSides(askedSides()); });
 }
-views.push(() => { if (document.documentElement.dataset.ready) history.replaceState(null, "", `#${addressOf()}`); });
+views.push(() => { by("show-all").hidden = state.step === null && state.layer === null; if (document.documentElement.dataset.ready) history.replaceState(null, "", `#${addressOf()}`); });

@@ -13,6 +13,10 @@ function drawHead() {
   if (source.meta.partial) notices.push(say("The comparison was interrupted; this is a part of the result."));
   if (left) notices.push(say("{0} comparisons that would not fit into a browser are left out, those that pass first; the csv and jsonl reports have all.", left.toLocaleString("en")));
   fill("notices", notices.map((text) => h("p", { class: "notice" }, text)));
+  for (const id of ["evidence", "kind"]) {
+    by(id).dataset.text = by(id).textContent;
+    fill(id, withNames(by(id).textContent));
+  }
   by("footer").textContent = say("{0}. This page loads nothing and sends nothing.", source.meta.tool);
 }
 
@@ -54,17 +58,23 @@ function connect() {
   by("page-next").addEventListener("click", () => turn(1));
   by("tree-failed").addEventListener("change", (event) => change({ onlyFailed: event.target.checked }));
   by("theme").addEventListener("click", () => paint(isDark() ? "light" : "dark"));
+  by("show-all").addEventListener("click", () => { change({ step: null, layer: null }); showChoices(); });
+  const screen = { theme: null }; // paper is light
+  window.addEventListener("beforeprint", () => { screen.theme ||= document.documentElement.dataset.theme; paint("light"); printGraph(); });
+  window.addEventListener("afterprint", () => { if (screen.theme) paint(screen.theme); screen.theme = null; layGraph(); });
   let resizing = 0;
-  window.addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => { drawCurve(); drawHeat(); drawLedger(); }, 150); });
+  window.addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(() => { drawCurve(); drawHeat(); drawLedger(); graph.drawn = null; drawGraph(); }, 150); });
 }
 function paint(theme) {
   document.documentElement.dataset.theme = theme;
   drawCurve();
   drawHeat();
+  drawDetails(); // its maps have colours of the theme, too
 }
 
 connect();
 connectLinks();
+connectGraph();
 drawHead();
 drawMissing();
 document.documentElement.dataset.theme = preferredTheme();
@@ -76,4 +86,5 @@ change({
   ...asked(location.hash.slice(1)),
 });
 showChoices();
+showSides(askedSides());
 document.documentElement.dataset.ready = "yes";

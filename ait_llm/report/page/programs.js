@@ -1,7 +1,8 @@
-// Both programs side by side: golden on the left, mine on the right, what relates them in between.
+// Both programs side by side as a list: golden on the left, mine on the right, what relates them in between.
 
-const LINE = 26; // pixels; only the lines in sight are made, so that any number of them scrolls
-const sides = { only: "", search: "", lines: [], first: -1 };
+const isNarrow = matchMedia("(max-width: 700px)"); // where the three cells of a line stand above each other
+const lineHeight = () => (isNarrow.matches ? 76 : 26); // pixels; only the lines in sight are made, so that any number of them scrolls
+const sides = { as: "graph", only: "", search: "", lines: [], first: -1 };
 
 // My tensors in execution order; a golden one without a partner follows the first of mine that answers
 // what golden ran last before it, with it or as one of its outputs.
@@ -26,7 +27,7 @@ function aligned() {
   const found = after.get(-1) || [];
   return found.concat(mine.flatMap((row, place) => [row, ...(after.get(place) || [])]));
 }
-const everyLine = aligned();
+let everyLine = null;
 const hays = new Map();
 function inSearch(row, words) {
   if (!words.length) return true;
@@ -34,12 +35,15 @@ function inSearch(row, words) {
   return words.every((word) => hays.get(row).includes(word));
 }
 
+const wantedRows = () => ({ failed: (row) => row.verdict === FAIL || row.verdict === ERROR, alone: (row) => !row.mineRaw || !row.goldenRaw, related: (row) => row.relation && row.relation !== source.same }[sides.only]);
 function filterLines() {
+  if (sides.as !== "list") return;
   const words = sides.search.toLowerCase().split(/\s+/).filter(Boolean);
-  const wanted = { failed: (row) => row.verdict === FAIL || row.verdict === ERROR, alone: (row) => !row.mineRaw || !row.goldenRaw, related: (row) => row.relation && row.relation !== source.same }[sides.only];
+  const wanted = wantedRows();
+  everyLine ||= aligned();
   sides.lines = everyLine.filter((row) => inStep(row.operation) && inLayer(row.operation) && (!wanted || wanted(row)) && inSearch(row, words));
   const box = by("programs-lines");
-  box.firstElementChild.style.height = `${sides.lines.length * LINE}px`;
+  box.firstElementChild.style.height = `${sides.lines.length * lineHeight()}px`;
   by("programs-count").textContent = plural(sides.lines.length, "tensor");
   sides.first = -1;
   drawLines();
@@ -68,32 +72,39 @@ function line(row, before) {
 }
 
 function drawLines(force) {
-  const box = by("programs-lines");
-  const first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
-  const count = Math.ceil((box.clientHeight || 520) / LINE) + 20;
+  const box = by("programs-lines"), tall = lineHeight();
+  const first = Math.max(0, Math.floor(box.scrollTop / tall) - 10);
+  const count = Math.ceil((box.clientHeight || 520) / tall) + 20;
   if (!force && first === sides.first) return;
   sides.first = first;
   const layer = box.firstElementChild.firstElementChild;
-  layer.style.transform = `translateY(${first * LINE}px)`;
+  layer.style.transform = `translateY(${first * tall}px)`;
   const part = sides.lines.slice(first, first + count);
   layer.replaceChildren(...(part.length ? part.map((row, place) => line(row, place ? part[place - 1] : null))
     : [h("div", { class: "hint", role: "row" }, h("span", { role: "cell" }, say("No tensor fits these filters.")))]));
 }
 
-function reveal(row) {
+function revealLine(row) {
   const place = sides.lines.indexOf(row);
-  const box = by("programs-lines");
-  if (place >= 0 && (place * LINE < box.scrollTop || (place + 1) * LINE > box.scrollTop + box.clientHeight)) {
-    box.scrollTop = Math.max(0, place * LINE - box.clientHeight / 2);
+  const box = by("programs-lines"), tall = lineHeight();
+  if (place >= 0 && (place * tall < box.scrollTop || (place + 1) * tall > box.scrollTop + box.clientHeight)) {
+    box.scrollTop = Math.max(0, place * tall - box.clientHeight / 2);
   }
   drawLines(true);
 }
 
 by("programs-lines").addEventListener("scroll", () => drawLines(false));
-by("programs-only").addEventListener("change", (event) => { sides.only = event.target.value; filterLines(); });
+// The list leaves out what does not fit, the graphs show it fainter.
+function filterSides() {
+  filterLines();
+  graph.drawn = null;
+  if (sides.as === "graph") drawGraph();
+}
+by("programs-only").addEventListener("change", (event) => { sides.only = event.target.value; filterSides(); });
 let searching = 0;
-by("programs-search").addEventListener("input", () => { clearTimeout(searching); searching = setTimeout(() => { sides.search = by("programs-search").value; filterLines(); }, 120); });
+by("programs-search").addEventListener("input", () => { clearTimeout(searching); searching = setTimeout(() => { sides.search = by("programs-search").value; filterSides(); }, 120); });
+isNarrow.addEventListener("change", filterLines);
 views.push((changes) => {
   if (["step", "layer", "redraw"].some((name) => name in changes)) filterLines();
-  if ("row" in changes) reveal(changes.row);
+  if ("row" in changes && sides.as === "list") revealLine(changes.row);
 });

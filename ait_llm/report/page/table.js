@@ -4,14 +4,16 @@ const PAGE = 50;
 const rank = new Map(WORST_FIRST.map((verdict, place) => [verdict, place]));
 const byNumber = (get) => (row) => { const value = get(row); return Number.isNaN(value) ? Infinity : value; }; // null: no number, always last
 const METRIC_ORDER = source.metrics.map((name, place) => [name, place]).sort((a, b) => (b[0] === source.headline) - (a[0] === source.headline));
-const COLUMNS = [
+const METRICS = METRIC_ORDER.map(([name, place]) => ({ name, numeric: true, key: byNumber((row) => row.values[place]), cell: (row) => (row.values[place] === null ? "" : short(row.values[place])) }));
+const COLUMNS = [ // the number that the verdict rests on stands where no window is too narrow for it
   { name: "verdict", key: (row) => rank.get(row.verdict) - (row.operation.origin && row.verdict === FAIL && row.role !== "in" ? 0.5 : 0), cell: (row) => [badge(row.verdict), row.operation.origin && row.role !== "in" && [" ", originBadge()]] },
   { name: "token", numeric: true, key: (row) => row.operation.step, cell: (row) => row.operation.step },
   { name: "operator", key: (row) => row.operation.op, cell: (row) => h("button", { type: "button", class: "link", onclick: (event) => { event.stopPropagation(); choose(row); } }, titleOf(row.operation)) },
   { name: "tensor", key: (row) => row.name, cell: (row) => row.name },
+  ...METRICS.slice(0, 1),
   { name: "golden", key: (row) => row.golden, cell: (row) => row.golden },
   { name: "reason", wide: true, key: (row) => row.reason, cell: (row) => h("div", { title: row.reason }, row.reason) },
-  ...METRIC_ORDER.map(([name, place]) => ({ name, numeric: true, key: byNumber((row) => row.values[place]), cell: (row) => (row.values[place] === null ? "" : short(row.values[place])) })),
+  ...METRICS.slice(1),
   { name: "inherited", numeric: true, key: byNumber((row) => row.inherited), cell: (row) => (row.inherited === null ? "" : short(row.inherited)) },
   { name: "introduced", numeric: true, key: byNumber((row) => row.introduced), cell: (row) => (row.introduced === null ? "" : short(row.introduced)) },
 ].filter((column) => !/inherited|introduced/.test(column.name) || rows.some((row) => row[column.name] !== null));

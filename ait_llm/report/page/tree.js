@@ -27,14 +27,16 @@ function isMeasured(operation) {
   return operation.rows.some((row) => row.role !== "in" && row.values.some((value) => value !== null));
 }
 // What is drawn in execution order: a graph only where nothing in it was measured.
-const isDrawn = (operation) => operation.mine && inStep(operation) && !nodeOf.get(operation).measured;
+const isInnermost = (operation) => operation.mine && !nodeOf.get(operation).measured;
+const isDrawn = (operation) => inStep(operation) && isInnermost(operation);
+const isChosen = (operation) => inStep(operation) && inLayer(operation);
 const expanded = new Set();
 
 function judge(node) {
-  const found = new Set(node.operations.filter(inStep).map((operation) => operation.verdict));
-  node.failing = node.operations.filter((operation) => inStep(operation) && operation.verdict === FAIL).length;
-  node.skipped = node.operations.filter((operation) => inStep(operation) && operation.verdict === SKIPPED).length;
-  node.origin = node.operations.some((operation) => operation.origin && inStep(operation));
+  const found = new Set(node.operations.filter(isChosen).map((operation) => operation.verdict));
+  node.failing = node.operations.filter((operation) => isChosen(operation) && operation.verdict === FAIL).length;
+  node.skipped = node.operations.filter((operation) => isChosen(operation) && operation.verdict === SKIPPED).length;
+  node.origin = node.operations.some((operation) => operation.origin && isChosen(operation));
   node.hasOrigin = node.origin;
   for (const child of node.children.values()) {
     judge(child);
@@ -53,11 +55,12 @@ function drawNode(node, depth) {
   const chosen = state.operation && nodeOf.get(state.operation) === node;
   const name = first && !isModule(first) ? first.type || first.op : node.part;
   const aside = first ? (isModule(first) ? first.type : node.key) : "";
-  const item = h("li", { role: "none" }, h("div", {
-    class: `node${chosen ? " chosen" : ""}`, role: "treeitem", "aria-expanded": leaf ? null : String(open), "aria-level": depth, "aria-selected": String(Boolean(chosen)),
-    tabindex: chosen ? 0 : -1, "data-key": node.key, onclick: () => activate(node), onkeydown: (event) => treeKey(event, node),
+  const item = h("li", {
+    role: "treeitem", "aria-expanded": leaf ? null : String(open), "aria-level": depth, "aria-selected": String(Boolean(chosen)),
+    tabindex: chosen ? 0 : -1, "data-key": node.key, onkeydown: (event) => { event.stopPropagation(); treeKey(event, node); },
     "aria-label": `${name} ${aside}, ${node.verdict === undefined ? say("not captured") : VERDICTS[node.verdict]}${node.origin ? `, ${say("origin of the error")}` : ""}`,
-  }, h("span", { class: "twig", onclick: (event) => { event.stopPropagation(); toggle(node); } }, leaf ? "" : open ? "\u25be" : "\u25b8"), sign(node.verdict),
+  }, h("div", { class: `node${chosen ? " chosen" : ""}`, onclick: () => activate(node) },
+  h("span", { class: "twig", onclick: (event) => { event.stopPropagation(); toggle(node); } }, leaf ? "" : open ? "\u25be" : "\u25b8"), sign(node.verdict),
   h("span", {}, name), h("small", {}, aside), node.origin && originBadge(),
   !open && !leaf && node.hasOrigin && !node.origin && h("span", { class: "bad", title: say("the origin is inside") }, "\u2605"),
   !leaf && node.failing > 0 && h("small", { class: "bad" }, say("{0} failing", node.failing)),
@@ -65,7 +68,7 @@ function drawNode(node, depth) {
   if (open && !leaf) item.append(h("ul", { role: "group" }, visible(node).map((child) => drawNode(child, depth + 1))));
   return item;
 }
-const visible = (node) => [...node.children.values()].filter((child) => !state.onlyFailed || (child.verdict !== undefined && child.verdict !== PASS));
+const visible = (node) => [...node.children.values()].filter((child) => (state.layer === null || child.found.size) && (!state.onlyFailed || (child.verdict !== undefined && child.verdict !== PASS)));
 
 function drawTree() {
   judge(tree);
@@ -76,6 +79,13 @@ function drawTree() {
   const items = by("tree").querySelectorAll("[role=treeitem]");
   if (items.length && !by("tree").querySelector("[tabindex='0']")) items[0].setAttribute("tabindex", 0);
   by("tree").scrollTop = kept;
+}
+// Only the tree is scrolled: the page begins with its verdict.
+function showChosen() {
+  const box = by("tree"), chosen = box.querySelector(".chosen");
+  if (!chosen) return;
+  const [outside, inside] = [box.getBoundingClientRect(), chosen.getBoundingClientRect()];
+  if (inside.top < outside.top || inside.bottom > outside.bottom) box.scrollTop += inside.top - outside.top - box.clientHeight / 2;
 }
 function focusNode(node) {
   const found = [...by("tree").querySelectorAll("[role=treeitem]")].find((item) => item.dataset.key === node.key);
@@ -109,6 +119,6 @@ function treeKey(event, node) {
 }
 views.push((changes) => {
   if ("operation" in changes && changes.operation) reveal(changes.operation);
-  if (["operation", "step", "onlyFailed", "redraw"].some((name) => name in changes)) drawTree();
-  if ("operation" in changes) by("tree").querySelector(".chosen")?.scrollIntoView({ block: "nearest" });
+  if (["operation", "step", "layer", "onlyFailed", "redraw"].some((name) => name in changes)) drawTree();
+  if ("operation" in changes) showChosen();
 });

@@ -113,7 +113,7 @@ def _cards(summary: Summary, tables: Sequence[Table]) -> Iterator[str]:
 
 
 def _card(title: str, count: int, body: Sequence[str]) -> Iterator[str]:
-    yield '<section class="card"><div class="card-head">'
+    yield '<section class="card long"><div class="card-head">'
     yield f'<h2>{_text(title)}</h2><span class="muted">{count:,}</span></div>'
     yield f'<div class="scroll listed" role="group" aria-label="{_text(title)}" tabindex="0">'
     yield from body
