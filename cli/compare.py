@@ -291,6 +291,7 @@ def compare(
         engine,
         earlier,
         keeps="jsonl" in formats,
+        dataflow="html" in formats,
         metrics=metrics or None,
         **settings,
     )

@@ -27,7 +27,6 @@ from ait_llm.compare.stated_notes import stated_notes
 from ait_llm.compare.statistics import SCALED_ERROR, STATISTIC_METRICS
 from ait_llm.compare.work import Elsewhere, Item, measure_all
 from ait_llm.core.comparison import Comparison, Problem, Report, Side, Verdict
-from ait_llm.core.dataflow import Dataflow
 from ait_llm.core.error_ledger import LedgerRow
 from ait_llm.dumps import Dump
 from ait_llm.engine import Engine
@@ -51,9 +50,8 @@ from ait_llm.match.scenario import Input, Scenario, find_scenario
 from ait_llm.metrics import METRIC_NAMES, CustomMetric, load_custom
 from ait_llm.metrics import metrics as known_metrics
 from ait_llm.naming import shown
-from ait_llm.program.dataflow import dataflow_of
+from ait_llm.program.dataflow import Flows
 from ait_llm.program.one_pass import Pass
-from ait_llm.program.program import Program
 from ait_llm.storage import address, expect_values, local_path
 
 FoundMatches = Sequence[tuple[Pass, Pass, Sequence[Match]]]
@@ -74,6 +72,7 @@ def compare(
     tolerance: Tolerance | str | float | None = None,
     deep: bool = False,
     ledger: bool | None = False,
+    dataflow: bool = True,
     jobs: int | None = None,
     engine: Engine | None = None,
     resume: Path | str | None = None,
@@ -106,6 +105,7 @@ def compare(
         deep: compute every operation once more from its own inputs, also where nothing failed.
         ledger: keep the error ledger, see ``Report.ledger``; None leaves it to the data, see
             ``LedgerPlan.is_wanted``.
+        dataflow: keep who reads what, see ``Report.flows``, for graphs of both programs.
         jobs: threads; one for each processor when None.
         engine: measures the pairs in other processes; see :func:`ait_llm.engine.open_engine`.
         resume: an earlier jsonl report of the same comparison, whose pairs are taken over where
@@ -188,7 +188,8 @@ def compare(
     if on_start is not None:
         on_start(report)
     with without_full_collections():
-        items, sources, problems, definitions, flows = _match(pairing, match_options, on_matches)
+        flows = Flows() if dataflow else None
+        items, sources, problems, definitions = _match(pairing, match_options, on_matches, flows)
         total = len(items)
         unknown = unknown_rows(items, sources, pairing.pairs)
         every: dict[int, Match] = {}
@@ -268,7 +269,7 @@ def compare(
         finished=_now(),
         ledger=rows,
         closeups=closeups_of(completed, findings.origins, matches, settings),
-        flows=tuple(flows),
+        flows=() if flows is None else flows.found,
     )
 
 
@@ -359,13 +360,12 @@ def _match(
     pairing: Pairing,
     options: MatchOptions,
     on_matches: Callable[[FoundMatches], None] | None,
-) -> tuple[
-    list[Item], list[tuple[int, int]], list[Problem], list[DefinitionsOfPass], list[Dataflow]
-]:
+    flows: Flows | None,
+) -> tuple[list[Item], list[tuple[int, int]], list[Problem], list[DefinitionsOfPass]]:
     """What answers what, in my execution order; golden tensors without a partner last.
 
     Of each also the number of its pass and its place among the matches of that; and the definitions
-    of each pair of passes, and who reads what in them, each pass once.
+    of each pair of passes.
 
     Passes that cannot be matched, because of a damaged topology perhaps, become problems.
     """
@@ -376,20 +376,12 @@ def _match(
     golden_sources: list[tuple[int, int]] = []
     found: list[tuple[Pass, Pass, Sequence[Match]]] = []
     definitions: list[DefinitionsOfPass] = []
-    flows: dict[tuple[SideName, int, int, int], Dataflow] = {}
     memory = Memory()
-
-    def keep(side: SideName, program: Program) -> None:
-        run = program.run
-        key = side, run.device, run.pid, run.first_order
-        if key not in flows:
-            flows[key] = dataflow_of(side, program.flow)
-
     for number, pair in enumerate(pairing.pairs):
         matches: list[Match] = []
         try:
             with remembering(memory):
-                items = match_runs(pair.golden, pair.mine, options, on_program=keep)
+                items = match_runs(pair.golden, pair.mine, options, on_program=flows)
         except AitError as error:
             text = f"step {pair.mine.step} of process {pair.mine.pid} was not compared: {error}"
             problems.append(Problem("both", text))
@@ -407,7 +399,7 @@ def _match(
     if on_matches is not None:
         on_matches(found)
     sources = our_sources + golden_sources
-    return ours + golden_only, sources, problems, definitions, list(flows.values())
+    return ours + golden_only, sources, problems, definitions
 
 
 def _origins(

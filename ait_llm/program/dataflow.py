@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ait_llm.core.dataflow import Dataflow
 from ait_llm.program.describe import is_float
 from ait_llm.program.flow import Flow
+from ait_llm.program.program import Program
 from ait_llm.program.roles import is_operator
 
+SideName: TypeAlias = Literal["golden", "mine"]
 
-def dataflow_of(side: Literal["golden", "mine"], flow: Flow) -> Dataflow:
+
+class Flows:
+    """The edges of all passes that were looked at as programs, each pass once.
+
+    Attributes:
+        found: in the order in which they were looked at.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[SideName, int, int, int], Dataflow] = {}
+
+    @property
+    def found(self) -> tuple[Dataflow, ...]:
+        """The edges of each pass."""
+        return tuple(self._known.values())
+
+    def __call__(self, side: SideName, program: Program) -> None:
+        """Keep the edges of one pass."""
+        run = program.run
+        key = side, run.device, run.pid, run.first_order
+        if key not in self._known:
+            self._known[key] = dataflow_of(side, program.flow)
+
+
+def dataflow_of(side: SideName, flow: Flow) -> Dataflow:
     """Which operation of a pass reads what which other one computed.
 
     Args:
