@@ -33,7 +33,7 @@ def table(commit: str, found: Sequence[Explored], still: Iterable[str]) -> str:
     slowest, most = max(each.slowest for each in found), max(each.rss_mib for each in found)
     lines = [
         f"{runs:,} files for {len(found)} readers in {seconds / 60:.0f} minutes, until {commit}.",
-        f"{broken} findings, of which {len(still)} are open.",
+        f"{broken} findings, of which {len(still)} are open." if broken else "No finding.",
         f"Slowest file: {slowest:.2f} s of at most {CPU_SECONDS:g} s.",
         f"Largest process, torch and the fuzzer included: {most} MiB of at most {RSS_MIB} MiB.",
         "",
