@@ -15,6 +15,7 @@ from ait_llm.core.comparison import Verdict
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.opening import open_regular
 from ait_llm.opcheck.outcome import Checked, Rerun
+from ait_llm.report.conforming import check_fields
 from ait_llm.report.files import FILE_MODE
 
 SCHEMA = 1
@@ -66,7 +67,10 @@ def from_record(record: Mapping[str, Any]) -> Checked:
         fields["values"] = {key: _number(each) for key, each in fields["values"].items()}
     if "rerun" in fields:
         rerun = _restored(fields["rerun"])
-        fields["rerun"] = Rerun(**{**rerun, "verdict": Verdict(rerun["verdict"])})
+        rerun["verdict"] = Verdict(rerun["verdict"])
+        check_fields(Rerun, rerun)
+        fields["rerun"] = Rerun(**rerun)
+    check_fields(Checked, fields)
     return Checked(**fields)
 
 

@@ -6,7 +6,8 @@ Needs Python, torch and NumPy, and the .safetensors file beside it that has the 
     python THIS.py my_kernel.py:function  run a kernel on the dumped inputs and judge its result
 
 The function gets the list of inputs (None for an absent one) and the dict of parameters, and
-returns the output that failed. Exits with 1 if anything differs from golden beyond the limit.
+returns the output that failed. Exits with 1 if anything differs from golden beyond the limit, and
+with 2 if something else is in the way.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +47,28 @@ def read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     size = int.from_bytes(data[:8], "little")
     if 8 + size > len(data):
         raise SystemExit(f"{path.name}: it is cut off; copy it again")
-    header = json.loads(data[8 : 8 + size])
-    facts = json.loads(header.pop("__metadata__")["facts"])
-    tensors = {}
-    for name, entry in header.items():
-        begin, end = (8 + size + place for place in entry["data_offsets"])
-        if not 8 + size <= begin <= end <= len(data):
-            raise SystemExit(f"{path.name}: the values of {name} are cut off; copy it again")
-        if begin == end:
-            tensors[name] = torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]])
-            continue
-        values = np.frombuffer(data[begin:end], np.uint8).copy()
-        tensors[name] = torch.from_numpy(values).view(DTYPES[entry["dtype"]]).view(entry["shape"])
-    return tensors, facts
+    try:
+        header = json.loads(data[8 : 8 + size])
+        facts = json.loads(header.pop("__metadata__")["facts"])
+        values = data[8 + size :]
+        for name, entry in header.items():
+            if entry["data_offsets"][1] > len(values):
+                raise SystemExit(f"{path.name}: the values of {name} are cut off; copy it again")
+        return {name: tensor(values, entry) for name, entry in header.items()}, facts
+    # what values of other types, and lengths that do not fit, make of it
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError):
+        raise SystemExit(f"{path.name}: it is damaged; copy it again") from None
+
+
+def tensor(data: bytes, entry: dict[str, Any]) -> torch.Tensor:
+    """One tensor of the data behind the header."""
+    dtype, (begin, end) = DTYPES[entry["dtype"]], entry["data_offsets"]
+    if not 0 <= begin <= end <= len(data):
+        raise ValueError
+    if begin == end:
+        return torch.empty(0, dtype=dtype).view(entry["shape"])
+    values = np.frombuffer(data[begin:end], np.uint8).copy()
+    return torch.from_numpy(values).view(dtype).view(entry["shape"])
 
 
 def compare(
@@ -131,5 +142,16 @@ def main() -> bool:
     return bad
 
 
+def run() -> int:
+    """The exit code; 1 is a verdict, and nothing else."""
+    try:
+        return int(main())
+    except SystemExit as error:
+        print(error, file=sys.stderr)
+    except Exception:  # noqa: BLE001  # of a kernel or a file
+        traceback.print_exc()
+    return 2
+
+
 if __name__ == "__main__":
-    sys.exit(int(main()))
+    sys.exit(run())

@@ -132,6 +132,18 @@ def test_a_changed_golden_a_lost_file_and_a_missing_library_are_no_verdict(
     data.write_bytes(data.read_bytes()[:-100])
     ran = run(script)
     assert (ran.returncode, "are cut off; copy it again" in ran.stderr) == (2, True)
+    data.write_bytes((0).to_bytes(8, "little"))
+    ran = run(script)
+    assert (ran.returncode, ran.stderr) == (2, "case.safetensors: it is damaged; copy it again\n")
+
+
+def test_facts_of_wrong_types_are_one_sentence(dump: OperatorDump, tmp_path: Path) -> None:
+    script = unpacked(make_capsule(dump.root, "0", tmp_path / "a.zip").path)
+    case = script.with_name("case.json")
+    case.write_text(json.dumps(json.loads(case.read_text()) | {"contract": 0.5}))
+    ran = run(script)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert re.fullmatch(r"case\.json: it is damaged \(.*\); copy it again\n", ran.stderr)
 
 
 def test_it_runs_the_operator_again_with_the_library(dump: OperatorDump, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
 import shlex
@@ -175,6 +176,15 @@ def test_a_wrong_option_ends_with_2_before_anything_is_compared(
     assert not output.exists() or not list(output.iterdir())
 
 
+def test_a_pipe_in_place_of_a_file_ends_with_2_and_is_not_waited_for(
+    tmp_path: Path, golden: Path, output: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe.npy")
+    result = run("-gp", tmp_path / "pipe.npy", "-mp", golden, "-o", output)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pipe.npy" in result.stderr
+
+
 def test_a_report_that_the_dump_cannot_give_is_told_and_the_others_are_written(
     golden: Path, output: Path
 ) -> None:
@@ -264,6 +274,31 @@ def test_an_interrupted_comparison_leaves_a_part_that_resume_completes(
     assert not report.partial
     assert report.counts[Verdict.PASS] == 599
     assert report.counts[Verdict.FAIL] == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, True, -1, 10**30, math.inf, "text", "\ud800", [[]], {"a": [1]}]
+)
+def test_a_report_with_a_value_of_another_type_is_refused_or_gives_the_same_result(
+    tmp_path: Path, output: Path, wrong: object
+) -> None:
+    golden, mine = (weights(tmp_path / f"{side}.safetensors", 2) for side in "gm")
+    words = ("-gp", golden, "-mp", mine, "-o", output)
+    run(*words, "--format", "jsonl")
+    (earlier,) = output.iterdir()
+    texts = earlier.read_text().splitlines()
+    refused = 0
+    for number in (0, 1, -1):  # the header, a comparison, the totals
+        whole = json.loads(texts[number])
+        for name in whole:
+            lines = [*texts]
+            lines[number] = json.dumps({**whole, name: wrong})
+            earlier.write_text("\n".join(lines) + "\n")
+            result = run(*words, "--format", "csv", "--resume", earlier)
+            assert result.exit_code in (0, 2), (name, result.output)
+            assert "Traceback" not in result.output
+            refused += result.exit_code == 2
+    assert refused
 
 
 def test_a_resumed_comparison_must_have_the_same_options(

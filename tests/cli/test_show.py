@@ -11,6 +11,7 @@ import numpy as np
 import onnx.checker
 import pytest
 from click.testing import CliRunner, Result
+from fx_dumps import unpack_sample
 
 from ait_llm.cli.main import ait
 
@@ -87,6 +88,12 @@ def test_one_file_of_the_graph_engine_lists_its_tensors() -> None:
 def test_one_file_without_names_lists_its_tensor(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
     assert show(str(tmp_path / "x.npy")).stdout.split()[-1] == "[2,3]"
+
+
+def test_steps_of_a_compiled_graph_are_summed_up(tmp_path: Path) -> None:
+    sample = unpack_sample(tmp_path)  # its third graph ran three times
+    lines = show(str(sample)).stdout.splitlines()
+    assert lines[1] == "process 0_0: tokens 0-2, no ledger"
 
 
 def test_graphs_of_a_dump_are_written_as_onnx(tmp_path: Path) -> None:

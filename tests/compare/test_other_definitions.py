@@ -23,6 +23,7 @@ from transformers.activations import ACT2FN
 from ait_llm import DumpConfig, register_hook
 from ait_llm.compare import compare
 from ait_llm.core.comparison import Origin, Report, Verdict
+from ait_llm.report.alike import wrong_as_the_origin
 
 Change = Callable[[nn.Module], None]
 SCALED = ("llama", "qwen2", "gemma2", "phi3", "gpt-neox", "gpt2", "bert")
@@ -195,6 +196,35 @@ def test_a_weight_that_is_another_one_is_told_before_what_reads_it(
     origin = _origin(tmp_path, "llama", change, operators=operators)
     assert (origin.op, origin.kind, origin.certain) == (op, "other weight", True)
     assert origin.evidence.startswith(words)
+
+
+def _projections(model: nn.Module) -> list[nn.Linear]:
+    return [
+        each
+        for name, each in model.named_modules()
+        if isinstance(each, nn.Linear) and name.endswith(("q_proj", "k_proj", "v_proj"))
+    ]
+
+
+def _biased(model: nn.Module) -> None:
+    torch.manual_seed(3)
+    for each in _projections(model):
+        nn.init.normal_(each.bias, std=0.3)
+
+
+def _without_biases(model: nn.Module) -> None:
+    for each in _projections(model):
+        each.bias = None
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_all_biases_that_a_layer_lost_are_named(weights: bool, tmp_path: Path) -> None:
+    golden = _captured(tmp_path / "golden", "qwen2", _biased, weights=weights)
+    mine = _captured(tmp_path / "mine", "qwen2", _without_biases, weights=weights)
+    report = compare(golden, mine, jobs=1)
+    layer = "root.model.layers.0.self_attn"
+    assert report.origins[0].op == f"{layer}.q_proj"
+    assert [*wrong_as_the_origin(report)] == [f"{layer}.k_proj", f"{layer}.v_proj"]
 
 
 def test_a_number_in_the_code_is_told_by_the_operator_that_it_is_given_to(

@@ -112,16 +112,18 @@ class Outcome:
         target: name of the reader.
         inputs: inputs that were read.
         accepted: those without an error.
+        kept: inputs of the repository that were read, too.
         findings: the first of each kind.
     """
 
     target: str
     inputs: int = 0
     accepted: int = 0
+    kept: int = 0
     findings: list[Finding] = field(default_factory=list)
 
 
-class _Watch:
+class Watch:
     """An audit hook: it cannot be removed, so it looks only while it is told to."""
 
     def __init__(self, inside: Sequence[Path], outside: Path) -> None:
@@ -232,12 +234,12 @@ def _run(
             tempfile.TemporaryDirectory(prefix="ait-fuzz-", dir=memory) as base,
         ):
             work = _Work(target, seed, range(start, numbers.stop), source, measure_each, Path(base))
-            status = _in_child(functools.partial(work.run, progress, result))
+            status = in_child(functools.partial(work.run, progress, result))
             last = int.from_bytes(progress[:8], "little")
             outcome.inputs += int.from_bytes(progress[8:16], "little")
             outcome.accepted += int.from_bytes(progress[16:24], "little")
             result.seek(0)
-            _add(outcome, [Finding(**json.loads(line)) for line in result])
+            add_findings(outcome.findings, [Finding(**json.loads(line)) for line in result])
         if status == 0:
             break
         number = os.waitstatus_to_exitcode(status)
@@ -245,24 +247,26 @@ def _run(
             raise KeyboardInterrupt
         name = signal.Signals(-number).name if number < 0 else f"exit {number}"
         text = _ENDINGS.get(name, f"ended the process: {name}")
-        _add(outcome, [Finding(target.name, seed, last, name, text, source(last).hex())])
+        ended = Finding(target.name, seed, last, name, text, source(last).hex())
+        add_findings(outcome.findings, [ended])
         outcome.inputs += 1
         start = last + 1
     return outcome
 
 
-def _add(outcome: Outcome, findings: Sequence[Finding]) -> None:
-    known = {finding.kind: finding for finding in outcome.findings}
+def add_findings(all_findings: list[Finding], findings: Sequence[Finding]) -> None:
+    """Add the first of each kind, and count the others."""
+    known = {finding.kind: finding for finding in all_findings}
     for finding in findings:
         if finding.kind in known:
             known[finding.kind].times += finding.times
         else:
-            outcome.findings.append(finding)
+            all_findings.append(finding)
             known[finding.kind] = finding
 
 
-def _in_child(work: Callable[[], None]) -> int:
-    """Run a function in a copy of this process; its status."""
+def in_child(work: Callable[[], None], seconds: int | None = SECONDS) -> int:
+    """Run a function in a copy of this process, with an alarm or without; its status."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
@@ -276,7 +280,7 @@ def _in_child(work: Callable[[], None]) -> int:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.alarm(SECONDS)
+        signal.alarm(seconds or 0)
         work()
         code = 0
     except BaseException:  # noqa: BLE001  # a bug here; the parent says on which input
@@ -307,13 +311,13 @@ class _Work:
         (outside / SECRET).write_bytes(b"\x93NUMPY")
         tempfile.tempdir = str(temporary)
         os.chdir(folder)
-        with _bounded():
+        with bounded():
             prepare(self.target, folder)
-            kinds = self._findings(folder, _Watch((folder, temporary), outside), progress)
+            kinds = self._findings(folder, Watch((folder, temporary), outside), progress)
         result.writelines(json.dumps(asdict(finding)) + "\n" for finding in kinds.values())
         result.flush()
 
-    def _findings(self, folder: Path, watch: _Watch, progress: mmap.mmap) -> dict[str, Finding]:
+    def _findings(self, folder: Path, watch: Watch, progress: mmap.mmap) -> dict[str, Finding]:
         kinds: dict[str, Finding] = {}
         read = accepted = 0
         for number in self.numbers:
@@ -322,7 +326,7 @@ class _Work:
             is_measured = number % self.measure_each == 0
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
             signal.alarm(SECONDS)
-            problem, is_accepted = _judge(self.target, folder, data, watch, is_measured)
+            problem, is_accepted = judge(self.target, folder, data, watch, is_measured)
             signal.setitimer(signal.ITIMER_PROF, 0)
             read += 1
             accepted += is_accepted
@@ -339,8 +343,8 @@ class _Work:
         return kinds
 
 
-def _judge(
-    target: Target, folder: Path, data: bytes, watch: _Watch, measured: bool
+def judge(
+    target: Target, folder: Path, data: bytes, watch: Watch, measured: bool
 ) -> tuple[tuple[str, str] | None, bool]:
     """What is wrong with how the reader takes an input, and whether it accepts it."""
     watch.seen, watch.is_looking = None, True
@@ -364,7 +368,7 @@ def _judge(
 
 
 @contextlib.contextmanager
-def _bounded() -> Iterator[None]:
+def bounded() -> Iterator[None]:
     """Limits of this process, and a traceback where the time is up."""
     with Path("/proc/self/statm").open() as statm:
         pages = int(statm.read().split()[0])

@@ -9,6 +9,7 @@ from table_targets import JOURNAL_HEADER
 _DIGITS = b"9" * 5000  # Python refuses to convert that many
 _GE_OP = b'op { name: "a" type: "B" output_desc { attr { key: "_meta" value { s: "%s" } } } }'
 _FX_NODE = {"name": "a", "op": "call_function", "target": "t", "inputs": 0.5}
+_BASELINE = b'{"standard": "", "rerun": "", "problems": [], "partial": false, "outputs": [%s]}'
 
 REGRESSIONS: tuple[tuple[str, bytes], ...] = (
     # a number with thousands of digits was no AitError
@@ -27,6 +28,12 @@ REGRESSIONS: tuple[tuple[str, bytes], ...] = (
     ("opcheck_journal", JOURNAL_HEADER + b'{"outputs": ["x"]}\n'),
     ("capture_config", b'{"task": {}, "dump_path": "/tmp/x"}'),
     ("model_config", b'{"hidden_size": "x", "hidden_act": "gelu"}'),
+    ("opcheck_baseline", _BASELINE % b'{"op_id": {}, "op_type": "x", "verdict": "PASS"}'),
+    ("opcheck_baseline", _BASELINE % b'{"op_id": "0", "op_type": 1, "verdict": "PASS"}'),
+    ("capsule_json", b'{"calls": 0.5}'),
+    ("capsule_json", b"\xff"),
+    ("capsule_safetensors", bytes(8)),
+    ("capsule_safetensors", b"\x02\0\0\0\0\0\0\0[]"),
     # infinity and huge numbers where counts are
     ("opcheck_journal", JOURNAL_HEADER + b'{"outputs": [{"verdict": "PASS", "shape": [1e999]}]}\n'),
     ("capture_config", b'{"dump_path": "/tmp/x", "statistics": {"slice": [{"dim": 1e999}]}}'),

@@ -16,7 +16,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
 
-from engine import fuzz  # noqa: E402
+from corpus import kept  # noqa: E402
+from engine import add_findings, fuzz, replay  # noqa: E402
 from targets import all_targets  # noqa: E402
 
 
@@ -28,6 +29,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first of them")
     parser.add_argument("--seed", type=int, default=0, help="which sequence of damaged files")
     parser.add_argument("--json", action="store_true", help="print one JSON object per target")
+    parser.add_argument(
+        "--kept", action="store_true", help="read the files of tests/data/fuzz, too"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of all readers")
     parser.add_argument("--show", type=int, help="write the input of that number to stdout")
     given = parser.parse_args()
@@ -46,6 +50,10 @@ def main() -> int:
         start = time.monotonic()
         numbers = range(given.first, given.first + given.iterations)
         outcome = fuzz(targets[name], given.seed, numbers)
+        if given.kept:
+            again = replay(targets[name], kept(name))
+            outcome.kept = again.inputs
+            add_findings(outcome.findings, again.findings)
         broken |= bool(outcome.findings)
         if given.json:
             print(json.dumps(asdict(outcome)), flush=True)

@@ -12,7 +12,8 @@ from mutations import mutate_json, mutate_text
 from ait_llm.apicheck.config import read_check_file
 from ait_llm.compare.api.merge import read_merge_settings
 from ait_llm.compare.api.settings import read_compare_file, read_data_mapping
-from ait_llm.dump.api.settings import read_settings
+from ait_llm.compare.api.shards.saved import read_layouts
+from ait_llm.dump.api.settings import read_graph_settings, read_settings
 from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.ptdbg.kernels import checked_config
 from ait_llm.dump.torchair_dump import _checked_switches
@@ -22,6 +23,7 @@ from ait_llm.hostatb.models import minilm
 from ait_llm.hostatb.models.wordpiece import WordPiece
 from ait_llm.match.file_runs import runs_of_metadata
 from ait_llm.match.saved_mapping import read_either
+from ait_llm.plan.model_config import read_model_config
 
 _OP_MAPPING = {
     "CommonLayer_outtensor0": ["BertLayer_output_0", "GLMBlock"],
@@ -96,12 +98,17 @@ _BERT = {
     "layer_norm_eps": 1e-12,
     "hidden_act": "gelu",
 }
+_LAYOUTS = b"""Module.q_proj.0.forward.output.0: transposed shard 0 blocks 4+2x2
+Module.*.o_proj.*: replicate | sum groups 2
+"Functional.embedding.0.forward.input.1": ids 3+4
+"""
 _METADATA = "golden_tensor/metadata.json"
 
 
 def _read_capture_config(path: Path) -> None:
     for task in (None, "tensor", "structure"):
         read_settings(path, task=task)
+    read_graph_settings(path)
 
 
 def _read_torch_settings(path: Path) -> None:
@@ -170,6 +177,7 @@ TARGETS = (
     ),
     Target("compare_file", "compare.json", lambda: [_COMPARE_FILE], read_compare_file, mutate_text),
     Target("data_mapping", "mapping.yaml", lambda: list(_YAML), read_data_mapping, mutate_text),
+    Target("layouts", "layouts.yaml", lambda: [_LAYOUTS], read_layouts, mutate_text),
     Target("merge_settings", "config.yaml", lambda: [_MERGE], read_merge_settings, mutate_text),
     Target(
         "check_config",
@@ -213,6 +221,13 @@ TARGETS = (
         "config.json",
         lambda: [json.dumps(_BERT).encode()],
         minilm._read_config,
+        mutate_json,
+    ),
+    Target(
+        "planned_model",
+        "config.json",
+        lambda: [json.dumps(_BERT | {"model_type": "bert", "rope": {"heads": 4}}).encode()],
+        read_model_config,
         mutate_json,
     ),
 )

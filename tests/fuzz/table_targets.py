@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import openpyxl
 import seeds
@@ -96,7 +97,7 @@ _TORCH_LEDGER = [
     {"kind": "seal", "end": "exit", "saved": 1},
 ]
 JOURNAL_HEADER = b'{"kind": "header", "schema": 1, "options": {"rerun": false}}\n'
-_JOURNAL = [
+JOURNAL: list[dict[str, Any]] = [
     {"kind": "header", "schema": 1, "options": {"rerun": False}},
     {
         "kind": "operator",
@@ -107,7 +108,7 @@ _JOURNAL = [
                 "step": 0,
                 "op_id": "0_1",
                 "op_type": "LinearOperation",
-                "output": 0,
+                "output": "outtensor0",
                 "verdict": "PASS",
                 "shape": [2, 3],
                 "values": {"cosine": 1.0, "kl": "inf"},
@@ -206,7 +207,8 @@ def _details(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
 
 
-def _report_lines() -> list[bytes]:
+def report_lines() -> list[bytes]:
+    """Reports of a healthy comparison and of one that failed."""
     full = decoder_report(layers=1)
     half = SimpleNamespace(report=decoder_report(layers=1, fault=(0, 1)), problems=problems())
     return [
@@ -262,11 +264,11 @@ TARGETS = (
         mutate_json_lines,
     ),
     Target("ptdbg_lines", "npu_dump.pkl", lambda: [_PTDBG], _read_ptdbg, mutate_json_lines),
-    Target("report", "report.jsonl", _report_lines, _read_report, mutate_json_lines),
+    Target("report", "report.jsonl", report_lines, _read_report, mutate_json_lines),
     Target(
         "opcheck_journal",
         "journal.jsonl",
-        lambda: [seeds.json_bytes(_JOURNAL)],
+        lambda: [seeds.json_bytes(JOURNAL)],
         lambda path: read_journal(path, {"rerun": False}),
         mutate_json_lines,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import earlier_targets
 import setting_targets
 import table_targets
 import tensor_targets
@@ -15,6 +16,7 @@ _PARTS = (
     table_targets.TARGETS,
     DUMPS,
     setting_targets.TARGETS,
+    earlier_targets.TARGETS,
 )
 
 

@@ -9,7 +9,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import corpus
 import pytest
+from corpus import MAX_FILES, MAX_TOTAL, keep, kept
 from engine import Target, fuzz, replay
 from regressions import REGRESSIONS
 from targets import all_targets
@@ -25,7 +27,7 @@ _SLOW = 12  # of a target that opens a whole dump each time
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Any]:
     """What a run of all targets found, in one process: loading torch takes longer than most."""
-    command = [sys.executable, str(_RUN), "--json", "--seed", str(_SEED), "--iterations"]
+    command = [sys.executable, str(_RUN), "--json", "--kept", "--seed", str(_SEED), "--iterations"]
     slow = [name for name, target in all_targets().items() if target.surround is not None]
     found = {}
     for count, names in ((_SLOW, slow), (_INPUTS, [*all_targets().keys() - slow])):
@@ -46,6 +48,7 @@ def test_a_damaged_file_is_read_or_refused_with_its_name(
     texts = [f"number {each['number']}: {each['text']}" for each in outcome["findings"]]
     assert not texts, "\n".join(texts)
     assert outcome["inputs"] in (_INPUTS, _SLOW)
+    assert outcome["kept"] == len(kept(name))
     assert outcome["accepted"] > 0, "no input was good enough to reach the inner parts"
 
 
@@ -54,6 +57,27 @@ def test_a_file_that_once_broke_a_reader(number: int) -> None:
     name, data = REGRESSIONS[number]
     outcome = replay(all_targets()[name], [data])
     assert [finding.text for finding in outcome.findings] == []
+
+
+@pytest.mark.parametrize("name", sorted(all_targets()))
+def test_few_and_small_files_are_kept_of_a_reader(name: str) -> None:
+    files = kept(name)
+    assert len(files) <= MAX_FILES
+    assert sum(map(len, files)) <= MAX_TOTAL
+
+
+def test_files_are_kept_that_go_ways_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = all_targets()["npy"]
+    found = tmp_path / "found"
+    found.mkdir()
+    good = target.corpus[0]
+    for number, data in enumerate((good, good, b"\x93NUMPX", b"\x93NUMPY\x09", b"x" * 5000)):
+        (found / str(number)).write_bytes(data)
+    monkeypatch.setattr(corpus, "FOLDER", tmp_path)
+    assert keep(target, found) == 2  # not the good one, nor the large one
+    assert sorted(kept("npy")) == [b"\x93NUMPX", b"\x93NUMPY\x09"]
 
 
 def _outcome(read: Any, data: bytes = b"x") -> list[str]:

@@ -163,6 +163,20 @@ def test_data_are_announced_only_when_they_are_saved(
     assert host.script("data", ATB_SAVE_TENSOR=value).answers == [answer]
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ATB_SAVE_TENSOR": "1", "ATB_DUMP_TYPE": None}, "ATB_DUMP_TYPE is not; set"),
+        ({"ATB_DUMP_TYPE": "tensr"}, "ATB_DUMP_TYPE='tensr' names no type"),
+        ({"ATB_SAVE_TENSOR": "1", "ATB_SAVE_TENSOR_RANGE": None}, "so that no tensor is saved"),
+    ],
+)
+def test_variables_set_by_hand_that_select_nothing_are_told(
+    host: Host, settings: dict[str, str | None], said: str
+) -> None:
+    assert said in host.script("data", **settings).stderr
+
+
 @pytest.mark.parametrize(("value", "answer"), [("1", True), ("0", False), (None, False)])
 def test_tiling_is_saved_on_request(host: Host, value: str | None, answer: bool) -> None:
     assert host.script("istiling", ATB_SAVE_TILING=value).answers == [answer]

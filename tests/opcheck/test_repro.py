@@ -95,6 +95,30 @@ def test_the_script_judges_a_kernel(
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(3, "is damaged; copy it again"), (1 << 40, "is cut off; copy it again")],
+)
+def test_a_damaged_file_is_no_verdict(script: Path, size: int, said: str) -> None:
+    file = script.with_suffix(".safetensors")
+    file.write_bytes(size.to_bytes(8, "little") + file.read_bytes()[8:])
+    ran = run(script)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"{file.name}: it {said}\n"
+
+
+def test_a_kernel_that_fails_is_no_verdict(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = script.parent / "kernel.py"
+    kernel.write_text("def kernel(inputs, params):\n    return 1 / 0\n")
+    monkeypatch.setattr(sys, "argv", [str(script), f"{kernel}:kernel"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(script), run_name="__main__")
+    assert ended.value.code == 2
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
 def test_the_tensors_are_those_of_the_dump_and_readable_by_the_group(script: Path) -> None:
     tensors = load_file(script.with_suffix(".safetensors"))
     assert torch.equal(tensors["intensor0"], X)

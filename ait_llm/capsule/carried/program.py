@@ -17,7 +17,7 @@ import importlib.util
 import json
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,12 @@ from ait_llm.opcheck.golden.base import EXACT, GOLDEN, Arithmetic
 from ait_llm.opcheck.repro_script import load, read
 
 _SHOWN = 8
+_FACTS = {
+    "title": str,
+    "golden": {"module": str, "function": str, "of_ranks": bool, "place": int},
+    "output": {"index": int, "is_input": bool},
+    "contract": {"kind": str, "permitted": dict, "moves": bool, "text": str},
+}
 
 
 class Capsule:
@@ -41,13 +47,18 @@ class Capsule:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.facts = json.loads((folder / "case.json").read_text(encoding="utf-8"))
         self.tensors, _ = read(folder / "case.safetensors")
-        self.calls = [
-            ([self.tensors.get(name) for name in call["inputs"]], call["params"])
-            for call in self.facts["calls"]
-        ]
-        self.inputs, self.params = self.calls[self.facts["golden"]["place"]]
+        try:
+            self.facts = json.loads((folder / "case.json").read_bytes())
+            _check(_FACTS, self.facts)
+            self.calls = [
+                ([self.tensors.get(name) for name in call["inputs"]], dict(call["params"]))
+                for call in self.facts["calls"]
+            ]
+            self.inputs, self.params = self.calls[self.facts["golden"]["place"]]
+            _check({"golden": Tensor, "dumped": Tensor}, self.tensors)
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise SystemExit(f"case.json: it is damaged ({error}); copy it again") from None
 
     def compute(self, arithmetic: Arithmetic) -> Tensor:
         """The output by the definition of the operator in ``source``."""
@@ -120,7 +131,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
     words = _parser().parse_args(arguments)
     try:
         capsule = Capsule(folder)
-        _describe(capsule)
+        describe(capsule)
         golden, limits = capsule.compute(GOLDEN), capsule.limits()
         changed = judge(capsule.tensors["golden"], golden, limits)
         if changed.check:
@@ -146,6 +157,14 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _check(kinds: Mapping[str, Any], facts: Any) -> None:  # whatever JSON holds
+    for name, kind in kinds.items():
+        if isinstance(kind, Mapping):
+            _check(kind, facts[name])
+        elif not isinstance(facts[name], kind):
+            raise TypeError(f"{name} is a {type(facts[name]).__name__}")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -159,7 +178,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _describe(capsule: Capsule) -> None:
+def describe(capsule: Capsule) -> None:
+    """Print what it is about."""
     facts = capsule.facts
     print(facts["title"])
     print(f"params: {json.dumps(capsule.params)}")

@@ -1,0 +1,69 @@
+"""The table of what fuzzing with coverage has read, in docs/robustness.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from engine import Target, replay
+from exploring import CPU_SECONDS, RSS_MIB, Explored
+
+_ROOT = Path(__file__).resolve().parents[2]
+PAGES = [_ROOT / "docs" / f"robustness{end}" for end in (".md", ".zh.md")]
+BEGIN, END = "<!-- fuzzing: written by scripts/fuzz --write -->", "<!-- end of fuzzing -->"
+
+
+def read_results(path: Path) -> list[Explored]:
+    """All runs in a file of ``--results``, those of one reader added up."""
+    found: dict[str, Explored] = {}
+    for line in path.read_text("utf-8").splitlines():
+        run = Explored.of(json.loads(line))
+        if (known := found.setdefault(run.target, run)) is not run:
+            known.add(run)
+    return list(found.values())
+
+
+def table(commit: str, found: Sequence[Explored], still: Iterable[str]) -> str:
+    """What each reader read, and what was found."""
+    runs, seconds = sum(each.runs for each in found), sum(each.seconds for each in found)
+    broken = sum(len(each.findings) for each in found)
+    still = list(still)
+    slowest, most = max(each.slowest for each in found), max(each.rss_mib for each in found)
+    lines = [
+        f"{runs:,} files for {len(found)} readers in {seconds / 60:.0f} minutes, until {commit}.",
+        f"{broken} findings, of which {len(still)} are open." if broken else "No finding.",
+        f"Slowest file: {slowest:.2f} s of at most {CPU_SECONDS:g} s.",
+        f"Largest process, torch and the fuzzer included: {most} MiB of at most {RSS_MIB} MiB.",
+        "",
+        "| reader | files | accepted | slowest | findings |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| `{each.target}` | {each.runs:,} | {each.accepted:,} | {each.slowest:.2f} s | "
+        f"{len(each.findings)} |"
+        for each in sorted(found, key=lambda explored: -explored.runs)
+    ]
+    return "\n".join(lines + [f"\n- **open**: {each}" for each in still])
+
+
+def publish(found: Sequence[Explored], targets: dict[str, Target]) -> None:
+    """Write the table between its marks in the pages; findings are looked at again."""
+    command = ["git", "rev-parse", "--short=7", "HEAD"]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
+    still = [
+        f"{each.target}: {again.kind}"
+        for each in found
+        if each.findings
+        for again in replay(
+            targets[each.target], [bytes.fromhex(finding.data) for finding in each.findings]
+        ).findings
+    ]
+    text = table(done.stdout.strip(), found, still)
+    for page in PAGES:
+        before, mark, rest = page.read_text("utf-8").partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not mark or not end:
+            raise SystemExit(f"{page}: the marks of the table are missing")
+        page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", "utf-8")
