@@ -58,7 +58,8 @@ def _on(built: Built, soc: str, kernel: int) -> Built:
 
 @case("SelfAttentionOperation", "packed, one core", dtypes=(torch.float16,))
 def packed_one_core(draw: Draw) -> Built:
-    return _on(packed_causal(draw), "Ascend310P", 0)
+    inputs = [*_packed(draw, 640), _int32(640)]
+    return _on(Built(inputs, {**_PARAMS, "calcType": 3}, heads=_HEADS), "Ascend310P", 0)
 
 
 @case("SelfAttentionOperation", "packed, M8V2", dtypes=(torch.float16,))
