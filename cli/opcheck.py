@@ -158,6 +158,13 @@ def _words(_ctx: click.Context, _param: click.Parameter, value: Any) -> tuple[st
     "[default: contract]",
 )
 @click.option(
+    "--soc",
+    metavar="NAME",
+    help="The chip that ran it, such as Ascend910B3 or Ascend310P3: kernels of some operators "
+    "compute differently on each.  [default: what the table or the dump says, else what kernels "
+    "of any chip do is permitted]",
+)
+@click.option(
     "--golden",
     "golden",
     cls=ManyOption,
@@ -229,6 +236,7 @@ def opcheck(
     rerun: bool,
     rerun_with: str | None,
     standard: str | None,
+    soc: str | None,
     golden: tuple[str, ...],
     jobs: int | None,
     formats: tuple[str, ...],
@@ -289,6 +297,7 @@ def opcheck(
             standard=standard,
             metrics=metrics,
             backend=backend,
+            soc=soc,
             jobs=threads,
             engine=engine,
             plugins=golden,

@@ -55,6 +55,7 @@ class Checker:
         standard: name of the standard.
         metrics: optional columns.
         backend: runs each operator again; None to trust the dump alone.
+        soc: the chip that ran it; None to go by what the dump says.
         ranks: finds the calls of other ranks; None if they are not looked for.
         on_failure: gets the tensors of each output that failed.
     """
@@ -62,6 +63,7 @@ class Checker:
     standard: str = "contract"
     metrics: Sequence[str] = ()
     backend: Backend | None = None
+    soc: str | None = None
     ranks: Callable[[], Ranks] | None = None
     on_failure: OnFailure | None = None
 
@@ -120,10 +122,14 @@ class Checker:
     ) -> tuple[list[torch.Tensor | None], list[Judged]]:
         """The inputs and the judged outputs; one without tensors where it cannot be checked."""
         from ait_llm.opcheck.golden.products import shared_products
+        from ait_llm.opcheck.golden.soc import SOC
 
         if reason := _described(operation.inputs):
             return [], [Judged(replace(base, reason=reason))]
         inputs = case.read()
+        soc = self.soc or target.soc
+        if soc and case.golden.by_soc:
+            target = replace(target, params={**target.params, SOC: soc})
         with shared_products(inputs):
             return inputs, self._check(target, operation, case, base, inputs)
 
@@ -202,13 +208,16 @@ class Checker:
     ) -> list[Judged]:
         """Run the operator again and compare golden, rerun and dump."""
         from ait_llm.opcheck.golden import UnverifiableError
+        from ait_llm.opcheck.golden.soc import SOC
 
         params = next((item.params for item in judged if item.params is not None), target.params)
+        params = {name: value for name, value in params.items() if name != SOC}
         try:
             if needs_ranks(golden, target.params):
                 raise UnverifiableError("one process cannot run a collective")
             again = backend.run(target.type, params, inputs)
-            rejudged = judge_outputs(golden, inputs, params, again, standard, base, run=run)
+            own = {**params, **{k: v for k, v in target.params.items() if k == SOC}}
+            rejudged = judge_outputs(golden, inputs, own, again, standard, base, run=run)
         except (AitError, *REFUSALS) as error:
             reason = first_line(error)
             cause = reason if reason == NO_RERUN else f"not run again: {reason}"

@@ -85,6 +85,7 @@ def check(
     standard: str = "contract",
     metrics: Sequence[str] = (),
     source: str | None = None,
+    soc: str | None = None,
 ) -> CheckedKernel:
     """Check what a kernel makes of its inputs.
 
@@ -112,6 +113,8 @@ def check(
         metrics: optional columns, ``abs``, ``cos_sim``, ``kl``.
         source: where a kernel in C++ is written, ``csrc/rms_norm.cu:42``; of a Python function and
             of a Triton kernel it is known.
+        soc: the chip that a kernel of the acceleration library is for, ``Ascend310P3``; unless
+            given, what those of any chip do is permitted.
 
     Raises:
         UsageError: there is no golden operator for it, or nothing to judge.
@@ -139,6 +142,8 @@ def check(
     given = [None if tensor is None else tensor.detach().cpu() for tensor in inputs]
     params = dict(params or {})
     own = golden_parameters(kernel, known, len(given), params, golden_params)
+    if soc is not None:
+        own = {**own, **_chip(known, soc)}
     if kernel is not None:
         produced, same = call_kernel(kernel, inputs, params)
     else:
@@ -210,6 +215,15 @@ def golden_parameters(
     else:
         defaults = accepted(known, given, defaults)
     return {**defaults, **params}
+
+
+def _chip(known: GoldenOp | Kernel, name: str) -> dict[str, str]:
+    """The parameter that names the chip, where golden asks for it."""
+    from ait_llm.opcheck.golden import GoldenOp
+    from ait_llm.opcheck.golden.soc import SOC, soc_named
+
+    family = soc_named(name).value
+    return {SOC: family} if isinstance(known, GoldenOp) and known.by_soc else {}
 
 
 def _given_results(outputs: Tensor | Sequence[Tensor] | Kernel | None) -> Produced:

@@ -45,6 +45,7 @@ def opcheck(
     standard: str | None = None,
     metrics: Sequence[str] = (),
     backend: Backend | None = None,
+    soc: str | None = None,
     jobs: int | None = None,
     engine: Engine | None = None,
     plugins: Sequence[str] = (),
@@ -64,6 +65,8 @@ def opcheck(
             acceleration library's, ``contract`` where they are torch's.
         metrics: optional columns, ``abs``, ``cos_sim``, ``kl``.
         backend: runs each operator again; then operators are checked one after the other.
+        soc: the chip that ran it, ``Ascend310P3``; None to go by the table or the ledger, and where
+            these say nothing to permit what kernels of any chip do.
         jobs: threads; None for one for each processor.
         engine: checks operators in other processes; see :func:`ait_llm.engine.open_engine`.
         plugins: modules and files with golden operators, loaded here already, that other processes
@@ -75,7 +78,7 @@ def opcheck(
         on_failure: gets the tensors of each output that failed; called from the threads.
 
     Raises:
-        UsageError: no operator is selected, or an option does not fit.
+        UsageError: no operator is selected, an option does not fit, or the chip is unknown.
         FormatError: no dump, or its tables are damaged.
         MissingDependencyError: torch is not installed.
     """
@@ -88,6 +91,7 @@ def opcheck(
     remote = engine if engine is not None and engine.remote else None
     if remote is not None and backend is not None:
         raise UsageError("operators are run again in this process; leave out --engine or --rerun")
+    soc = None if soc is None else known_soc(soc)
     load_entry_points()
     started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     path = local_path(path)
@@ -112,6 +116,7 @@ def opcheck(
         "standard": standard,
         "metrics": sorted(metrics),
         "rerun": backend.name if backend else "",
+        "soc": soc or "",
     }
     known = {} if resume is None else read_journal(resume, options)
     root = selection.dump.root
@@ -120,7 +125,7 @@ def opcheck(
     def ranks() -> Ranks:
         return Ranks(open_dump(root).operations())
 
-    checker = Checker(standard, tuple(metrics), backend, ranks, on_failure)
+    checker = Checker(standard, tuple(metrics), backend, soc, ranks, on_failure)
     work = _Work(checker, targets, known, stop or threading.Event(), on_progress)
     threads = 1 if backend is not None else jobs or os.cpu_count() or 1
     run: Callable[[Journal | None], _Results] = partial(work.run, threads)
@@ -134,6 +139,7 @@ def opcheck(
             tuple(metrics),
             tuple(plugins),
             max(1, (os.cpu_count() or 1) // threads),
+            soc,
         )
         run = partial(work.run_elsewhere, remote, request)
     if journal is None:
@@ -154,6 +160,17 @@ def opcheck(
         finished=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         on_hostatb=_on_hostatb(selection.dump),
     )
+
+
+def known_soc(name: str) -> str:
+    """The family of chips that a name is of.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from ait_llm.opcheck.golden.soc import soc_named
+
+    return soc_named(name).value
 
 
 def _on_hostatb(dump: Dump) -> bool:

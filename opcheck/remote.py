@@ -38,6 +38,7 @@ class OpcheckRequest:
         standard, metrics: how outputs are judged.
         golden: modules and files with golden operators of the user.
         threads: of torch, for each operator.
+        soc: the chip, where it is given.
     """
 
     token: str
@@ -48,6 +49,7 @@ class OpcheckRequest:
     metrics: tuple[str, ...]
     golden: tuple[str, ...]
     threads: int
+    soc: str | None = None
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -98,7 +100,7 @@ class _Opened:
         self.targets = selection.targets()
         root = selection.dump.root
         ranks: Callable[[], Ranks] = cache(lambda: Ranks(open_dump(root).operations()))
-        self.checker = Checker(request.standard, request.metrics, None, ranks)
+        self.checker = Checker(request.standard, request.metrics, None, request.soc, ranks)
 
 
 _last: _Opened | None = None

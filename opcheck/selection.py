@@ -66,6 +66,7 @@ class Target:
         overwritten: inputs whose memory an output has, by the graph.
         is_graph: the graph says that it consists of operators, of which none was captured.
         missing: why it cannot be checked; empty where it can.
+        soc: the chip that ran it; empty where the dump does not say.
     """
 
     op_id: str
@@ -78,6 +79,7 @@ class Target:
     overwritten: frozenset[int] = frozenset()
     is_graph: bool = False
     missing: str = ""
+    soc: str = ""
 
 
 class Selection:
@@ -279,7 +281,24 @@ class Selection:
             overwritten,
             node is not None and node.is_graph,
             self._missing(operation, row),
+            self._soc(operation, row),
         )
+
+    def _soc(self, operation: Operation, row: IoRow | None) -> str:
+        """The chip by the table, else by the ledger."""
+        if row is not None and row.soc:
+            return row.soc
+        return self._socs.get((operation.device, operation.pid), "")
+
+    @cached_property
+    def _socs(self) -> Mapping[tuple[int, int], str]:
+        """The chip of each process whose ledger has it."""
+        found = {}
+        for process in self.dump.processes:
+            soc = None if process.ledger is None else process.ledger.header.get("soc")
+            if isinstance(soc, str):
+                found[process.device, process.pid] = soc
+        return found
 
     def _missing(self, operation: Operation, row: IoRow | None) -> str:
         key = (operation.pid, operation.step, str(operation.op_id))

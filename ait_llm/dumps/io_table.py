@@ -60,6 +60,7 @@ class IoRow:
         op_id: the ids, None for kernels.
         params_text: the parameters as written.
         inputs, outputs: the tensors.
+        soc: the chip; empty where the table does not say, or names several.
     """
 
     line: int
@@ -69,6 +70,7 @@ class IoRow:
     params_text: str
     inputs: tuple[IoTensor, ...]
     outputs: tuple[IoTensor, ...]
+    soc: str = ""
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -149,6 +151,7 @@ def _row(path: Path, line: int, fields: list[str]) -> IoRow:
         params_text=row["OpParam"],
         inputs=_tensors(path, line, row, "In"),
         outputs=_tensors(path, line, row, "Out"),
+        soc="" if "," in row["SocVersion"] else row["SocVersion"].strip(),
     )
 
 

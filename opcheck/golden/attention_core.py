@@ -20,6 +20,7 @@ _MASKED_ROWS = 256
 # Rows of which several numbers for each score are made: few, to stay in the processor's cache.
 _NOTED_ROWS = 64
 _TILE = 128  # keys after which kernels store their sums
+_KEPT_AT_END = 3.0  # those of weights and of weighted values once, and the quotient
 # exp of less than this is zero: float32 ends at exp(-104), float64 at exp(-746).
 _VANISHED = {torch.float32: -128.0, torch.float64: -768.0}
 _NO_MASK = Mask()
@@ -37,6 +38,7 @@ def attend(
     row_scale: Tensor | None = None,
     sensitivity: Tensor | None = None,
     stored: bool = False,
+    half_sums: bool = True,
 ) -> Tensor:
     """Attention of one sequence.
 
@@ -53,6 +55,7 @@ def attend(
             probabilities are at hand; see :class:`~ait_llm.opcheck.golden.base.Result`.
         stored: the kernel keeps scores and probabilities in 16 bits: ``sensitivity`` has to be
             filled, also with what these roundings do.
+        half_sums: and sums and output after each block of keys, not only at the end.
 
     Returns:
         ``[qs, H, Dv]``; rows that see no key are zero.
@@ -96,7 +99,10 @@ def attend(
                 if stored:
                     kept = 3 - (added is None)
                     given = (block, *shown)
-                    felt = _felt_stored(given, scores, weights, result, scale=scale, kept=kept)
+                    sums = _kept_sums(weights) if half_sums else _KEPT_AT_END
+                    felt = _felt_stored(
+                        given, scores, weights, result, scale=scale, kept=kept, kept_sums=sums
+                    )
                 else:
                     felt = _felt(weights, shown[1])
                 sensitivity[slice(*rows)] = felt.reshape(heads, -1).T
@@ -270,6 +276,7 @@ def _felt_stored(
     *,
     scale: float,
     kept: int,
+    kept_sums: Tensor | float,
 ) -> Tensor:
     """At least what roundings of scores and probabilities do to a row of ``weights @ value``.
 
@@ -277,7 +284,7 @@ def _felt_stored(
     difference the norm is at least the difference of the norms. Relative changes of query and key
     move the products, one of the score moves it by its size, each of ``kept`` times; once more by
     its distance to the highest one, before the exponential, and its probability as much as one
-    does. Those of the value move the row by what they add to it. For sums see :func:`_kept_sums`.
+    does. Those of the value move the row by what they add to it.
 
     Args:
         block: query ``[Hk, G, rows, D]``, key and value ``[Hk, keys, D]``.
@@ -286,6 +293,7 @@ def _felt_stored(
         result: ``[Hk, G * rows, Dv]``.
         scale: of the scores.
         kept: how often a score is kept before it is shifted.
+        kept_sums: what storing sums does to a row, in squares of the row.
 
     Returns:
         ``[Hk, G * rows, 1]``, per relative change, over the root of the width.
@@ -305,7 +313,6 @@ def _felt_stored(
     felt = weights.square()
     chances = torch.bmm(felt, columns)
     sums = torch.bmm(sizes.mul_(felt), columns).addcmul_(chances, highest.square().add_(1))
-    kept_sums = _kept_sums(weights)
     found: Tensor = sums[..., :1] - 2 * own * sums[..., 1:2]
     found += own.square() * (sums[..., 2:] + kept_sums)
     found += chances[..., :1]

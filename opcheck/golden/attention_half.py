@@ -22,6 +22,11 @@ from ait_llm.opcheck.golden.masks import Mask
 # Keys at a time, the fewest that the kernel takes: the more blocks, the more roundings.
 _TILE = 128
 _SEED = 20261123
+# The exponential of a kernel for one chip: the eighth power of a polynomial in float16.
+_LOWEST = -15.0859375
+_CUBIC = (0.12492632389959098, 0.007646947396369985, 0.00024482644572629384)
+# Its error is known, not one of a rounding that is typically 0.74 / 3**0.5 of float16's unit.
+_PER_MOVE = 2.0**11 * 3**0.5 / 0.74
 _NO_MASK = Mask()
 
 Store = Callable[[Tensor], Tensor]
@@ -59,6 +64,7 @@ def attend_stored(
     clamp: tuple[float, float] | None = None,
     clamp_last: bool = False,
     row_scale: Tensor | None = None,
+    own_power: Store | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The attention of ``attention_core``, with ``store`` wherever values are kept.
 
@@ -73,6 +79,7 @@ def attend_stored(
         clamp: lowest and highest score.
         clamp_last: clamp after the mask is added, not before.
         row_scale: further factor per query row.
+        own_power: the exponential of shifted scores, where it is not that of float32.
 
     Returns:
         ``[qs, H, Dv]`` and the logarithm of the sums of rows ``[qs, H]``; rows that see no key are
@@ -101,13 +108,15 @@ def attend_stored(
             scores = store(scores + added)
         if clamp is not None and clamp_last:
             scores = scores.clamp(*clamp)
-        found, log = _weighted(scores, values[:, block], store, half_sums=half_sums)
+        found, log = _weighted(
+            scores, values[:, block], store, own_power or torch.exp, half_sums=half_sums
+        )
         output[own_rows], logs[own_rows] = found.transpose(0, 1), log.T
     return output, logs
 
 
 def _weighted(
-    scores: Tensor, values: Tensor, store: Store, *, half_sums: bool
+    scores: Tensor, values: Tensor, store: Store, power: Store, *, half_sums: bool
 ) -> tuple[Tensor, Tensor]:
     """Softmax of ``[H, rows, keys]`` times ``[H, keys, Dv]``, and the logarithm of its sums."""
     highest = scores.amax(-1, keepdim=True)
@@ -115,7 +124,7 @@ def _weighted(
     shifted = scores - highest.masked_fill(blind, 0.0)
     # A hidden score has no size that could be rounded.
     hidden = shifted == -math.inf
-    powers = store(store(shifted.masked_fill(hidden, 0.0)).exp()).masked_fill(hidden, 0.0)
+    powers = store(power(store(shifted.masked_fill(hidden, 0.0)))).masked_fill(hidden, 0.0)
     total = scores.new_zeros(*scores.shape[:2], values.shape[2])
     sums = scores.new_zeros(*scores.shape[:2], 1)
     tile = _TILE if half_sums else max(1, scores.shape[-1])
@@ -131,8 +140,25 @@ def _weighted(
     return divided, (sums.log() + highest).squeeze(-1)
 
 
+def eighth_power(shifted: Tensor) -> Tensor:
+    """The exponential of numbers up to 0 as a kernel approximates it, in its types.
+
+    ``(1 + x * (a + x * (b + x * c))) ** 8``, each step up to the sum in float16. Source: the public
+    kernel sources, ``unpad_flash_attention_nz`` with M8V2.
+    """
+    x = shifted.clamp(min=_LOWEST).half()
+    first, second, third = (torch.tensor(each, dtype=torch.float16) for each in _CUBIC)
+    y = (x * (x * (x * third + second) + first)).float() + 1
+    return y.square().square().square()
+
+
 def attention_of(
-    arithmetic: Arithmetic, dtype: torch.dtype, *, half_sums: bool = False, plain: bool = False
+    arithmetic: Arithmetic,
+    dtype: torch.dtype,
+    *,
+    half_sums: bool = False,
+    plain: bool = False,
+    eighth_power: bool = False,
 ) -> Callable[..., Tensor]:
     """``attend``, or where what is on the way moves and kernels keep it in float16, its like.
 
@@ -141,15 +167,31 @@ def attention_of(
         dtype: of its inputs.
         half_sums: see :func:`attend_stored`.
         plain: the kernel keeps scores in float32.
+        eighth_power: it has that exponential.
     """
     if plain or not arithmetic.move or dtype != torch.float16:
         return attend
     store = stored(arithmetic, dtype)
+    own_power = _moved_power(arithmetic) if eighth_power else None
 
     def attention(*given: Tensor, **options: Any) -> Tensor:
-        return attend_stored(*given, store=store, half_sums=half_sums, **options)[0]
+        options |= {"store": store, "half_sums": half_sums, "own_power": own_power}
+        return attend_stored(*given, **options)[0]
 
     return attention
+
+
+def _moved_power(arithmetic: Arithmetic) -> Store:
+    """The exponential, moved up or down by what that of the kernel is off."""
+    generator = torch.Generator().manual_seed(_SEED - arithmetic.sample)
+
+    def power(shifted: Tensor) -> Tensor:
+        exact = shifted.exp()
+        signs = torch.randint(0, 2, exact.shape, generator=generator, dtype=torch.int8)
+        off = (eighth_power(shifted) - exact).mul_(_PER_MOVE * arithmetic.move)
+        return exact + off * signs.mul_(2).sub_(1)
+
+    return power
 
 
 def attention_with_lse_of(

@@ -295,6 +295,7 @@ class GoldenOp:
             none, or results could be larger than the inputs are. It may raise anything.
         tolerance: relative and absolute error that each element may have, in place of what follows
             from the arithmetic; None to go by that.
+        by_soc: kernels of some chips compute differently; see :mod:`ait_llm.opcheck.golden.soc`.
     """
 
     name: str
@@ -311,6 +312,7 @@ class GoldenOp:
     fills: tuple[str, ...] = ()
     steps: Callable[[Params], Callable[[Sequence[Tensor | None]], Any]] | None = None
     tolerance: tuple[float, float] | None = None
+    by_soc: bool = False
 
     @property
     def recovers(self) -> bool:
@@ -331,12 +333,13 @@ def golden_op(
     kernel: KernelArithmetic | Kernel = FLOAT32_KERNEL,
     schema: str = "",
     fills: tuple[str, ...] = (),
+    by_soc: bool = False,
 ) -> Callable[[Compute], Compute]:
     """Decorate a compute function to register it as the golden operator ``name``.
 
     ``kernel`` declares how correct kernels compute, once for all parameters or as a function of
     them; error bounds follow from it. ``schema`` says what the arguments of an operator of torch
-    mean: dumps have them by place. For ``fills`` see :class:`GoldenOp`.
+    mean: dumps have them by place. For ``fills`` and ``by_soc`` see :class:`GoldenOp`.
     """
 
     def add(compute: Compute) -> Compute:
@@ -352,6 +355,7 @@ def golden_op(
                 _declared(kernel),
                 schema=schema,
                 fills=fills,
+                by_soc=by_soc,
             )
         )
         return compute

@@ -26,10 +26,19 @@ from ait_llm.opcheck.golden.base import (
 from ait_llm.opcheck.golden.contiguous_cache import Caches
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.paged_cache import read_pages
-from ait_llm.opcheck.golden.self_attention_config import NAME, CalcType, Config, read_config
+from ait_llm.opcheck.golden.self_attention_config import (
+    NAME,
+    CalcType,
+    Config,
+    Kept,
+    KernelType,
+    kept,
+    kernel_type,
+    read_config,
+)
 from ait_llm.opcheck.golden.self_attention_mask import Place, mask_of
 from ait_llm.opcheck.golden.self_attention_shape import infer_shape, joined
-from ait_llm.opcheck.golden.support import int_param, refused, tensor_at, torch_dtype
+from ait_llm.opcheck.golden.support import refused, tensor_at, torch_dtype
 
 
 def _tokens(config: Config, tensor: Tensor, heads: int) -> Tensor:
@@ -132,11 +141,15 @@ def _alternatives(params: Params) -> tuple[Params, ...]:
 
 
 def _kernel(params: Params) -> KernelArithmetic:
-    """The default kernel keeps float16 throughout, the one of high precision does not."""
-    return replace(ATTENTION, half_sums=int_param(NAME, params, "kernelType", 0) != 1)
+    """By kernel type and chip: the default kernel keeps float16 throughout, but not on all chips.
+
+    What an exponential of its own does to a result follows no statistics of roundings.
+    """
+    own = kernel_type(params) is KernelType.EXP_M8V2
+    return replace(ATTENTION, half_sums=kept(params) is Kept.SUMS, unknown=own)
 
 
-@golden_op(NAME, infer_shape=infer_shape, alternatives=_alternatives, kernel=_kernel)
+@golden_op(NAME, infer_shape=infer_shape, alternatives=_alternatives, kernel=_kernel, by_soc=True)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention of each sequence's rows over its keys.
 
@@ -192,8 +205,11 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
 
 def _unfelt(config: Config, query: Tensor, arithmetic: Arithmetic) -> Tensor | None:
     """Room for what roundings on the way do to each row ``[rows, H]``; None where none is kept."""
-    kept = query.dtype == torch.float16 and not config.high_precision and not config.int8
-    if not kept or not isinstance(arithmetic, Noting) or not arithmetic.felt:
+    # Where the chip is not known, a cheaper sample does for the kernel of high precision.
+    told = config.kept is Kept.SUMS or config.one_core
+    told &= query.dtype == torch.float16 and not config.int8
+    told &= config.kernel is not KernelType.EXP_M8V2
+    if not told or not isinstance(arithmetic, Noting) or not arithmetic.felt:
         return None
     return torch.full(query.shape[:2], math.nan)
 
@@ -235,11 +251,16 @@ def _attend(
     query = arithmetic.widen(rows)
     if config.query_scale != 1.0:
         query = arithmetic.widen((query * config.query_scale).to(rows.dtype))
+    half_sums = config.kept is Kept.SUMS
     attention = attention_of(
-        arithmetic, rows.dtype, half_sums=not config.high_precision, plain=config.high_precision
+        arithmetic,
+        rows.dtype,
+        half_sums=half_sums,
+        plain=config.kept is Kept.PROBABILITIES,
+        eighth_power=config.kernel is KernelType.EXP_M8V2,
     )
     if felt is not None:
-        attention = partial(attend, sensitivity=felt, stored=True)
+        attention = partial(attend, sensitivity=felt, stored=True, half_sums=half_sums)
     return attention(
         query,
         arithmetic.widen(keys),

@@ -9,6 +9,7 @@ from typing import Any
 
 from ait_llm.core import DType
 from ait_llm.opcheck.golden.base import Params
+from ait_llm.opcheck.golden.soc import is_one_core, is_two_cores
 from ait_llm.opcheck.golden.support import (
     bool_param,
     dtype_param,
@@ -55,6 +56,27 @@ class QuantType(IntEnum):
     QKV_ONLINE = 3
 
 
+class KernelType(IntEnum):
+    """Values of ``kernelType``."""
+
+    DEFAULT = 0
+    HIGH_PRECISION = 1
+    EXP_M8V2 = 2
+
+
+class Kept(IntEnum):
+    """What the kernel for float16 keeps in float16, at least of probabilities.
+
+    Source: the public kernel sources. Chips with matrix and vector units in one core
+    (``unpad_flash_attention_nz``) keep scores of either kernel type; those with two
+    (``unpad_flash_attention_mix``) keep everything by default, and no scores in high precision.
+    """
+
+    PROBABILITIES = 0
+    SCORES = 1  # after each step, and sums and output before they are divided
+    SUMS = 2  # and both after each block of keys
+
+
 ALIBI_COMPRESSED = (
     MaskType.ALIBI_COMPRESS,
     MaskType.ALIBI_COMPRESS_SQRT,
@@ -77,7 +99,9 @@ class Config:
         query_scale: factor of the query, rounded to its dtype; 1 where the kernel ignores it.
         clamp: lowest and highest score; None where off or ignored.
         clamp_last: clamp after the mask is added; told by ``clampAfterMask``, a parameter of ours.
-        high_precision: the high precision kernel.
+        kernel: kernel type.
+        kept: what it keeps on the way, at most where the chip is not known.
+        one_core: the chip is known to be one whose kernels take masks in blocks.
         triangular: the mask is causal whatever its tensor says.
         window: keys that a sliding window shows.
         ring: the cache is a ring.
@@ -96,7 +120,9 @@ class Config:
     query_scale: float
     clamp: tuple[float, float] | None
     clamp_last: bool
-    high_precision: bool
+    kernel: KernelType
+    kept: Kept
+    one_core: bool
     triangular: bool
     window: int
     ring: bool
@@ -143,6 +169,21 @@ def _names(
     caches = ("key_cache", "value_cache")
     state = ("offset", "length", "layer", *(("status",) * status))
     return ("query", *tokens, *caches, *given, *state, *slopes, *factors)
+
+
+def kernel_type(params: Params) -> KernelType:
+    """The kernel that was asked for."""
+    return enum_param(NAME, translated(params), "kernelType", KernelType, 0)
+
+
+def kept(params: Params) -> Kept:
+    """What it keeps in float16, at most where the chip is not known."""
+    kernel = kernel_type(params)
+    if is_one_core(params) or kernel is KernelType.EXP_M8V2:  # no other chip has that one
+        return Kept.SCORES
+    if kernel is KernelType.DEFAULT:
+        return Kept.SUMS
+    return Kept.PROBABILITIES if is_two_cores(params) else Kept.SCORES
 
 
 def translated(params: Params) -> Params:
@@ -216,7 +257,9 @@ def read_config(params: Params) -> Config:
         query_scale=float_param(NAME, params, "qScale", 1.0) if cached else 1.0,
         clamp=clamp,
         clamp_last=bool_param(NAME, params, "clampAfterMask", False),
-        high_precision=int_param(NAME, params, "kernelType", 0) == 1,
+        kernel=kernel_type(params),
+        kept=kept(params),
+        one_core=is_one_core(params),
         triangular=bool(int_param(NAME, params, "isTriuMask", 0)),
         window=window,
         ring=bool(int_param(NAME, params, "cacheType", 0)),

@@ -26,6 +26,7 @@ from ait_llm.opcheck.golden.self_attention_config import (
     SLIDING_WINDOW,
     CalcType,
     Config,
+    KernelType,
     MaskType,
 )
 
@@ -58,9 +59,16 @@ def _coefficient(config: Config, query: Tensor, mask: Tensor, *, decoding: bool)
     bfloat16 kernels do, and the high precision encoder; ALiBi kernels and those that take NZ
     masks do not.
     """
-    if config.mask is MaskType.ALIBI or config.mask in ALIBI_COMPRESSED or mask.dim() == 4:
+    if (
+        config.one_core
+        or config.mask is MaskType.ALIBI
+        or config.mask in ALIBI_COMPRESSED
+        or mask.dim() == 4
+    ):
         return 1.0
-    multiplies = query.dtype == torch.bfloat16 or (config.high_precision and not decoding)
+    multiplies = query.dtype == torch.bfloat16 or (
+        config.kernel is KernelType.HIGH_PRECISION and not decoding
+    )
     return MASKED if multiplies else 1.0
 
 

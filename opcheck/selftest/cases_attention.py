@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ait_llm.opcheck.golden import DEVICE, golden_ops
 from ait_llm.opcheck.golden.layout import nd_to_nz
+from ait_llm.opcheck.golden.soc import SOC
 from ait_llm.opcheck.selftest.cases import Built, Draw, case
 
 _HEADS, _KV_HEADS, _SIZE = 8, 4, 64
@@ -47,6 +49,27 @@ def packed_causal(draw: Draw) -> Built:
 def packed_short(draw: Draw) -> Built:
     inputs = [*_packed(draw, 48), _int32(48)]
     return Built(inputs, {**_PARAMS, "calcType": 3}, heads=_HEADS)
+
+
+def _on(built: Built, soc: str, kernel: int) -> Built:
+    """The same by a kernel of a chip."""
+    return replace(built, params={**built.params, SOC: soc, "kernelType": kernel})
+
+
+@case("SelfAttentionOperation", "packed, one core", dtypes=(torch.float16,))
+def packed_one_core(draw: Draw) -> Built:
+    inputs = [*_packed(draw, 640), _int32(640)]
+    return _on(Built(inputs, {**_PARAMS, "calcType": 3}, heads=_HEADS), "Ascend310P", 0)
+
+
+@case("SelfAttentionOperation", "packed, M8V2", dtypes=(torch.float16,))
+def packed_eighth_power(draw: Draw) -> Built:
+    return _on(packed(draw), "Ascend310P", 2)
+
+
+@case("SelfAttentionOperation", "packed, precise", dtypes=(torch.float16,))
+def packed_precise(draw: Draw) -> Built:
+    return _on(packed(draw), "Ascend910B", 1)
 
 
 def _caches(draw: Draw) -> tuple[Tensor, Tensor]:

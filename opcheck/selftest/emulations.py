@@ -9,21 +9,26 @@ acceleration library (commit ddcc8b6), named at each function.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Inputs = Sequence[Array | None]
+from ait_llm.opcheck.selftest.emulated_attention import (
+    Array,
+    Inputs,
+    given_of,
+    paged_attention,
+    self_attention,
+)
+
 Emulate = Callable[[Inputs, Mapping[str, Any]], list[Array] | None]
 
 _HALF = np.float16
-_DEVICE_KEYS = 512  # keys that the device quantises probabilities of at once
-_TILE = 128
-emulations: dict[str, Emulate] = {}
+emulations: dict[str, Emulate] = {
+    "SelfAttentionOperation": self_attention,
+    "PagedAttentionOperation": paged_attention,
+}
 
 
 def _emulates(name: str) -> Callable[[Emulate], Emulate]:
@@ -34,143 +39,13 @@ def _emulates(name: str) -> Callable[[Emulate], Emulate]:
     return add
 
 
-def _given(inputs: Inputs) -> list[Array]:
-    return [one for one in inputs if one is not None]
-
-
-# ---- attention ------------------------------------------------------------------------------
-
-
-@_emulates("SelfAttentionOperation")
-def self_attention(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | None:
-    """Packed tokens in float16: every value on the way is kept in it.
-
-    unpad_flash_attention_mix.cce: scores, scaled, masked and shifted scores, probabilities, sums
-    of rows, the output over blocks of keys and the quotient.
-    """
-    given = _given(inputs)
-    plain = params.get("calcType") == 3 and not params.get("kernelType") and len(given) in (4, 5)
-    if not plain or given[0].dtype != _HALF or params.get("maskType", 0) > 1:
-        return None
-    query, key, value = (one.reshape(len(one), -1, one.shape[-1]) for one in given[:3])
-    mask = given[3] if len(given) == 5 else None
-    groups = query.shape[1] // key.shape[1]
-    output = np.zeros((len(query), query.shape[1], value.shape[2]), _HALF)
-    first = 0
-    for count in given[-1].reshape(-1).tolist():
-        rows = slice(first, first + count)
-        for head in range(query.shape[1]):
-            own = key[rows, head // groups], value[rows, head // groups]
-            added = None if mask is None else mask[:count, :count]
-            scale = params.get("qkScale", 1.0)
-            output[rows, head] = half_flash(query[rows, head], *own, scale, added)
-        first += count
-    return [output.reshape(*given[0].shape[:-1], value.shape[2])]
-
-
-def half_flash(
-    query: Array, key: Array, value: Array, scale: float, mask: Array | None, tile: int = _TILE
-) -> Array:
-    """One head of flash attention with everything in float16.
-
-    Args:
-        query: float16 ``[q, d]``.
-        key: float16 ``[k, d]``.
-        value: float16 ``[k, v]``.
-        scale: of the scores.
-        mask: float16 ``[q, k]``, added to the scaled scores.
-        tile: keys at a time.
-
-    Returns:
-        float16 ``[q, v]``.
-    """
-    total = np.zeros((len(query), value.shape[1]), _HALF)
-    sums = np.zeros((len(query), 1), _HALF)
-    highest = np.full((len(query), 1), -np.inf, _HALF)
-    for start in range(0, len(key), tile):
-        keys = slice(start, start + tile)
-        scores = (query.astype(np.float32) @ key[keys].astype(np.float32).T).astype(_HALF)
-        scores = scores * _HALF(scale)
-        if mask is not None:
-            scores = scores + mask[:, keys]
-        higher = np.maximum(highest, scores.max(1, keepdims=True))
-        powers = np.exp((scores - higher).astype(np.float32)).astype(_HALF)
-        with np.errstate(invalid="ignore"):
-            shrink = np.exp((highest - higher).astype(np.float32)).astype(_HALF)
-        part = (powers.astype(np.float32) @ value[keys].astype(np.float32)).astype(_HALF)
-        total = total * shrink + part
-        sums = sums * shrink + _halved(powers)
-        highest = higher
-    return total / sums
-
-
-def _halved(values: Array) -> Array:
-    """Sums of rows, of neighbours first; each in the type of the values."""
-    while values.shape[1] > 1:
-        if values.shape[1] % 2:
-            values = np.concatenate([values, np.zeros_like(values[:, :1])], 1)
-        values = values[:, ::2] + values[:, 1::2]
-    return values
-
-
-@_emulates("PagedAttentionOperation")
-def paged_attention(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | None:
-    """int8 with probabilities quantised while it runs: a scale for each block of keys."""
-    given = _given(inputs)
-    if given[0].dtype != np.int8 or params.get("quantType") != 3 or len(given) != 7:
-        return None
-    if params.get("maskType") or params.get("hasQuantOffset"):
-        return None
-    query, keys, values, tables, lengths, key_scale, value_scale = given
-    output = np.zeros((*query.shape[:2], values.shape[-1]), _HALF)
-    groups = query.shape[1] // keys.shape[2]
-    for row, length in enumerate(lengths.tolist()):
-        pages = tables[row]
-        own = [cache[pages].reshape(-1, *cache.shape[2:])[:length] for cache in (keys, values)]
-        for head in range(query.shape[1]):
-            scale = params.get("qkScale", 1.0) * float(key_scale.reshape(-1)[head])
-            key, value = (one[:, head // groups] for one in own)
-            found = online_int8(query[row, head], key, value, scale)
-            output[row, head] = (found * value_scale.reshape(-1)[head]).astype(_HALF)
-    return [output]
-
-
-def online_int8(
-    query: Array, key: Array, value: Array, scale: float, block: int = _DEVICE_KEYS
-) -> Array:
-    """One row of int8 attention, float32 ``[v]``, in units of the values.
-
-    Args:
-        query: int8 ``[d]``.
-        key: int8 ``[k, d]``.
-        value: int8 ``[k, v]``.
-        scale: of the integer scores.
-        block: keys that share a scale of probabilities.
-    """
-    total = np.zeros(value.shape[1], np.float32)
-    sums, highest = np.float32(0), np.float32(-np.inf)
-    for start in range(0, len(key), block):
-        keys = slice(start, start + block)
-        scores = (key[keys].astype(np.int64) @ query.astype(np.int64)).astype(np.float32)
-        scores = scores * np.float32(scale)
-        higher = max(highest, scores.max())
-        powers = np.exp(scores - higher)
-        step = powers.max() / np.float32(127)
-        whole = np.rint((powers / step).astype(_HALF)).astype(np.int64)
-        part = (whole @ value[keys].astype(np.int64)).astype(np.float32) * step
-        shrink = np.exp(highest - higher)
-        total, sums, highest = total * shrink + part, sums * shrink + powers.sum(), higher
-    found: Array = total / sums
-    return found
-
-
 # ---- matrix products ------------------------------------------------------------------------
 
 
 @_emulates("LinearOperation")
 def linear(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | None:
     """int8 with a 64-bit scale: the matrix unit takes the upper 19 bits of its float32."""
-    given = _given(inputs)
+    given = given_of(inputs)
     scale = given[-1]
     if given[0].dtype != np.int8 or scale.dtype not in (np.int64, np.uint64):
         return None
@@ -190,7 +65,7 @@ def linear(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | None:
 @_emulates("SwigluQuantOperation")
 def swiglu_quant(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | None:
     """swi_glu_quant.h: from float32 to whole numbers at once."""
-    x = _given(inputs)[0]
+    x = given_of(inputs)[0]
     if x.dtype != _HALF:
         return None
     gate, value = np.split(x.astype(np.float32), 2, axis=-1)
@@ -203,7 +78,7 @@ def swiglu_quant(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | Non
 @_emulates("ElewiseOperation")
 def dynamic_quant(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | None:
     """dynamic_quant_align.h, asymmetric: steps in float16, ties away from zero."""
-    x = _given(inputs)[0]
+    x = given_of(inputs)[0]
     asymmetric = bool(params.get("quantParam", params).get("asymmetric"))
     if params.get("elewiseType") != 19 or x.dtype != _HALF or not asymmetric:
         return None
@@ -220,7 +95,7 @@ def dynamic_quant(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | No
 @_emulates("RmsNormOperation")
 def rms_norm(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | None:
     """norm_dynamic_quant_base.h, and rms_pre_norm_quant.cpp for the one with a residual."""
-    given = _given(inputs)
+    given = given_of(inputs)
     if given[0].dtype != _HALF:
         return None
     own = params.get("normParam", {})
@@ -239,7 +114,7 @@ def rms_norm(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | None:
 @_emulates("LayerNormOperation")
 def layer_norm(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | None:
     """norm_dynamic_quant_base.h."""
-    given = _given(inputs)
+    given = given_of(inputs)
     own = params.get("normParam", {})
     dynamic = own.get("dynamicQuantType")
     if given[0].dtype != _HALF or params.get("layerType") != 1 or not dynamic:
@@ -278,16 +153,6 @@ def _to_int8(values: Array) -> Array:
     return np.rint(values).clip(-128, 127).astype(np.int8)
 
 
-def causal(count: int) -> Array:
-    """A mask as fp16 models give it: -10000 above the diagonal, float16 ``[count, count]``."""
-    return np.triu(np.full((count, count), -10000.0, _HALF), 1)
-
-
 def scale_bits(values: Array) -> Array:
     """float32 scales as the 64-bit integers that a quantised product takes."""
     return values.astype(np.float32).view(np.uint32).astype(np.int64)
-
-
-def usual_scale(size: int) -> float:
-    """Scale of attention's scores for heads of ``size``."""
-    return 1 / math.sqrt(size)

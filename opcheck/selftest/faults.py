@@ -338,7 +338,8 @@ def dropped_tail(run: Run) -> Result | None:
 @faults.register("half-precision accumulation")
 def half_accumulation(run: Run) -> Result | None:
     """Sums are kept in 16 bits (float16 for float32 inputs), where the contract forbids it."""
-    if run.golden.kernel(run.built.params).half_sums and run.dtype == torch.float16:
+    kernel = run.golden.kernel(run.built.params)
+    if kernel.unknown or (kernel.half_sums and run.dtype == torch.float16):
         return None
     return run.compute(by=kernels.half_accumulation(run.half))
 

@@ -36,7 +36,7 @@ class Recorded:
         params: as the library prints them.
         inputs: in the operator's order.
         golden: what the vendor's golden has.
-        firsts: of a collective operator, the first input of every rank; the others are the same.
+        ranks: of a collective operator, the inputs of every rank.
     """
 
     op: str
@@ -44,18 +44,17 @@ class Recorded:
     params: Mapping[str, Any]
     inputs: Sequence[Tensor]
     golden: Sequence[Tensor]
-    firsts: Sequence[Tensor] = ()
+    ranks: Sequence[Sequence[Tensor]] = ()
 
     def compute(self, arithmetic: Arithmetic = GOLDEN) -> Result:
         """What our operator makes of it; of a collective one, what the rank of ``params`` gets."""
         golden = golden_ops.get(self.op)
-        inputs = [None if tensor.numel() == 0 else tensor for tensor in self.inputs]
         if golden.compute_ranks is None:
-            return golden.compute(inputs, self.params, arithmetic)
+            return golden.compute(_present(self.inputs), self.params, arithmetic)
         # where nothing else is known, all ranks have the same
-        firsts = self.firsts or [self.inputs[0]] * int(self.params.get("rankSize", 1))
-        per_rank = [[own, *inputs[1:]] for own in firsts]
-        params = [{**self.params, "rank": number} for number in range(len(firsts))]
+        ranks = self.ranks or [self.inputs] * int(self.params.get("rankSize", 1))
+        per_rank = [_present(own) for own in ranks]
+        params = [{**self.params, "rank": number} for number in range(len(ranks))]
         rank = int(self.params.get("rank", 0))
         return golden.compute_ranks(per_rank, params, arithmetic)[rank]
 
@@ -86,6 +85,11 @@ class Recorded:
                 if golden.accepts(self.inputs, given, self.params):
                     return ""
         return "; ".join(found)
+
+
+def _present(inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """None in the place of empty tensors, which stand for absent ones."""
+    return [None if tensor.numel() == 0 else tensor for tensor in inputs]
 
 
 def wrong_definitions(ops: Collection[str] | None = None) -> list[str]:
@@ -120,7 +124,7 @@ def load(path: Path = NUMBERS) -> list[Recorded]:
             one["params"],
             tensors(one["inputs"]),
             tensors(one["golden"]),
-            tensors(one.get("firsts", ())),
+            [tensors(own) for own in one.get("ranks", ())],
         )
         for one in header
     ]
@@ -128,13 +132,16 @@ def load(path: Path = NUMBERS) -> list[Recorded]:
 
 def save(cases: Iterable[Recorded], path: Path = NUMBERS) -> None:
     """Write cases as ``load`` reads them."""
-    body = bytearray()
+    cases, body = list(cases), bytearray()
+    places: dict[int, int] = {}  # ranks share tensors
 
     def listed(tensors: Sequence[Tensor]) -> Iterator[list[Any]]:
         for tensor in tensors:
+            if id(tensor) not in places:
+                places[id(tensor)] = len(body)
+                body.extend(bytes(tensor.contiguous().flatten().view(torch.uint8).tolist()))
             name = str(tensor.dtype).removeprefix("torch.")
-            yield [name, list(tensor.shape), len(body)]
-            body.extend(bytes(tensor.contiguous().flatten().view(torch.uint8).tolist()))
+            yield [name, list(tensor.shape), places[id(tensor)]]
 
     header = [
         {
@@ -143,7 +150,7 @@ def save(cases: Iterable[Recorded], path: Path = NUMBERS) -> None:
             "params": dict(one.params),
             "inputs": list(listed(one.inputs)),
             "golden": list(listed(one.golden)),
-            **({"firsts": list(listed(one.firsts))} if one.firsts else {}),
+            **({"ranks": [list(listed(own)) for own in one.ranks]} if one.ranks else {}),
         }
         for one in cases
     ]

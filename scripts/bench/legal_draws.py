@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ait_llm.opcheck.selftest.emulations import causal, emulations, scale_bits
+from ait_llm.opcheck.selftest.emulated_attention import causal
+from ait_llm.opcheck.selftest.emulations import emulations, scale_bits
 
 HALVES = (torch.float16, torch.bfloat16)
 BLOCK = 128
+LONGEST = 4096  # keys of a sequence
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +143,7 @@ def _packed(chance: Chance, kernel: Attend) -> Draw:
         first += count
     params = {"headNum": heads, "kvHeadNum": heads // shared, "qkScale": scale}
     params |= {"calcType": 3, "kernelType": int(not getattr(kernel, "half_scores", False))}
+    params |= {"socVersion": "Ascend910B"}  # where that kernel keeps no scores in 16 bits
     inputs = [query, key, value, torch.tensor(lengths, dtype=torch.int32)]
     if mask is not None:
         inputs.insert(3, mask)
@@ -153,8 +156,8 @@ def decode(chance: Chance, kernel: Kernel) -> Draw:
     if (kernel.half_scores or kernel.half_end) and not kernel.either:
         chance.dtype = torch.float16
     size, heads = chance.of(64, 128), chance.of(4, 8)
-    lengths = [int(chance.of(100, 700, 2048, 4000)) for _ in range(2)]
-    pages = 4096 // BLOCK
+    lengths = [int(chance.of(100, 700, 2048, LONGEST)) for _ in range(2)]
+    pages = 1 + LONGEST // BLOCK
     caches = [chance.floats(2 * pages, BLOCK, 2, size) for _ in range(2)]
     table = torch.randperm(2 * pages, generator=chance.generator).reshape(2, pages).int()
     query, scale = chance.floats(2, heads, size), 1 / math.sqrt(size)
@@ -210,7 +213,7 @@ def product(chance: Chance, split: int = 0, factor: float = 1.0) -> Draw:
 def rotary(
     chance: Chance, base: float = 1.0, *, stored: bool = False, either: bool = False
 ) -> Draw:
-    """Rope over up to 4,000 positions; with tables of another base, or in steps of 16 bits.
+    """Rope over up to 4,096 positions; with tables of another base, or in steps of 16 bits.
 
     Args:
         chance: what is random.
@@ -221,7 +224,7 @@ def rotary(
     if stored and not either:
         chance.dtype = torch.float16
     heads, size = chance.of(2, 4), chance.of(64, 128)
-    tokens, first = int(chance.of(16, 130, 1024)), int(chance.of(0, 500, 3000))
+    tokens, first = int(chance.of(16, 130, 1024)), int(chance.of(0, 500, LONGEST - 1024))
     theta = chance.of(1e4, 5e5)
     inputs = [chance.floats(tokens, heads * size) for _ in range(2)]
 
@@ -278,7 +281,7 @@ def functions() -> dict[str, tuple[str, dict[str, Any], int, Function]]:
 def of_function(chance: Chance, name: str, run: Function | None = None) -> Draw:
     """One of :func:`functions` at a random shape, computed by torch or by ``run``."""
     op, params, weights, own = functions()[name]
-    rows, width = int(chance.of(3, 16, 40)), int(chance.of(64, 512, 4096))
+    rows, width = int(chance.of(3, 16, 40)), int(chance.of(64, 512, 4096, 11008))
     inputs = [chance.floats(rows, width, scale=chance.of(0.5, 1.0, 3.0))]
     inputs += [(1 + 0.2 * chance.floats(width, dtype=torch.float32)).to(chance.dtype)
                for _ in range(weights)]  # fmt: skip
@@ -311,26 +314,30 @@ def emulated(chance: Chance, name: str) -> Draw:
     arrays = [one.numpy() for one in inputs]
     found = emulations[op](arrays, params)
     assert found is not None, name
+    if chance.of(True, False):  # nobody may know the chip
+        params.pop("socVersion", None)
     outputs = [torch.from_numpy(np.ascontiguousarray(one)) for one in found]
     return Draw(op, list(inputs), params, outputs, "x".join(map(str, inputs[0].shape)))
 
 
 EMULATED = (
-    "flash", "paged int8", "int8 product", "swiglu quant", "asymmetric quant", "rms norm 1",
-    "rms norm 2", "layer norm 1", "layer norm 2", "rms norm, residual",
+    "flash", "one core flash", "paged int8", "int8 product", "swiglu quant", "asymmetric quant",
+    "rms norm 1", "rms norm 2", "layer norm 1", "layer norm 2", "rms norm, residual",
 )  # fmt: skip
 
 
 def _given(chance: Chance, name: str) -> tuple[str, Sequence[Tensor], dict[str, Any]]:
     chance.dtype = torch.float16
-    width = int(chance.of(256, 1024, 4096))
+    width = int(chance.of(256, 1024, 4096, 11008))
     row = chance.floats(24, width, scale=chance.of(0.3, 1.0, 4.0))
     weights = [1 + chance.floats(width, scale=0.2), chance.floats(width, scale=0.1)]
-    if name == "flash":
+    if name.endswith("flash"):
         tokens, size = int(chance.of(16, 130, 400, 1024)), chance.of(64, 128)
         params = {"headNum": 2, "kvHeadNum": 1, "qkScale": 1 / math.sqrt(size), "calcType": 3}
         query = chance.floats(tokens, 2, size, scale=chance.of(0.5, 1.0, 3.0))
         given = [query, *(chance.floats(tokens, 1, size) for _ in range(2))]
+        if name == "one core flash":
+            params |= {"socVersion": "Ascend310P", "kernelType": chance.of(0, 1, 2)}
         if chance.of(True, False):
             given.append(torch.from_numpy(causal(tokens)))
             params["maskType"] = 1

@@ -96,7 +96,7 @@ class Generator:
     def __init__(self, checkout: Path) -> None:
         self._chip = SimpleNamespace(name="Ascend910B4-1")
         folder = str(checkout / FOLDER)
-        for name, module in _stand_ins(self._chip).items():
+        for name, module in stand_ins(self._chip).items():
             sys.modules[name] = module
         sys.path.insert(0, folder)
         with contextlib.redirect_stdout(io.StringIO()):
@@ -188,7 +188,7 @@ def limit(seconds: int, what: str) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def _stand_ins(chip: SimpleNamespace) -> dict[str, ModuleType]:
+def stand_ins(chip: SimpleNamespace) -> dict[str, ModuleType]:
     """Modules of the device's libraries, on the CPU."""
 
     def cast(tensor: Tensor, layout: int, *rest: Any) -> Tensor:

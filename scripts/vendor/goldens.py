@@ -72,6 +72,5 @@ def recorded(case: Case, generator: Generator, *, largest: int = 1 << 28) -> Rec
         raise
     except Exception as error:
         raise NotRunError(f"the generator fails: {type(error).__name__}: {error}") from error
-    return Recorded(
-        case.operator, case.label, printed(case), made.inputs, made.golden, made.of_ranks or ()
-    )
+    ranks = [[own, *made.inputs[1:]] for own in made.of_ranks or ()]
+    return Recorded(case.operator, case.label, printed(case), made.inputs, made.golden, ranks)

@@ -78,7 +78,8 @@ def _golden(kind: Any, made: Recorded) -> list[Tensor]:
     one = kind("golden_calc", case_info=info)
     inputs = [tensor.clone() for tensor in made.inputs]
     one.in_tensors, one.out_tensors = inputs, [tensor.clone() for tensor in made.golden]
-    firsts = made.firsts or list(made.inputs[:1]) * int(made.params.get("rankSize", 1))
+    ranks = made.ranks or [made.inputs] * int(made.params.get("rankSize", 1))
+    firsts = [own[0] for own in ranks]
     one.get_new_in_tensors = lambda: [tensor.clone() for tensor in firsts]
     rest = list(made.inputs[1:])
     one.get_in_tensors_from_single_device = lambda number, rank: [firsts[number], *rest]

@@ -1,4 +1,4 @@
-"""Record small cases of the vendor's generator: opcheck/selftest/vendor/numbers.xz."""
+"""Record small cases of the vendor's generator and op tests: opcheck/selftest/vendor/numbers.xz."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from vendor.cases import Case, CaseError, read_cases
 from vendor.generator import Generator, NotRunError
 from vendor.goldens import recorded
+from vendor.op_test_cases import op_test_cases
 
 from ait_llm.errors import OperationError
 from ait_llm.opcheck.selftest.recorded import NUMBERS, Recorded, save
@@ -55,11 +56,14 @@ def record(checkout: Path) -> str:
     cases = [_smaller(case) for case in read_cases(checkout)]
     for operator in sorted({case.operator for case in cases}):
         kept += _of_operator([case for case in cases if case.operator == operator], generator)
+    of_tests = [(one, one.differs()) for one in op_test_cases(checkout)]
+    kept += [_narrow(one) for one, said in of_tests if not said]
     save(kept)
     operators = len({one.op for one in kept})
     missing = sorted({case.operator for case in cases if case.passes} - {one.op for one in kept})
     size = NUMBERS.stat().st_size
-    return f"{len(kept)} cases of {operators} operators, {size} bytes; none of {missing}"
+    left = "".join(f"\n{one.op}, {one.case}: {said}" for one, said in of_tests if said)
+    return f"{len(kept)} cases of {operators} operators, {size} bytes; none of {missing}{left}"
 
 
 def _smaller(case: Case) -> Case:

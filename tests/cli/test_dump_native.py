@@ -97,6 +97,8 @@ def test_everything_is_captured_and_added_up(any_host: Host, tmp_path: Path) -> 
         "steps": [0, 1], "operations": 2, "tensors": 6, "bytes": 48, "files": summary["files"],
     }  # fmt: skip
     assert (summary["sealed"], summary["devices"], summary["complete"]) == (True, ["0"], True)
+    (ledger,) = ran.files("ledger/*.jsonl")
+    assert json.loads(ledger.read_text().partition("\n")[0])["soc"] == "Ascend910B4"
     assert len(ran.files("tensors/0_*/[01]/0_AddOperation/after/*.bin")) == 6
     assert len(ran.files("operation_io_tensors/*/operation_tensors_[01].csv")) == 2
     assert [p.name for p in ran.files("layer/*/*.onnx")] == ["AddOperation_0.onnx"]

@@ -11,15 +11,14 @@ import torch
 
 from ait_llm.judge.standards import Computation, Judgement, Output, standards
 from ait_llm.opcheck.golden import GOLDEN, golden_ops
-from ait_llm.opcheck.selftest.emulations import (
+from ait_llm.opcheck.selftest.emulated_attention import (
     Array,
     causal,
-    emulations,
     half_flash,
     online_int8,
-    scale_bits,
     usual_scale,
 )
+from ait_llm.opcheck.selftest.emulations import emulations, scale_bits
 
 Given = tuple[str, list[Array], dict[str, Any]]
 
@@ -80,7 +79,15 @@ def _prenorm(rng: np.random.Generator) -> Given:
     return "RmsNormOperation", given, params
 
 
+def _one_core(rng: np.random.Generator, kernel: int, soc: str = "Ascend310P") -> Given:
+    op, given, params = _flash(rng, masked=kernel == 1)
+    return op, given, {**params, "socVersion": soc, "kernelType": kernel}
+
+
 KERNELS = {
+    "flash attention of a chip with one kind of core": partial(_one_core, kernel=0),
+    "the same, precise": partial(_one_core, kernel=1),
+    "the same, with the exponential M8V2": partial(_one_core, kernel=2),
     "flash attention in float16": _flash,
     "flash attention in float16, causal": partial(_flash, masked=True),
     "paged attention of int8": _paged,
@@ -133,6 +140,36 @@ def test_a_kernel_of_the_device_that_is_2_percent_off_fails(kernel: str) -> None
     if wrong.dtype == np.int8:  # towards zero, so by one where a number is large
         wrong = (mine[0].astype(np.float64) * 0.98).astype(np.int8)
     assert not _judged(given, [wrong, *mine[1:]])[0].passed
+
+
+@pytest.mark.parametrize("kernel", [0, 1, 2])
+@pytest.mark.parametrize("soc", ["Ascend310P", "Ascend910A"])
+def test_what_a_chip_does_is_permitted_where_nobody_knows_the_chip(kernel: int, soc: str) -> None:
+    op, inputs, params = _one_core(np.random.default_rng(4), kernel, soc)
+    mine = emulations[op](inputs, params)
+    assert mine is not None
+    del params["socVersion"]
+    judged = _judged((op, inputs, params), mine)
+    assert [one.reason for one in judged if not one.passed] == []
+
+
+def test_sums_in_float16_are_no_kernels_of_a_chip_that_keeps_them_in_float32() -> None:
+    op, inputs, params = _flash(np.random.default_rng(5), 1500)
+    inputs[0] = inputs[0] * np.float16(0.05)  # small scores, whose roundings hide little
+    mine = emulations[op](inputs, params)
+    assert mine is not None
+    for soc, passes in (("Ascend910B4", True), ("", True), ("Ascend310P3", False)):
+        own = {**params, "socVersion": soc} if soc else params
+        assert _judged((op, inputs, own), mine)[0].passed == passes, soc
+
+
+def test_scores_in_float16_are_not_precise_on_a_chip_that_keeps_them_in_float32() -> None:
+    op, inputs, params = _one_core(np.random.default_rng(6), 1)
+    inputs[0] = inputs[0] * np.float16(3)
+    mine = emulations[op](inputs, params)
+    assert mine is not None
+    assert _judged((op, inputs, params), mine)[0].passed
+    assert not _judged((op, inputs, {**params, "socVersion": "Ascend910_9391"}), mine)[0].passed
 
 
 def _at_a_tie(op: str, seed: int) -> Given:

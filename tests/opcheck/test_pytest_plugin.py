@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -36,21 +37,50 @@ def test_swept_wrong(opcheck):
 """
 
 
-def run(folder: Path, *words: str) -> str:
+_SESSION = ("-q", "--import-mode=importlib", "-p", "ait_llm.opcheck.pytest_plugin")
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """A session in this process, which has torch already."""
+
+    def of(*words: str) -> str:
+        (tmp_path / "test_kernel.py").write_text(TESTS)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        pytest.main([*_SESSION, "-s", "-p", "no:cacheprovider", "-p", "no:faulthandler", *words])
+        return capsys.readouterr().out
+
+    return of
+
+
+def run_with_workers(folder: Path, *words: str) -> str:
+    """One in processes of its own. It is stopped, and says where it is, if it takes too long."""
     (folder / "test_kernel.py").write_text(TESTS)
+    patience = ("-o", "faulthandler_timeout=240", "-o", "faulthandler_exit_on_timeout=true")
+    workers = ("-p", "xdist.plugin", "-n", "1")
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "ait_llm.opcheck.pytest_plugin", *words, "."],
+        [sys.executable, "-m", "pytest", *_SESSION, *workers, *patience, *words, "."],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "OMP_NUM_THREADS": "1",
+        },
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,
     )
     return ran.stdout + ran.stderr
 
 
-def test_the_fixture_fails_tests_of_wrong_and_unchecked_kernels(tmp_path: Path) -> None:
-    said = run(tmp_path, "--opcheck-report", "report")
+def test_the_fixture_fails_tests_of_wrong_and_unchecked_kernels(
+    tmp_path: Path, run: Callable[..., str]
+) -> None:
+    said = run("--opcheck-report", "report")
     assert "3 failed, 2 passed" in said, said
     assert "outtensor0: FAIL [contract error<=bound of its arithmetic]" in said
     assert "outtensor0: FAIL: the kernel did not return it" in said
@@ -75,18 +105,20 @@ def test_the_fixture_fails_tests_of_wrong_and_unchecked_kernels(tmp_path: Path) 
     assert "%0A" in lines[2]
 
 
-@pytest.mark.parametrize("words", [(), ("-p", "xdist.plugin", "-n", "1")])
-def test_a_session_leaves_files_only_where_it_is_told(
-    tmp_path: Path, words: tuple[str, ...]
+def test_a_session_leaves_no_files_unless_it_is_told(
+    tmp_path: Path, run: Callable[..., str]
 ) -> None:
-    given = ("-k", "test_right", *words, *(["--opcheck-report", "all"] if words else []))
-    assert "1 passed" in run(tmp_path, *given)
+    assert "1 passed" in run("-k", "test_right")
+    assert list(tmp_path.glob("*/opcheck*")) == []
+
+
+def test_what_a_worker_checked_is_in_the_files_of_the_session(tmp_path: Path) -> None:
+    said = run_with_workers(tmp_path, "-k", "test_right", "--opcheck-report", "all")
+    assert "1 passed" in said, said
     names = [f"opcheck.{end}" for end in ("annotations", "junit.xml", "md", "sarif")]
-    found = sorted(file.name for file in tmp_path.glob("*/opcheck*"))
-    assert found == (names if words else [])
-    if words:  # what a worker checked is in the files of the session
-        assert "1 check: 1 PASS" in (tmp_path / "all" / "opcheck.md").read_text()
-        assert (tmp_path / "all" / "opcheck.annotations").read_text() == ""
+    assert sorted(file.name for file in tmp_path.glob("*/opcheck*")) == names
+    assert "1 check: 1 PASS" in (tmp_path / "all" / "opcheck.md").read_text()
+    assert (tmp_path / "all" / "opcheck.annotations").read_text() == ""
 
 
 def test_pytest_finds_the_plugin_by_its_entry_point() -> None:

@@ -31,6 +31,7 @@ def _rotated_in_steps_of_float16(one: Recorded) -> Tensor:
     return made.reshape(one.golden[0].shape)
 
 
+PLACEHOLDER = "the operator does not say what this output holds"
 # No kernel makes them: what the generator does otherwise, which gives its numbers.
 NOT_OF_A_KERNEL = {
     "rms_norm 13": _to_whole_numbers_at_once,
@@ -42,7 +43,7 @@ NOT_OF_A_KERNEL = {
 def test_a_result_of_the_vendors_is_not_accused(one: Recorded) -> None:
     failed = [item for item in judged(one) if item.checked.verdict is not Verdict.PASS]
     if one.case not in NOT_OF_A_KERNEL:
-        assert [item.checked.reason for item in failed] == []
+        assert {item.checked.reason for item in failed} <= {PLACEHOLDER}
         return
     assert failed
     made = NOT_OF_A_KERNEL[one.case](one)
@@ -59,7 +60,7 @@ def test_a_result_with_one_wrong_element_is_accused() -> None:
         wrong = first.clone()
         wrong.reshape(-1)[3] = wrong.abs().max() * 2 + 1
         changed = Recorded(
-            one.op, one.case, one.params, one.inputs, [wrong, *one.golden[1:]], one.firsts
+            one.op, one.case, one.params, one.inputs, [wrong, *one.golden[1:]], one.ranks
         )
         if all(item.checked.verdict is Verdict.PASS for item in judged(changed)):
             found.add(one.op)

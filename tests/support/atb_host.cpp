@@ -52,6 +52,11 @@ extern "C" int aclrtGetDevice(int32_t *device)
     return 0;
 }
 
+extern "C" const char *aclrtGetSocName()
+{
+    return "Ascend910B4";
+}
+
 static const char *GRAPH = "{\"inTensorNum\":2,\"opName\":\"AddOperation_0\","
                            "\"opType\":\"AddOperation\",\"outTensorNum\":1,\"param\":{\"k\":1}}";
 

@@ -434,7 +434,8 @@ std::unique_ptr<Channel> OpenQueueChannel(const Settings &settings, const HostFa
                                                 std::to_string(resources.process),
                                                 std::to_string(facts.pid),
                                                 std::to_string(facts.abi),
-                                                facts.device};
+                                                facts.device,
+                                                facts.soc};
     std::vector<int> inherited = {resources.memory, resources.writerSocket};
     if (resources.process >= 0) {
         inherited.push_back(resources.process);

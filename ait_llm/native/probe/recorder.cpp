@@ -100,8 +100,11 @@ void Recorder::Start()
         .Text("host", HostName())
         .Text("time", UtcNow())
         .Text("executable", facts_.executable)
-        .Text("writer", facts_.writer)
-        .Raw("options", EnvironmentObject(SettingNames()))
+        .Text("writer", facts_.writer);
+    if (!facts_.soc.empty()) {
+        facts.Text("soc", facts_.soc);
+    }
+    facts.Raw("options", EnvironmentObject(SettingNames()))
         .Raw("environment", EnvironmentObject({"ATB_HOME_PATH", "ASCEND_TOOLKIT_HOME",
                                                "ASCEND_RT_VISIBLE_DEVICES", "RANK",
                                                "LOCAL_RANK", "WORLD_SIZE"}));

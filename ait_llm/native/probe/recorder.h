@@ -27,6 +27,7 @@ struct HostFacts {
     int pid = 0;
     int abi = 0;
     std::string device; // empty where unknown
+    std::string soc;    // the chip, empty where unknown
     std::string executable;
     const char *writer = ""; // "process" or "host"
 };

@@ -55,6 +55,15 @@ std::string DriverDevice()
     return function(&device) == 0 ? std::to_string(device) : "-1";
 }
 
+// The name of the chip, or "" where no driver is loaded.
+std::string DriverSoc()
+{
+    using GetName = const char *(*)();
+    const auto function = reinterpret_cast<GetName>(dlsym(RTLD_DEFAULT, "aclrtGetSocName"));
+    const char *name = function == nullptr ? nullptr : function();
+    return name == nullptr ? "" : name;
+}
+
 std::string ProgramPath()
 {
     char path[PATH_MAX];
@@ -114,6 +123,7 @@ Channel &Session::OpenChannel()
     facts.pid = pid;
     facts.abi = _GLIBCXX_USE_CXX11_ABI;
     facts.device = DriverDevice();
+    facts.soc = DriverSoc();
     facts.executable = ProgramPath();
     std::unique_ptr<Channel> opened;
     if (settings.queueBytes > 0) {

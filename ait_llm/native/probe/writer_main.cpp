@@ -348,7 +348,7 @@ private:
 
 bool ParseArguments(int count, char **values, Arguments &arguments)
 {
-    if (count != 7) {
+    if (count != 8) {
         return false;
     }
     arguments.memory = atoi(values[1]);
@@ -357,6 +357,7 @@ bool ParseArguments(int count, char **values, Arguments &arguments)
     arguments.facts.pid = atoi(values[4]);
     arguments.facts.abi = atoi(values[5]);
     arguments.facts.device = values[6];
+    arguments.facts.soc = values[7];
     arguments.facts.writer = "process";
     char path[PATH_MAX];
     const std::string link = "/proc/" + std::string(values[4]) + "/exe";

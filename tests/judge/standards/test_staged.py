@@ -17,7 +17,7 @@ from ait_llm.judge.standards import Computation, Output, standards
 from ait_llm.judge.standards.rounding import limits_of
 from ait_llm.opcheck.golden import GOLDEN, Arithmetic, Result, golden_ops
 from ait_llm.opcheck.golden.base import Noting
-from ait_llm.opcheck.selftest.emulations import half_flash as emulated
+from ait_llm.opcheck.selftest.emulated_attention import half_flash as emulated
 
 TOKENS, HEADS, SIZE, BLOCK = 256, 4, 64, 128
 PARAMS = {"headNum": HEADS, "kvHeadNum": HEADS, "qkScale": SIZE**-0.5}
