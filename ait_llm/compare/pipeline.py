@@ -19,7 +19,7 @@ from ait_llm.compare.parted_rows import unknown_rows, without_parted
 from ait_llm.compare.parting import parting_problems
 from ait_llm.compare.progress import ProgressCallback
 from ait_llm.compare.remote import Request, open_both
-from ait_llm.compare.requests import different_prompts, different_requests
+from ait_llm.compare.requests import behind_prompts, different_prompts, different_requests
 from ait_llm.compare.resources import MAX_JOBS, default_jobs, without_full_collections
 from ait_llm.compare.resume import EarlierReport
 from ait_llm.compare.sides import exchanged_sides, same_side
@@ -252,7 +252,8 @@ def compare(
     problems += [Problem("mine", text, decides=False) for text in findings.notes]
     problems += exchanged_sides(completed)
     problems += different_requests(completed)
-    problems += different_prompts(completed, [(pair.golden, pair.mine) for pair in pairing.pairs])
+    prompts = different_prompts(completed, [(pair.golden, pair.mine) for pair in pairing.pairs])
+    problems += prompts
     problems += [*uncompared_parts(completed), *other_results(completed)]
     if len(places) < total:
         problems.append(
@@ -262,7 +263,7 @@ def compare(
         report,
         comparisons=tuple(completed),
         problems=tuple(problems),
-        origins=findings.origins,
+        origins=behind_prompts(findings.origins, prompts),
         passes=tuple((pair.golden.step, pair.mine.step) for pair in pairing.pairs),
         metrics=_columns(report.metrics, completed),
         partial=len(places) < total,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ait_llm.core.comparison import Comparison, Problem, Verdict
+from ait_llm.core.comparison import Comparison, Origin, Problem, Verdict
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.prompt_difference import prompt_difference
 
 GRAPH_INPUT = "graph input"
+_OTHER_INPUT = "other input"
+_BEGIN = len("not the same prompt")
 
 
 def different_prompts(
@@ -36,6 +39,21 @@ def different_prompts(
                 text += "; if it is read in parts, capture all steps"
             return [Problem("both", text)]
     return []
+
+
+def behind_prompts(origins: Sequence[Origin], prompts: Sequence[Problem]) -> tuple[Origin, ...]:
+    """Origins; one that is another token than golden's says that the prompt before was another.
+
+    Args:
+        origins: of the report.
+        prompts: of :func:`different_prompts`.
+    """
+    return tuple(
+        replace(each, evidence=f"{each.evidence}; {prompts[0].text}")
+        if prompts and each.kind == _OTHER_INPUT and prompts[0].text[:_BEGIN] not in each.evidence
+        else each
+        for each in origins
+    )
 
 
 def different_requests(comparisons: Sequence[Comparison]) -> list[Problem]:

@@ -92,6 +92,18 @@ def test_a_wrong_weight_is_named_in_the_beginning_of_a_prompt(
     assert "layers.1.mlp.down_proj" in report.origins[0].op
 
 
+def test_tokens_chosen_behind_another_prompt_name_the_prompt(tmp_path: Path) -> None:
+    longer = torch.cat([PROMPT, torch.tensor([[3, 4]])], 1)
+    for name, ids in (("golden", PROMPT), ("mine", longer)):
+        made = model(eos_token_id=None)
+        config = DumpConfig(str(tmp_path / name), token_range=range(9))
+        with torch.no_grad(), register_hook(made, config):
+            made.generate(ids, max_new_tokens=3, do_sample=False)
+    report = compare(tmp_path / "golden", tmp_path / "mine", jobs=1)
+    assert report.exit_code() == 1
+    assert "mine adds the last 2 tokens (3 4)" in report.origins[0].evidence
+
+
 def test_padding_that_no_mask_hides_is_no_part_of_a_prompt(tmp_path: Path) -> None:
     padded = torch.cat([PROMPT, torch.zeros(1, 4, dtype=torch.long)], 1)
     for name, ids, last in (("golden", PROMPT, 11), ("mine", padded, 11)):

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from browser import BROWSER, opened
+from browser import Browser, needs_browser
 from doc_pages import DOCS, ROOT, anchors, links
 
 pytest.importorskip("material", reason="needs mkdocs-material of the group docs")
@@ -85,10 +85,15 @@ def test_no_page_needs_the_parts_of_the_theme_that_fetch(site: Path) -> None:
         assert 'class="mermaid"' not in page.read_text("utf-8")
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs a browser")
+@needs_browser
 def test_search_works_in_a_page_from_the_file_system(site: Path, tmp_path: Path) -> None:
-    document, console = opened(site / "index.html", tmp_path, query="q=epsilon")
-    assert re.search(r'md-search-result__meta">\d+ matching document', document), console
+    chromium = Browser(tmp_path)
+    try:
+        with chromium.open(site / "index.html", query="q=epsilon") as tab:
+            told = "document.querySelector('.md-search-result__meta')?.textContent ?? ''"
+            tab.wait(f"/\\d+ matching document/.test({told})")
+    finally:
+        chromium.close()
 
 
 def test_each_page_leads_to_itself_in_the_other_language(site: Path) -> None:
