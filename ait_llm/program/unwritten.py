@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from ait_llm.dumps.model import Tensor
 from ait_llm.dumps.tensors import Identity
 from ait_llm.formats.elements import Array
-from ait_llm.program.describe import shape_of
+from ait_llm.program.describe import integers, shape_of
 from ait_llm.program.flow import Value
 from ait_llm.program.operators import (
     is_in_place,
@@ -164,14 +164,23 @@ class Unwritten:
     def _is_overwritten_first(self, op: int, tensor: Tensor) -> bool:
         """True for memory of which a capture of calls sees nothing before a call writes into it.
 
-        Nobody captures ``torch.empty_like`` as such.
+        Nobody captures ``torch.empty_like`` as such, and what it finds may be what an earlier value
+        left there.
         """
         if not self._program.run.traits.finished or tensor.role != "in" or tensor.index:
             return False
         if self._program.operations[op].type != "__setitem__":
             return False
         value = self._program.value(op, tensor)
-        return value is not None and len(value.uses) == 1
+        return value is not None and (len(value.uses) == 1 or self._writes_each_row(op, tensor))
+
+    def _writes_each_row(self, op: int, tensor: Tensor) -> bool:
+        """True if a call writes to all rows of its first argument, which its second one names."""
+        inputs, shape = self._program.operations[op].inputs, shape_of(tensor)
+        rows = integers(inputs[1], _MOST) if len(inputs) > 1 and shape else None
+        if rows is None or not shape or rows.shape != shape[:1]:
+            return False
+        return bool(np.array_equal(np.sort(rows), np.arange(shape[0])))
 
     def _is_known(self, op: int, tensor: Tensor) -> bool:
         identity = tensor.identity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,28 @@ def test_the_mode_of_calls_that_drop_nothing_is_no_difference(tmp_path: Path) ->
     outcome = compared(golden, mine, tmp_path / "report")
     assert outcome.counts[Verdict.FAIL] == 0
     assert outcome.exit_code() == 0
+
+
+def turned_round(made: LlamaForCausalLM, *, left_there: bool) -> None:
+    """A permutation is turned round in memory that holds what an earlier value left there."""
+
+    def turn(_: object, __: object, given: object) -> None:
+        order = PROMPT[0].argsort()
+        found = order.numpy().copy() if left_there else order.numpy() * 0 + 7
+        memory = torch.from_numpy(found)
+        memory[order] = torch.arange(len(order))
+        PROMPT[0].gather(0, memory).sum()
+
+    made.model.norm.register_forward_hook(turn)
+    made(PROMPT)
+
+
+def test_what_memory_held_before_all_of_it_was_written_means_nothing(tmp_path: Path) -> None:
+    sides = [
+        captured(tmp_path / name, partial(turned_round, left_there=left_there))
+        for name, left_there in (("golden", True), ("mine", False))
+    ]
+    for golden, mine in (sides, sides[::-1]):
+        outcome = compared(golden, mine, tmp_path / "report")
+        assert outcome.counts[Verdict.FAIL] == 0
+        assert outcome.exit_code() == 0
