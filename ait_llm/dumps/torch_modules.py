@@ -40,6 +40,8 @@ from ait_llm.dumps.torch_tables import (
 from ait_llm.errors import FormatError
 from ait_llm.formats.opening import open_regular
 
+_MODE = "training"  # among the values of a call: of modules that depend on it
+
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
@@ -252,6 +254,7 @@ class TorchDump(Dump):
         path = folder.path if folder else str(self._place.tensors / process / str(step) / name)
         node = ids.of(module, entry)
         line = entry.line if entry is not None else {}
+        values = _mapping(line.get("values"))
         missing = _mappings(line.get("not_captured"))
         parameters = self._parameters_of(process, module, line)
         for member in held(node.members):
@@ -272,8 +275,8 @@ class TorchDump(Dump):
             tensors=self._tensors(
                 path, folder.stems if folder else (), table.get(call, {}), line.get("identity")
             ),
-            params=_mapping(line.get("values")),
-            definition=_definition(node.definition, _mapping(line.get("values"))),
+            params={name: value for name, value in values.items() if name != _MODE},
+            definition=_definition(node.definition, values),
             weights=_mapping(line.get("weights")),
             parameters=parameters,
             members=node.members,
@@ -436,11 +439,14 @@ def _mappings(value: object) -> tuple[Mapping[str, str], ...]:
 def _definition(
     attributes: Mapping[str, object], passed: Mapping[str, object]
 ) -> Mapping[str, object]:
-    """Attributes of a module and what it was called with, by the name or number of the argument."""
+    """Attributes of a module and what it was called with, by the name or number of the argument.
+
+    Whether it trained then is one of them.
+    """
     given = {
         name.removeprefix("input_"): value
         for name, value in passed.items()
-        if name.startswith("input_")
+        if name.startswith("input_") or name == _MODE
     }
     return {**attributes, **given} if given else attributes
 

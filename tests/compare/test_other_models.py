@@ -52,6 +52,18 @@ def test_a_program_that_trains_is_told_by_its_mode(operators: bool, tmp_path: Pa
     assert "`training` of `root.dropout` is True instead of False" in origin.evidence
 
 
+def test_the_mode_is_that_of_the_call(tmp_path: Path) -> None:
+    x = torch.randn(4, 32)
+    for name in ("golden", "mine"):
+        made = seeded(0.3).train(name == "golden")
+        with torch.no_grad(), register_hook(made, DumpConfig(str(tmp_path / name))):
+            made.eval()
+            made(x)
+    report = compare(tmp_path / "golden", tmp_path / "mine", jobs=1)
+    assert report.exit_code() == 0
+    assert not any("training" in problem.text for problem in report.problems)
+
+
 @KINDS
 def test_dropout_in_attention_is_told_by_the_mode_of_its_module(
     operators: bool, tmp_path: Path

@@ -41,9 +41,9 @@ _TOLD_INSIDE = ("impl", "moe_config", "moe_config.moe_parallel_config")
 _TOLD_OF_CLASS = ("state", "MatmulLtState")  # of bitsandbytes
 # Of a quantised weight, what says that its inputs are quantised, too.
 _OF_INPUTS = frozenset({"act_quant_kwargs", "act_pre_scale", "activation_quantization"})
-# Whether a module trains is told of those that compute something else then.
-_TRAINING = "training"
-_TRAINED = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+# Changes between calls, and is no part of what the author of a model wrote; calls have it.
+MODE = "training"
+_BY_MODE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
 
@@ -75,6 +75,11 @@ class Definitions:
         return found
 
 
+def depends_on_mode(module: nn.Module) -> bool:
+    """True if a module may compute something else while it trains."""
+    return isinstance(module, _BY_MODE) or any("dropout" in name for name in vars(module))
+
+
 def _parameters(module: nn.Module) -> Iterator[tuple[str, Any]]:
     if "bias" in module._parameters:
         yield "bias", module._parameters["bias"] is not None
@@ -89,13 +94,9 @@ def _parameters(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    trains = isinstance(module, _TRAINED)
     for name, value in _own_members(module, _BY_CLASS):
-        if name not in (_TRAINING, "config"):
-            trains = trains or "dropout" in name
+        if name not in (MODE, "config"):
             yield name, value
-    if trains:
-        yield _TRAINING, module.training
     name, kind = _TOLD_OF_CLASS
     if type(vars(module).get(name)).__name__ == kind:
         yield from ((f"{name}.{key}", value) for key, value in _members(vars(module)[name]))

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ait_llm.dump.pytorch.definition import MODE, depends_on_mode
 from ait_llm.dump.pytorch.engine_run import EngineRun
 from ait_llm.dump.pytorch.hooks import (
     CountedGenerate,
@@ -90,6 +91,20 @@ class _OpenUnit:
     is_member: bool = False
 
 
+class _Kind(NamedTuple):
+    """What a module is.
+
+    Attributes:
+        of: its class.
+        name: its :func:`class_name`.
+        by_mode: it may compute something else while it trains.
+    """
+
+    of: type[nn.Module]
+    name: str
+    by_mode: bool
+
+
 class _ThreadState(threading.local):
     """The calls that are open on one thread, innermost last."""
 
@@ -130,7 +145,7 @@ class ModelCapture:
         self._outside: Counter[str] = Counter()
         self._selected: dict[str, nn.Module] = {}
         self._layers: dict[str, int] = {}
-        self._types: dict[str, tuple[type[nn.Module], str]] = {}
+        self._kinds: dict[str, _Kind] = {}
         self._aliases: dict[str, list[str]] = {}
         self._parameters = parameter_names(model)
         self._generate: CountedGenerate | None = None
@@ -333,7 +348,10 @@ class ModelCapture:
         self._called.add(path)
         if not tapped:
             self._enter_mode(step)
-        unit = self._unit(path, self._type_name(path, module), step, self._layers.get(path))
+        kind = self._kind(path, module)
+        unit = self._unit(path, kind.name, step, self._layers.get(path))
+        if kind.by_mode and not tapped:
+            unit.values[MODE] = module.training
         state.open.append(_OpenUnit(unit, step, sys.exc_info()[1], early))
         return unit
 
@@ -349,12 +367,13 @@ class ModelCapture:
         """Account for the return of such a module."""
         self._pop(path)
 
-    def _type_name(self, path: str, module: nn.Module) -> str:
-        """The module's :func:`class_name`; its class may change while the capture runs."""
-        known = self._types.get(path)
-        if known is None or known[0] is not type(module):
-            known = self._types[path] = (type(module), class_name(module))
-        return known[1]
+    def _kind(self, path: str, module: nn.Module) -> _Kind:
+        """What a module is; its class may change while the capture runs."""
+        known = self._kinds.get(path)
+        if known is None or known.of is not type(module):
+            known = _Kind(type(module), class_name(module), depends_on_mode(module))
+            self._kinds[path] = known
+        return known
 
     def _is_entered(self, path: str) -> bool:
         """True if this call was accounted for before the module's own hook ran."""
