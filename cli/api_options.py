@@ -16,7 +16,7 @@ from ait_llm.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 TABLES = ("csv", "xlsx")
-"""Formats of the manual's tables."""
+"""Formats of the manual's tables; ``compare.api.run`` has their writers."""
 
 _OPTIONS = (
     click.option(

@@ -211,13 +211,12 @@ class Checker:
         from ait_llm.opcheck.golden.soc import SOC
 
         params = next((item.params for item in judged if item.params is not None), target.params)
-        params = {name: value for name, value in params.items() if name != SOC}
+        given = {name: value for name, value in params.items() if name != SOC}
         try:
             if needs_ranks(golden, target.params):
                 raise UnverifiableError("one process cannot run a collective")
-            again = backend.run(target.type, params, inputs)
-            own = {**params, **{k: v for k, v in target.params.items() if k == SOC}}
-            rejudged = judge_outputs(golden, inputs, own, again, standard, base, run=run)
+            again = backend.run(target.type, given, inputs)
+            rejudged = judge_outputs(golden, inputs, params, again, standard, base, run=run)
         except (AitError, *REFUSALS) as error:
             reason = first_line(error)
             cause = reason if reason == NO_RERUN else f"not run again: {reason}"

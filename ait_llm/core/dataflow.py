@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
+
+SideName: TypeAlias = Literal["golden", "mine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Dataflow:
             the result of a module's own code, and no weight.
     """
 
-    side: Literal["golden", "mine"]
+    side: SideName
     device: int
     pid: int
     first_order: int

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ait_llm.core import DType, Registry
 from ait_llm.core.comparison import TensorRecord
+from ait_llm.core.dataflow import SideName as SideName
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import FormatError
 from ait_llm.match.views import View, summands
@@ -22,7 +23,6 @@ from ait_llm.program.one_pass import Pass
 if TYPE_CHECKING:
     from ait_llm.match.mapping.text import UserMapping
 
-SideName = Literal["golden", "mine"]
 PROGRAMS = "programs"
 """The matcher of two passes by what they compute."""
 

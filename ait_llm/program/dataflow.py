@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
-from ait_llm.core.dataflow import Dataflow
+from ait_llm.core.dataflow import Dataflow, SideName
 from ait_llm.program.describe import is_float
 from ait_llm.program.flow import Flow
 from ait_llm.program.program import Program
 from ait_llm.program.roles import is_operator
-
-SideName: TypeAlias = Literal["golden", "mine"]
 
 
 class Flows:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+
+import numpy as np
 
 from ait_llm.program.one_pass import Pass
-from ait_llm.program.token_ids import TokenIds, token_ids
+from ait_llm.program.token_ids import TokenIds, is_padding, token_ids
 
 _SHOWN = 5  # tokens
 
@@ -34,34 +35,33 @@ class PromptDifference:
 def prompt_difference(golden: Pass, mine: Pass) -> PromptDifference | None:
     """The first request of which two passes read other numbers of tokens, or none.
 
-    Padding that a mask hides is no token. Nothing is said where an engine tells which row is which
-    token, of passes of single tokens, and where the mask of a padded batch was not captured.
+    Padding that a mask hides is no token; where all tokens are equal, masks differ and not the
+    prompts. Nothing is said where an engine tells which row is which token, of passes of single
+    tokens, and where the mask of a padded batch was not captured.
     """
     if golden.same_rows is not None or mine.same_rows is not None:
         return None
-    prompts = _prompts(token_ids(golden)), _prompts(token_ids(mine))
+    read = token_ids(golden), token_ids(mine)
+    if read[0] is None or read[1] is None or np.array_equal(read[0].ids, read[1].ids):
+        return None
+    prompts = _prompts(read[0]), _prompts(read[1])
     if len(prompts[0]) != len(prompts[1]):
         return None
     for number, (theirs, ours) in enumerate(zip(*prompts, strict=True)):
         if len(theirs) != len(ours) and min(len(theirs), len(ours)) > 1:
-            if _is_padding((*theirs[len(ours) :], *ours[len(theirs) :])):
+            if is_padding((*theirs[len(ours) :], *ours[len(theirs) :])):
                 continue
             where = f"request {number}: " if len(prompts[0]) > 1 else ""
             begins = ours[: len(theirs)] == theirs[: len(ours)]
-            return PromptDifference(f"{where}{_told(theirs, ours)}", begins)
+            return PromptDifference(f"{where}{told(theirs, ours)}", begins)
     return None
 
 
-def _prompts(ids: TokenIds | None) -> list[Prompt]:
-    return [] if ids is None or ids.unsure else ids.prompts()
+def _prompts(ids: TokenIds) -> list[Prompt]:
+    return [] if ids.unsure else ids.prompts()
 
 
-def _is_padding(rest: Prompt) -> bool:
-    """True for what a program that computes fixed sizes reads behind its prompt."""
-    return len(rest) > 1 and len(set(rest)) == 1
-
-
-def _told(golden: Prompt, mine: Prompt) -> str:
+def told(golden: Prompt, mine: Prompt) -> str:
     """What mine lacks, or has more."""
     counts = f"mine reads {len(mine)} tokens and golden {len(golden)}"
     short, long = (mine, golden) if len(mine) < len(golden) else (golden, mine)
@@ -71,17 +71,10 @@ def _told(golden: Prompt, mine: Prompt) -> str:
         return f"{counts}: {verb} the last {_named(long[-left:], 'token')}"
     if long[left:] == short:
         return f"{counts}: {verb} the first {_named(long[:left], 'token')}"
-    edits = [
-        each
-        for each in SequenceMatcher(None, short, long, autojunk=False).get_opcodes()
-        if each[0] != "equal"
-    ]
-    if len(edits) == 1 and edits[0][0] == "insert":
-        start, end = edits[0][3:]
-        return f"{counts}: {verb} {_named(long[start:end], 'a token')} at place {start}"
-    first = next(
-        place for place, pair in enumerate(zip(golden, mine, strict=False)) if pair[0] != pair[1]
-    )
+    first = next(place for place, each in enumerate(short) if each != long[place])
+    if long[first + left :] == short[first:]:
+        added = _named(long[first : first + left], "a token")
+        return f"{counts}: {verb} {added} at place {first}"
     return f"{counts}; at place {first} it has {mine[first]} instead of {golden[first]}"
 
 

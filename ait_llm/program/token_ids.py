@@ -126,6 +126,11 @@ def vocabulary(run: Pass) -> int | None:
     return shape[0] if len(shape) == 2 else None
 
 
+def is_padding(rest: Sequence[int]) -> bool:
+    """True for what a program that computes fixed sizes reads behind its prompt: one token."""
+    return len(rest) > 1 and len(set(rest)) == 1
+
+
 def stated_vocabulary(run: Pass) -> int | None:
     """Rows of the first table that a module says it has, where its weights were not captured."""
     stated = (

@@ -6,7 +6,7 @@ See :mod:`~ait_llm.opcheck.selftest.emulations`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -57,6 +57,17 @@ def self_attention(inputs: Inputs, params: Mapping[str, Any]) -> list[Array] | N
     return [output.reshape(*given[0].shape[:-1], value.shape[2])]
 
 
+def _half_scores(
+    query: Array, key: Array, scale: float, mask: Array | None, tile: int
+) -> Iterator[tuple[slice, Array]]:
+    """Masked scores of some keys at a time, kept in float16 after each step."""
+    for start in range(0, len(key), tile):
+        keys = slice(start, start + tile)
+        scores = (query.astype(np.float32) @ key[keys].astype(np.float32).T).astype(_HALF)
+        scores = scores * _HALF(scale)
+        yield keys, scores if mask is None else scores + mask[:, keys]
+
+
 def half_flash(
     query: Array, key: Array, value: Array, scale: float, mask: Array | None, tile: int = _TILE
 ) -> Array:
@@ -76,12 +87,7 @@ def half_flash(
     total = np.zeros((len(query), value.shape[1]), _HALF)
     sums = np.zeros((len(query), 1), _HALF)
     highest = np.full((len(query), 1), -np.inf, _HALF)
-    for start in range(0, len(key), tile):
-        keys = slice(start, start + tile)
-        scores = (query.astype(np.float32) @ key[keys].astype(np.float32).T).astype(_HALF)
-        scores = scores * _HALF(scale)
-        if mask is not None:
-            scores = scores + mask[:, keys]
+    for keys, scores in _half_scores(query, key, scale, mask, tile):
         higher = np.maximum(highest, scores.max(1, keepdims=True))
         powers = np.exp((scores - higher).astype(np.float32)).astype(_HALF)
         with np.errstate(invalid="ignore"):
@@ -111,12 +117,7 @@ def one_core_flash(
     total = np.zeros((len(query), value.shape[1]), np.float32)
     sums = np.zeros((len(query), 1), np.float32)
     highest = np.full((len(query), 1), -np.inf, _HALF)
-    for start in range(0, len(key), tile):
-        keys = slice(start, start + tile)
-        scores = (query.astype(np.float32) @ key[keys].astype(np.float32).T).astype(_HALF)
-        scores = scores * _HALF(scale)
-        if mask is not None:
-            scores = scores + mask[:, keys]
+    for keys, scores in _half_scores(query, key, scale, mask, tile):
         higher = np.maximum(highest, scores.max(1, keepdims=True))
         powers = power((scores - higher).astype(np.float32))
         with np.errstate(invalid="ignore"):

@@ -11,7 +11,9 @@ from api_dumps import call, tensor, write_dump
 from click.testing import CliRunner, Result
 from msprobe_samples import sample
 
+from ait_llm.cli.api_options import TABLES
 from ait_llm.cli.main import ait
+from ait_llm.compare.api.run import FORMATS
 
 LINEAR = "Functional.linear.0.forward"
 
@@ -262,6 +264,10 @@ def test_a_metric_may_not_be_called_as_a_column(tmp_path: Path) -> None:
     result = run("compare", *both, "-alg", f"{path}:Cosine")
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
     assert "there is a column 'Cosine' already" in result.output
+
+
+def test_the_tables_that_are_offered_are_those_that_can_be_written() -> None:
+    assert tuple(FORMATS) == TABLES
 
 
 def test_the_default_tables_are_those_that_can_be_written(

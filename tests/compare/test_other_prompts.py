@@ -121,3 +121,17 @@ def test_requests_in_another_order_are_told_as_such(operators: bool, tmp_path: P
     assert report.exit_code() == 1
     text = "of `root` are those of golden in another order of requests: 2, 0, 1"
     assert text in report.origins[0].evidence
+
+
+def test_a_mask_that_hides_more_is_no_other_prompt(tmp_path: Path) -> None:
+    for name, hidden in (("golden", 0), ("mine", 2)):
+        mask = torch.ones(2, 12, dtype=torch.long)
+        mask[1, :hidden] = 0
+        made = model()
+        with torch.no_grad(), register_hook(made, DumpConfig(str(tmp_path / name))):
+            made(torch.cat([PROMPT, PROMPT.flip(1)]), attention_mask=mask)
+    report = compare(tmp_path / "golden", tmp_path / "mine", jobs=1)
+    assert report.exit_code() == 1
+    assert "`attention_mask`" in report.origins[0].evidence
+    told = [each.text for each in report.problems] + [each.evidence for each in report.origins]
+    assert not any("prompt" in text for text in told)

@@ -157,13 +157,12 @@ class _Found:
 
     def _of_other_passes(self, given: Mapping[str, tuple[ApiSide, Item]]) -> Judged:
         """A row of steps that are no counterparts: what mine is by the step that is its own."""
-        if "mine" in given:
-            side, item = given["mine"]
-            name = _name_of(item) if item.is_tensor else ""
-            found = self._single.get(("mine", _key(side, name)))
-            if found is not None and found.golden is not None:
-                return _elsewhere(found, _OTHER_TOKENS)
-        return _OTHER_TOKENS
+        side, item = given.get("mine", (None, None))
+        if side is None or item is None or not item.is_tensor:
+            return _OTHER_TOKENS
+        found = self._single.get(("mine", _key(side, _name_of(item))))
+        is_compared = found is not None and found.golden is not None
+        return _elsewhere(found, _OTHER_TOKENS) if found and is_compared else _OTHER_TOKENS
 
     def _tensor(
         self, keys: Mapping[str, _Key], calls: Mapping[str, _Key], judged: Judged

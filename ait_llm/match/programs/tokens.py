@@ -25,6 +25,7 @@ from ait_llm.program.rows import (
     request_lengths,
     rows_of,
 )
+from ait_llm.program.token_ids import is_padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +210,9 @@ def _begins(left: Array, right: Array) -> bool:
     """True if one sequence is the beginning of another, which does not go on with padding."""
     short, long = (left, right) if len(left) <= len(right) else (right, left)
     rest = long[len(short) :]
-    is_padded = len(rest) > 1 and bool((rest == rest[0]).all())
-    return bool(len(rest)) and not is_padded and np.array_equal(long[: len(short)], short)
+    if not len(rest) or is_padding(rest.tolist()):
+        return False
+    return np.array_equal(long[: len(short)], short)
 
 
 def _aligned(left: _Sequence, right: _Sequence) -> list[tuple[int, int]]:

@@ -202,7 +202,7 @@ def with_attention(made: LlamaForCausalLM) -> None:
         torch.nn.init.normal_(each, std=0.2)
     made.add_module("beside", attention)
     values = made.get_input_embeddings()(PROMPT)
-    made.register_forward_hook(lambda *_: (attention(values, values, values), None)[-1])
+    made.model.norm.register_forward_hook(lambda *_: (attention(values, values, values), None)[-1])
     made(PROMPT)
 
 
