@@ -169,7 +169,7 @@ def test_a_warm_up_is_recognised_by_its_tokens(captures: dict[str, Path], tmp_pa
     pairing = _pairing(_torch_dump(tmp_path, {0: 7, 1: 1, 2: 1}), captures["warm"])
     assert _pairs(pairing) == [(0, 2), (1, 3), (2, 4)]
     assert [problem.decides for problem in pairing.problems] == [False, False]
-    assert "300 tokens, the golden one with 7" in pairing.pairs[0].reason
+    assert "my run began with 300 tokens, golden's with 7" in pairing.pairs[0].reason
 
 
 def test_a_larger_batch_is_no_warm_up(tmp_path: Path) -> None:
