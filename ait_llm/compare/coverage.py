@@ -48,6 +48,8 @@ def mark_not_comparable(
         comparisons: of the whole report.
         one_library: both sides ran the same operators; one that is missing as a whole was left out.
     """
+    if all(item.verdict is not Verdict.SKIPPED for item in comparisons):
+        return list(comparisons)
     siblings = Siblings(comparisons)
     graphs = _are_one_graph(comparisons)
     whole = (
@@ -82,6 +84,8 @@ def uncompared_parts(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
                 )
                 compared |= item.reason.endswith(OF_OTHER_TOKENS)
                 found[record.pid, record.step].append((record, compared))
+        if all(compared for outputs in found.values() for _, compared in outputs):
+            continue
         for names, steps in _by_steps(found):
             if is_other and names == [_WHOLE]:
                 continue

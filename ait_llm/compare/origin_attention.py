@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ait_llm.compare.origin_growth import is_one_rounding, rounding_of
 from ait_llm.compare.origin_run import Key, operation_key, record_key
+from ait_llm.compare.roundings import is_of_sums, rounding_of
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
@@ -179,7 +179,7 @@ class Attentions:
             if module not in found and calls.is_made(module, record):
                 rounding = max(map(rounding_of, (item.golden, record)))
                 growth = error / math.hypot(given.get(module, 0.0), rounding)
-                if error and not is_one_rounding(item):
+                if error and not is_of_sums(item):
                     size = math.prod(record.shape or ())
                     found[module] = _Place(module, index, growth, size)
             elif module not in found and not calls.is_left(module, record):

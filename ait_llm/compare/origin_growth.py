@@ -7,22 +7,18 @@ multiple of all errors before it, the operations in between are worth recomputin
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from ait_llm.compare.origin_run import operation_key, record_key
 from ait_llm.compare.origin_values import RunValues
-from ait_llm.core import DType
-from ait_llm.core.comparison import Comparison, TensorRecord
+from ait_llm.compare.roundings import is_of_sums, rounding_of
+from ait_llm.core.comparison import Comparison
 from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass
 
 # Twice the error of all tensors before, and of one rounding of each side.
 _FACTOR = 2.0
-_ROUNDING = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8}
-_FLOAT32_SUMS = 2.0**-20
-_FLOAT32_ROUNDINGS = 2.0**-23
 # The error of a pair that agrees to the last bit still counts as this much, so that a first
 # rounding is no infinite growth.
 _FLOOR = 2.0**-13
@@ -34,7 +30,8 @@ def sudden_growth(
     """Comparisons of a run at which the error grows suddenly, in execution order.
 
     The first that is not exact is one of them, where some before it are: with one implementation
-    on both sides nothing but a fault or a definition explains even a small error.
+    on both sides nothing but a fault or a definition explains even a small error, but for one that
+    sums of float32 in another order leave.
 
     Args:
         run: my run.
@@ -53,25 +50,11 @@ def sudden_growth(
         if error is None:
             continue
         roundings = [rounding_of(record) for record in (item.golden, item.mine)]
-        is_first = bool(exact and error and not largest)
+        is_first = bool(exact and error and not largest) and not is_of_sums(item)
         if is_first or error > _FACTOR * max(largest, *roundings):
             yield index
         exact += not error
         largest = max(largest, error)
-
-
-def rounding_of(record: TensorRecord) -> float:
-    """Relative error of one rounding to the type of a tensor, or of sums in float32."""
-    return _ROUNDING.get(record.dtype, _FLOAT32_SUMS) if record.dtype else _FLOAT32_SUMS
-
-
-def is_one_rounding(item: Comparison) -> bool:
-    """True if two float32 tensors differ by no more than a rounding of each does.
-
-    Then mine is as right as golden, whatever is computed of the values that are told of it.
-    """
-    types = {each.dtype for each in (item.golden, item.mine) if each is not None}
-    return types == {DType.FLOAT32} and item.values.get(DISTANCE, math.inf) <= _FLOAT32_ROUNDINGS
 
 
 def growth(values: RunValues, op: int) -> float:

@@ -2,8 +2,9 @@
 
 An error within every tolerance may still be more than an operator's arithmetic permits, and only
 running the operator again tells. That costs about as much as comparing what it reads, so not all
-are run again unless the user asks for it: none that made golden's very bits, first those that leave
-more error than they get, and no more than a share of what the comparison has read.
+are run again unless the user asks for it: none that made golden's very bits, or what other sums of
+float32 make of them, first those that leave more error than they get, and no more than a share of
+what the comparison has read.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ait_llm.compare.origin_growth import rounding_of
 from ait_llm.compare.origin_peers import Like, like
 from ait_llm.compare.origin_run import Key, operation_key, record_key
+from ait_llm.compare.roundings import is_of_sums, rounding_of
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.flow import parents_of
@@ -37,6 +38,7 @@ class _Seen:
     Attributes:
         given, left: largest error of its inputs, and of its results.
         rounding: of the result with that error.
+        of_sums: that error is one of sums of float32 in another order.
         index: of the comparison of it.
         reads: the records of its inputs.
         made: elements of its results.
@@ -45,6 +47,7 @@ class _Seen:
     given: float = 0.0
     left: float = 0.0
     rounding: float = 1.0
+    of_sums: bool = False
     index: int = -1
     reads: list[TensorRecord] = field(default_factory=list)
     made: int = 0
@@ -94,7 +97,7 @@ def worth_a_look(run: Pass, comparisons: Sequence[Comparison], indices: Sequence
         return Looks()  # its operators cannot be run here, and recomputing them costs too much
     places = {operation_key(operation): op for op, operation in enumerate(run.operations)}
     seen, compared = _seen(run, comparisons, indices)
-    differing = {key: each for key, each in seen.items() if each.left}
+    differing = {key: each for key, each in seen.items() if each.left and not each.of_sums}
     striking = [each for each in differing.values() if each.growth > _STRIKING]
     striking.sort(key=lambda each: each.growth, reverse=True)
     others = [
@@ -137,6 +140,7 @@ def _seen(
             if error > seen.left:
                 seen.left, seen.index = error, index
                 seen.rounding = max(map(rounding_of, (item.golden, item.mine)))
+                seen.of_sums = is_of_sums(item)
     return found, compared
 
 

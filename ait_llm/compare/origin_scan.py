@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from ait_llm.compare.origin_attention import WrongFormula
-from ait_llm.compare.origin_growth import is_one_rounding, rounding_of
 from ait_llm.compare.origin_run import Key, operation_key, record_key
+from ait_llm.compare.roundings import is_of_sums, rounding_of
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
@@ -97,7 +97,7 @@ class Scans:
                 continue
             name = mine.name(item.mine)
             is_made = name in _WHATS and item.mine.role == "in"
-            if is_made and error and not is_one_rounding(item):
+            if is_made and error and not is_of_sums(item):
                 rounding = max(map(rounding_of, (item.golden, item.mine)))
                 growth = error / math.hypot(given.get(module, 0.0), rounding)
                 made.setdefault(module, {})[name] = index

@@ -9,9 +9,9 @@ from functools import cached_property
 from itertools import combinations
 
 from ait_llm.compare.origin_between import maker
-from ait_llm.compare.origin_growth import rounding_of
 from ait_llm.compare.origin_run import RunStructure
 from ait_llm.compare.origin_values import RunValues
+from ait_llm.compare.roundings import rounding_of
 from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.tensors import Tensor
 from ait_llm.errors import AitError

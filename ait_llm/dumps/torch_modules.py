@@ -383,7 +383,7 @@ class TorchDump(Dump):
         if ledger is None or ledger.header.get("options", {}).get("data") is False:
             return iter(())
         present = {
-            (str(Path(folder.path).relative_to(self._place.tensors)), "after"): len(folder.stems)
+            (f"{process}/{step}/{folder.path.rpartition('/')[2]}", "after"): len(folder.stems)
             for step in self._steps(process)
             for folder in self._step_folders(process, step)
         }

@@ -7,7 +7,7 @@ that of earlier files of the same size; where it is the same, so is all that a r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ait_llm.formats.payload import Payload
@@ -44,7 +44,10 @@ def known_payload(path: Path | str, archive: Archive) -> Payload | None:
     """The only tensor of a file, if an earlier one was the same around its values."""
     for frame in _FRAMES.get(archive.size, ()):
         if frame.fits(archive):
-            return replace(frame.payload, path=path)
+            found = frame.payload  # replace() costs three times as much
+            return Payload(
+                path, found.offset, found.length, found.dtype, found.shape, strides=found.strides
+            )
     return None
 
 

@@ -77,6 +77,8 @@ def _by_size(found: tuple[int, int, Alike]) -> tuple[int, int]:
 class Likeness:
     """Which tensors of two programs hold the same elements.
 
+    It is worked out when it is first asked for; links that are made after that are not in it.
+
     Args:
         left, right: the programs.
         tokens: alignment of their rows.
@@ -91,18 +93,29 @@ class Likeness:
         )
         self._counts = counts
         self._atoms = Atoms()
-        self._meanings = tuple(
+        self._links = links
+        self._of_tokens: dict[int, bool] = {}
+        self._are_operators = all(map(has_operators, self._sides))
+
+    @cached_property
+    def _meanings(self) -> tuple[Meaning, ...]:
+        """What the elements of the values of each side are."""
+        meanings = tuple(
             Meaning(side, self._atoms, Terms(self._atoms, number, self._counts[number]))
             for number, side in enumerate(self._sides)
         )
-        self._links = links
-        self._held: tuple[_Holders, ...] = (_Holders(()), _Holders(()))
-        self._of_tokens: dict[int, bool] = {}
-        if all(map(has_operators, self._sides)):
-            self._anchor()
-            for meaning in self._meanings:
+        if self._are_operators:
+            self._anchor(meanings)
+            for meaning in meanings:
                 meaning.compute()
-            self._held = tuple(_Holders(self._atoms_of(number)) for number in (0, 1))
+        return meanings
+
+    @cached_property
+    def _held(self) -> tuple[_Holders, ...]:
+        """The values of each side by atom."""
+        if not self._are_operators:
+            return _Holders(()), _Holders(())
+        return tuple(_Holders(self._atoms_of(number)) for number in (0, 1))
 
     def _atoms_of(self, number: int) -> Iterator[int]:
         """The atom of each value of a side; 0 where nothing is known."""
@@ -211,7 +224,7 @@ class Likeness:
                     found.append((prod(theirs.shape), value.number, Alike(value, box)))
         return min(found, key=_by_size)[2] if found else None
 
-    def _anchor(self) -> None:
+    def _anchor(self, meanings: Sequence[Meaning]) -> None:
         """Share the atoms of linked values, the surest first."""
         known = [link for found in self._links.of_left.values() for link in found]
         known = [link for link in known if link.confidence > AMBIGUOUS]
@@ -225,8 +238,8 @@ class Likeness:
             )
             if views is None:
                 continue
-            ours = self._viewed(0, link, views.left)
-            theirs = self._viewed(1, link, views.right)
+            ours = self._viewed(meanings[0], link.left, views.left)
+            theirs = self._viewed(meanings[1], link.right, views.right)
             tokens = any(isinstance(view, Rows) for view in (*views.left, *views.right))
             if ours is None or theirs is None:
                 continue
@@ -244,10 +257,10 @@ class Likeness:
         """
         return self._tokens is not None and self._tokens.by_request and len(shape) == _HEADS
 
-    def _viewed(self, number: int, link: Link, views: tuple[View, ...]) -> Box | None:
+    @staticmethod
+    def _viewed(meaning: Meaning, value: Value, views: tuple[View, ...]) -> Box | None:
         """The box of a linked value under views that keep all rows."""
-        value = (link.left, link.right)[number]
-        box = self._meanings[number].box(value, value.uses[0].tensor)
+        box = meaning.box(value, value.uses[0].tensor)
         for view in views:
             if box is None:
                 return None

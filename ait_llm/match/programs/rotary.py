@@ -19,7 +19,7 @@ from ait_llm.program.flow import Value
 from ait_llm.program.layers import Block
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
-from ait_llm.program.tables import rotary_tables
+from ait_llm.program.tables import RotaryTables
 
 _HALVES = 2  # coefficient of ATB's rotary operation for angles in both halves
 
@@ -36,6 +36,7 @@ class RotaryLinks:
         self._left = left
         self._right = right
         self._links = links
+        self._tables = RotaryTables(left), RotaryTables(right)
 
     def add_tables(self) -> None:
         """Link the tables that ATB's rotary operation reads with what torch's module gives."""
@@ -67,8 +68,7 @@ class RotaryLinks:
         """Link the cosines and sines that two layers of modules are handed."""
         if left.layer is None or right.layer is None or not self._left.has_modules:
             return
-        ours = rotary_tables(self._left, left.layer)
-        theirs = rotary_tables(self._right, right.layer)
+        ours, theirs = self._tables[0].of(left.layer), self._tables[1].of(right.layer)
         if ours is None or theirs is None or not self._right.has_modules:
             return
         for mine, other, what in zip(ours, theirs, ("cosine", "sine"), strict=True):
