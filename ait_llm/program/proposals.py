@@ -20,7 +20,8 @@ from ait_llm.program.logits import count_of_logits, every_logit
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.readings import Reading
 from ait_llm.program.schedule import Schedule, Stretch, engine_schedules
-from ait_llm.program.token_ids import lengths_of, places_of, token_ids
+from ait_llm.program.token_ids import token_ids
+from ait_llm.program.token_places import lengths_of, places_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,9 @@ _DECODER = "input_decoder_input_ids"
 _NAMES = (_DECODER, "input_input_ids", "input_idx")
 _ENCODER = re.compile(r"\.encoder(\.|$)")
 _MASK = "input_attention_mask"
-_POSITIONS = ("input_positions", "input_position_ids")
+POSITIONS = ("input_positions", "input_position_ids")
 """What engines that pack requests call the place of each token in its own request."""
-_BEGINS = "input_cu_seq_lens_q", "input_cu_seqlens"
-_PLACES = (*_POSITIONS, "input_cache_position")
-_ATTENTION = ("aten._scaled_dot_product", "aten.scaled_dot_product", "scaled_dot_product_attention")
-_CACHED_KEYS = re.compile(r"past_key_values(_[0-9]+)?_key(s)?$")
-_ROTARY = re.compile(r"[Rr]otary|Rope|RoPE|(^|[._])rope")
+ROTARY = re.compile(r"[Rr]otary|Rope|RoPE|(^|[._])rope")
 _GATHERS = re.compile(r"Gather(Operation|V2|V2D)?$")
 """Operators of the acceleration library and of the graph engine that look rows up."""
 _FUNCTION = "embedding"
@@ -104,13 +100,13 @@ def token_ids(run: Pass) -> TokenIds | None:
     up; parts of a prompt that is read in several calls are joined.
     """
     for name in _NAMES:
-        parts = [found for tensor in _called(run, name) if (found := _ids(tensor)) is not None]
+        parts = [found for tensor in called(run, name) if (found := ids_of(tensor)) is not None]
         if parts:
-            return _with_mask(run, _joined(parts), begins=name == _DECODER and _encodes(run))
+            return _with_mask(run, joined(parts), begins=name == _DECODER and _encodes(run))
     looked_up = _lookup(run)
     if looked_up is None:
         return None
-    ids = _ids(looked_up[1])
+    ids = ids_of(looked_up[1])
     return None if ids is None else _with_mask(run, ids, begins=False, named=False)
 
 
@@ -141,75 +137,6 @@ def stated_vocabulary(run: Pass) -> int | None:
     return next((rows for rows in stated if isinstance(rows, int)), None)
 
 
-def places_of(run: Pass, count: int) -> Array | None:
-    """Places in their requests of so many tokens of one row; None where the capture has none.
-
-    Operators alone have no name for them: rotary modules look at them, and else there are as many
-    keys before those of the pass. So there are in a cache that grows.
-    """
-    for name in _PLACES:
-        parts = [found for tensor in _called(run, name) if (found := _ids(tensor)) is not None]
-        if parts:
-            places = _joined(parts).reshape(-1)
-            if len(places) == count:
-                return places
-    for operation in run.operations:
-        if _ROTARY.search(operation.name):
-            for tensor in operation.inputs:
-                told = _ids(tensor)
-                if told is not None and told.shape in ((count,), (1, count)):
-                    return told.reshape(-1)
-        elif operation.type.startswith(_ATTENTION) and len(operation.inputs) > 1:
-            query, key = (_shape_of(tensor) for tensor in operation.inputs[:2])
-            if len(query) == len(key) == 4 and query[2] == count <= key[2]:
-                return np.arange(key[2] - count, key[2])
-            return None
-    return _places_by_cache(run, count)
-
-
-def _places_by_cache(run: Pass, count: int) -> Array | None:
-    """The same where the model is given keys and returns them with those of its tokens."""
-    tensors = run.operations[0].tensors if run.operations else ()
-    lengths = {
-        side: [shape[2] for each in tensors if (shape := _keys_of(each, side))]
-        for side in ("in", "out")
-    }
-    before, behind = max(lengths["in"], default=0), max(lengths["out"], default=0)
-    return np.arange(before, behind) if before + count == behind else None
-
-
-def _keys_of(tensor: Tensor, side: str) -> tuple[int, ...]:
-    """Dims of keys of a layer, ``[requests, heads, tokens, dim]``; empty for anything else."""
-    if tensor.role != side or not _CACHED_KEYS.search(tensor.stem):
-        return ()
-    shape = _shape_of(tensor)
-    return shape if len(shape) == 4 else ()
-
-
-def first_place(run: Pass, count: int) -> int | None:
-    """Place of the first of so many tokens of one request; None where that is not known."""
-    places = places_of(run, count)
-    return int(places[0]) if places is not None and (np.diff(places) == 1).all() else None
-
-
-def lengths_of(run: Pass, count: int) -> list[int] | None:
-    """How many tokens of a row each request has, where the model is told where they begin."""
-    for name in _BEGINS:
-        for tensor in _called(run, name):
-            begins = _ids(tensor)
-            if begins is not None and begins.ndim == 1 and begins[0] == 0 and begins[-1] == count:
-                lengths = [int(each) for each in np.diff(begins) if each]
-                return lengths if min(lengths, default=0) > 0 else None
-    return None
-
-
-def _shape_of(tensor: Tensor) -> tuple[int, ...]:
-    try:
-        return tuple(tensor.shape)
-    except AitError:
-        return ()
-
-
 def looked_up(run: Pass) -> tuple[Operation, Tensor | None] | None:
     """The operation that looks token ids up, and its table where it was captured."""
     for operation in run.operations:
@@ -228,7 +155,7 @@ def _lookup(run: Pass) -> tuple[Tensor | None, Tensor] | None:
     return None
 
 
-def _called(run: Pass, name: str) -> Iterator[Tensor]:
+def called(run: Pass, name: str) -> Iterator[Tensor]:
     """What the outermost operation that is given something of that name gets, call by call."""
     owner: str | None = None
     for operation in run.operations:
@@ -241,7 +168,7 @@ def _called(run: Pass, name: str) -> Iterator[Tensor]:
                 break
 
 
-def _joined(parts: Sequence[Array]) -> Array:
+def joined(parts: Sequence[Array]) -> Array:
     """Chunks of one prompt, one behind the other, where they are that."""
     if len({part.shape[:-1] for part in parts}) > 1:
         return parts[0]
@@ -273,7 +200,8 @@ def _is_table(tensor: Tensor) -> bool:
         return False
 
 
-def _ids(tensor: Tensor) -> Array | None:
+def ids_of(tensor: Tensor) -> Array | None:
+    """The integers of a tensor, ``[requests, tokens]`` or ``[tokens]``; None for anything else."""
     array = integers(tensor)
     return array if array is not None and array.ndim in (1, 2) and array.size else None
 
@@ -281,7 +209,7 @@ def _ids(tensor: Tensor) -> Array | None:
 def _with_mask(run: Pass, ids: Array, *, begins: bool, named: bool = True) -> TokenIds:
     if ids.ndim == 1:
         return TokenIds(ids, None, begins, _positions(run, ids))
-    mask = next((_ids(tensor) for tensor in _called(run, _MASK)), None)
+    mask = next((ids_of(tensor) for tensor in called(run, _MASK)), None)
     if mask is None and not named:
         mask = next(_unnamed_masks(run, ids), None)
         if mask is None:
@@ -297,7 +225,7 @@ def _unnamed_masks(run: Pass, ids: Array) -> Iterator[Array]:
     """What operators alone are given as a mask: of every row some tokens, the others all alike."""
     for operation in run.operations[:_LOOKED_AT]:
         for tensor in operation.inputs:
-            found = _ids(tensor)
+            found = ids_of(tensor)
             if found is None or found.ndim != 2 or found.dtype == np.bool_:
                 continue
             if len(found) != len(ids) or found.shape[1] < ids.shape[1]:
@@ -310,9 +238,9 @@ def _unnamed_masks(run: Pass, ids: Array) -> Iterator[Array]:
 
 def _positions(run: Pass, ids: Array) -> Array | None:
     """The place of each packed token in its request, as the model or a rotary part reads it."""
-    named = (tensor for name in _POSITIONS for tensor in _called(run, name))
+    named = (tensor for name in POSITIONS for tensor in called(run, name))
     for tensor in (*named, *_turned_by(run)):
-        found = _ids(tensor)
+        found = ids_of(tensor)
         if found is not None and found.shape == ids.shape and not np.array_equal(found, ids):
             return found
     return None
@@ -321,7 +249,7 @@ def _positions(run: Pass, ids: Array) -> Array | None:
 def _turned_by(run: Pass) -> Iterator[Tensor]:
     """What may be positions: rows that rotary operations look up, or are given to look up."""
     for operation in run.operations:
-        if _ROTARY.search(operation.type):
+        if ROTARY.search(operation.type):
             yield from (tensor for tensor in operation.inputs if _is_vector(tensor))
             return
         if _GATHERS.match(operation.type) and _looked_up(operation) is not None:

@@ -16,7 +16,7 @@ import numpy as np
 from ait_llm.match.views import Part, Reorder, Reshape, Rows, View
 from ait_llm.program import rows as layout
 from ait_llm.program.program import Program
-from ait_llm.program.token_ids import first_place
+from ait_llm.program.token_places import first_place
 
 Shape = tuple[int, ...]
 _MOST = 1 << 16  # elements that are picked one by one
@@ -31,13 +31,13 @@ class Axis:
         rows: how it lays out its tokens.
         real: for each request the places of real keys, ascending; None without a mask.
         total: length of the mask.
-        windows: lengths to which layers cut the axis.
+        windows: lengths to which layers cut the axis; None where the capture holds no definitions.
     """
 
     rows: layout.Rows
     real: tuple[tuple[int, ...], ...] | None
     total: int
-    windows: frozenset[int]
+    windows: frozenset[int] | None
 
     def read(self, length: int, request: int, *, is_cache: bool) -> dict[int, int] | None:
         """Places of real keys by their distance from the newest one; None for another axis."""
@@ -66,6 +66,8 @@ class Axis:
         A cache keeps all that the next token attends to but itself; several new tokens attend to
         that much before the first of them.
         """
+        if self.windows is None:  # only newest keys are ever kept
+            return not is_cache
         if is_cache:
             return length + 1 in self.windows
         return length in self.windows or length - self.rows.seq + 1 in self.windows
@@ -190,8 +192,10 @@ def _axis(program: Program, rows: layout.Rows) -> Axis:
     return Axis(rows, real, mask.shape[1], _windows(program))
 
 
-def _windows(program: Program) -> frozenset[int]:
-    """How many tokens layers attend to that do not attend to all."""
+def _windows(program: Program) -> frozenset[int] | None:
+    """How many tokens layers attend to that do not attend to all; None if nothing is stated."""
+    if not any(operation.definition for operation in program.operations):
+        return None
     stated = (operation.definition.get(key) for operation in program.operations for key in _WINDOWS)
     return frozenset(number for number in stated if type(number) is int)
 

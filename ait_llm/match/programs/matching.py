@@ -42,6 +42,7 @@ from ait_llm.match.programs.shapes import make_views, reshaped
 from ait_llm.match.programs.weights import WeightLink
 from ait_llm.match.views import View
 from ait_llm.program.adapters import program_of
+from ait_llm.program.counted_places import PLACES, are_places, is_function
 from ait_llm.program.describe import shape_of
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use, Value
@@ -100,6 +101,7 @@ class _Matching:
         self._is_restored = are_restored(evidence.weights)
         self._lineages = Lineages(*sides, in_same_steps=self._is_restored)
         self._mentioned: set[PortKey] = set()  # right tensors that are in a match
+        self._of_other_tokens: set[tuple[bool, int]] = set()  # of the right side, and values
 
     def matches(self) -> Iterator[Match | Unmatched]:
         sides = self._left, self._right
@@ -151,6 +153,9 @@ class _Matching:
             return
         if (0, key_of(op, tensor)) in self._known.ports.looked_at:
             return
+        if (0, key_of(op, tensor)) in self._known.ports.without:
+            yield self._unmatched_left(op, tensor, [])
+            return
         links = self._known.links.of_left.get(value.number, []) if value is not None else []
         links = links if self._is_open("left", op) else []
         routed = self._known.routed.get(key_of(op, tensor), ())
@@ -186,6 +191,9 @@ class _Matching:
         value = self._right.value(op, tensor)
         links = self._known.links.of_right.get(value.number, []) if value is not None else []
         links = links if self._is_open("right", op) else []
+        if (1, key) in self._known.ports.without:
+            yield self._unmatched_right(op, tensor, [])
+            return
         whole = [link for link in links if link.right_columns is None]
         found = False
         for link in whole[:1] or links:
@@ -202,12 +210,7 @@ class _Matching:
         others = self._others(1, op, tensor)
         yield from others
         if not others:
-            other = self._known.title(self._left)
-            reason = self._known.ports.right_reasons.get(key_of(op, tensor), "")
-            if links and self._views.are_of_other_tokens(links[0], left=None, right=tensor):
-                reason = f"{other} {OF_OTHER_TOKENS}"
-            reason = reason or reason_for(self._right, op, tensor, other)
-            yield self._unmatched(self._right, op, tensor, reason)
+            yield self._unmatched_right(op, tensor, links)
 
     def _is_open(self, side: Literal["left", "right"], op: int) -> bool:
         """True if values say what answers the tensors of an operation, where no port does."""
@@ -239,11 +242,27 @@ class _Matching:
         elif key_of(op, tensor) in self._known.ports.left_reasons:
             reason = self._known.ports.left_reasons[key_of(op, tensor)]
         else:
-            reason = reason_for(self._left, op, tensor, other)
+            reason = self._reason(self._left, op, tensor, other)
             can_save = self._right.run.traits.parameters and not self._right.run.weights
             if reason.startswith(WEIGHT) and can_save:
                 reason, lost = f"{reason}; dump it with --weights", True
         return self._unmatched(self._left, op, tensor, reason, lost=lost)
+
+    def _unmatched_right(self, op: int, tensor: Tensor, links: list[Link]) -> Unmatched:
+        other = self._known.title(self._left)
+        reason = self._known.ports.right_reasons.get(key_of(op, tensor), "")
+        if links and self._views.are_of_other_tokens(links[0], left=None, right=tensor):
+            reason = f"{other} {OF_OTHER_TOKENS}"
+        reason = reason or self._reason(self._right, op, tensor, other)
+        return self._unmatched(self._right, op, tensor, reason)
+
+    def _reason(self, side: Program, op: int, tensor: Tensor, other: str) -> str:
+        """Why a tensor has none: what it was computed of may have none."""
+        read = (tensor,) if tensor.role == "in" else side.operations[op].inputs
+        values = {value.number for each in read if (value := side.value(op, each)) is not None}
+        if any((side is self._right, number) in self._of_other_tokens for number in values):
+            return f"{other} {OF_OTHER_TOKENS}"
+        return reason_for(side, op, tensor, other)
 
     def _is_stale(self, op: int, tensor: Tensor) -> bool:
         """True for an input that was captured after the operation and is no longer what it was."""
@@ -261,6 +280,9 @@ class _Matching:
     def _match(self, left: Use, right: Use, link: Link) -> Match | None:
         views = self._views.of(left.tensor, right.tensor, link)
         if views is None or self._known.unwritten[1].holds(right.op, right.tensor):
+            return None
+        keys = (0, key_of(left.op, left.tensor)), (1, key_of(right.op, right.tensor))
+        if not self._known.ports.without.isdisjoint(keys):
             return None
         self._mentioned.add(key_of(right.op, right.tensor))
         ours = self._source(self._left, left, views.left)
@@ -415,6 +437,13 @@ class _Matching:
         source = self._source(side, Use(op, tensor))
         known = int(side is self._right), key_of(op, tensor)
         by_nature = known in self._known.ports.without
+        value = side.value(op, tensor)
+        if value is not None and reason.endswith(OF_OTHER_TOKENS):
+            self._of_other_tokens.add((side is self._right, value.number))
+        tokens, operation = self._known.tokens, side.operations[op]
+        has_others = tokens is not None and tokens.are_others
+        if not by_nature and has_others and is_function(operation) and are_places(tensor):
+            reason, lost, by_nature = PLACES, False, True
         side_name = self._known.side_name(side)
         return Unmatched(side_name, source, intern(reason), lost, by_nature)
 

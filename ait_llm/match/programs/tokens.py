@@ -67,6 +67,11 @@ class Tokens:
         )
 
     @property
+    def are_others(self) -> bool:
+        """True if one side has tokens that the other one does not have in this pass."""
+        return self.left.count != self.right.count
+
+    @property
     def ends_alike(self) -> bool:
         """True if the last row of each request is the same token on both sides."""
         sides = (self.left, self.right)

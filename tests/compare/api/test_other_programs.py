@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from generating import generate, model
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedModel
 
 from ait_llm.compare import compare
 from ait_llm.compare.api import settling
@@ -91,6 +91,11 @@ def captured(folder: Path, drive: Drive, change: Drive | None = None) -> Path:
     made = model(eos_token_id=None)
     if change is not None:
         change(made)
+    return captured_model(folder, made, drive)
+
+
+def captured_model(folder: Path, made: PreTrainedModel, drive: Drive) -> Path:
+    """The same of any model."""
     PrecisionDebugger._reset()
     debugger = PrecisionDebugger(dump_path=str(folder), task="tensor", level="mix")
     handles = [

@@ -15,6 +15,7 @@ from ait_llm.match.programs.shards import computes_several, portion_of
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.shapes import align_shapes, batch_ratio
 from ait_llm.program.checks import is_check
+from ait_llm.program.counted_places import PLACES, are_places, is_function
 from ait_llm.program.describe import dtype_of, shape_of
 from ait_llm.program.flow import Use
 from ait_llm.program.program import Program
@@ -56,7 +57,7 @@ class Arguments(Ports):
         self._ratio = 1
         self._settled: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
         # modules that share positions among requests look as if they added something up
-        others = tokens is not None and tokens.left.count != tokens.right.count
+        others = tokens is not None and tokens.are_others
         self._has_others = others and left.run.traits.finished
         self._over_others: set[int] = set()  # left values
 
@@ -157,9 +158,12 @@ class Arguments(Ports):
     ) -> bool:
         """Pair two tensors; if they do not go together, the reasons say why."""
         value = self._left.value(op, tensor)
-        if value is not None and value.number in self._over_others:
-            self.left_reasons[key_of(op, tensor)] = _OVER_OTHERS
-            self.right_reasons[key_of(partner, other)] = _OVER_OTHERS
+        why = _OVER_OTHERS if value is not None and value.number in self._over_others else ""
+        if self._has_others and is_function(self._left.operations[op]):
+            why = PLACES if are_places(tensor) and are_places(other) else why
+        if why:
+            self.left_reasons[key_of(op, tensor)] = why
+            self.right_reasons[key_of(partner, other)] = why
             self.without |= {(0, key_of(op, tensor)), (1, key_of(partner, other))}
             return False
         refusals = self._refusals(op, tensor, other)
@@ -212,6 +216,8 @@ class Arguments(Ports):
             return None
         shapes = self._in_order(str(list(shape_of(tensor) or ())), str(list(shape_of(other) or ())))
         refusal = f"shapes {shapes[0]} and {shapes[1]} differ"
+        if shapes[0] == shapes[1]:
+            refusal = f"which axis of {shapes[0]} is that of the tokens is not known"
         return refusal, refusal
 
     def _in_order(self, left: str, right: str) -> tuple[str, str]:
