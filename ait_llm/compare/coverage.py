@@ -24,12 +24,13 @@ from pathlib import Path
 from ait_llm.compare.siblings import Siblings, sides_of
 from ait_llm.core.comparison import Comparison, Problem, TensorRecord, Verdict
 from ait_llm.match.model import SELF_CHECK
-from ait_llm.match.programs.reasons import OF_OTHER_TOKENS
+from ait_llm.match.programs.reasons import FOLDED, OF_OTHER_TOKENS
 
 _NUMBER = re.compile(r"\d+")
 _LAYER = re.compile(r"^(.*?\.\d+)(?:\.|$)")
 # Calls of functions, `Functional.linear.3`, are numbered through the whole program.
 _CALL = re.compile(r"^([A-Z]\w*\.\w+)\.\d+(?:\.(?:forward|backward))?$")
+_FUNCTION = re.compile(r"^[A-Z]\w*\.\w+$")
 # Calls of modules, `Module.model.norm.RMSNorm.forward.0`, have the number of the call behind them.
 _MODULE_CALL = re.compile(r"^Module\.(.*)\.\w+\.(?:forward|backward)\.\d+$")
 _COMPARED = (Verdict.PASS, Verdict.FAIL)
@@ -82,7 +83,7 @@ def uncompared_parts(comparisons: Sequence[Comparison]) -> Iterator[Problem]:
                 compared |= (
                     item.golden is not None and item.mine is not None and not item.comparable
                 )
-                compared |= item.reason.endswith(OF_OTHER_TOKENS)
+                compared |= item.reason.endswith((OF_OTHER_TOKENS, FOLDED))
                 found[record.pid, record.step].append((record, compared))
         if all(compared for outputs in found.values() for _, compared in outputs):
             continue
@@ -219,9 +220,9 @@ def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
 def _is_numbered(part: str, around: Collection[str]) -> bool:
     """True for one of several layers: a number is in its name, and not in that of what has them.
 
-    So ``dinov2`` is no layer, but ``conv2`` is.
+    So ``dinov2`` is no layer, but ``conv2`` is; ``Functional.conv1d`` is a function.
     """
-    return any(
+    return not _FUNCTION.match(part) and any(
         _NUMBER.search(path.rpartition(".")[2]) and path not in around for path in _paths_of(part)
     )
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ait_llm.compare.calls_within import of_other_tokens
 from ait_llm.compare.chosen import OtherChoices
 from ait_llm.compare.chosen_rows import OtherRows
 from ait_llm.compare.origin_finding import Finding
@@ -58,6 +59,7 @@ class Collected:
 
     def excuse(self, values: RunValues) -> None:
         """Take out of a run what follows from a choice that golden made differently."""
+        self._excused |= of_other_tokens(values, self._comparisons)
         place = values.run.device, values.run.pid
         choices = self._choices.setdefault(place, OtherChoices())
         reasons, notes = choices.excuse(values, self._matches)

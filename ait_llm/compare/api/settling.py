@@ -177,6 +177,8 @@ class _Found:
                 fails = found.verdict is Verdict.FAIL and judged.verdict is Verdict.FAIL
                 # rows of the same tokens are compared, whatever the shapes of all are
                 judged = judged._replace(reason=found.reason) if fails else judged
+                if found.verdict is Verdict.SKIPPED and not found.comparable:
+                    return Judged(Verdict.SKIPPED, found.reason, False)
                 return PASSED if passes else judged
         if any(each is not None and each.reason == UNINITIALISED for each in known):
             return Judged(Verdict.SKIPPED, UNINITIALISED, False)
@@ -215,7 +217,7 @@ class _Found:
             agrees = self._results.get(pair) == {Verdict.PASS}
             if name in _OF_TRAINING and (agrees or self._agrees):
                 return _WITHOUT_EFFECT
-            if agrees and pair in self._of_other_shapes:
+            if (agrees or self._agrees) and pair in self._of_other_shapes:
                 return _OF_OTHERS  # one query hides no keys from itself
             is_same = calls["golden"] in self._partners["mine", calls["mine"]]
             return judged if is_same or self._is_alone(calls) else _ANOTHER

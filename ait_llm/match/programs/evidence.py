@@ -73,6 +73,7 @@ class Evidence:
         self.ports: Ports = library or self._named()
         is_open = is_open and not self.ports.settles
         places = dict(self.ports.places)
+        self.weights.without = self._folded()
         for op, other in places.items():
             self.links.add_unit(op, other)
             self.weights.add_same(op, other, SURE)
@@ -113,6 +114,18 @@ class Evidence:
         Namesakes(*sides, ports)
         CommonNodes(*sides, ports, (self.title(self.left), self.title(self.right)))
         return ports
+
+    def _folded(self) -> frozenset[str]:
+        """Modules of which one side has taken up the norm behind them, and these."""
+        if not (self.left.has_modules and self.right.has_modules):
+            return frozenset()
+        if not any(
+            "BatchNorm" in each.type for each in (*self.left.operations, *self.right.operations)
+        ):
+            return frozenset()
+        from ait_llm.match.programs.folded_norms import link_folded  # few programs have such norms
+
+        return link_folded(self.left, self.right, self.links, self.ports)
 
     def _align(self) -> None:
         ids = same_ids(self.left, self.right, self.tokens)

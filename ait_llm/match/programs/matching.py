@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from sys import intern
 from typing import Literal
 
 from ait_llm.core import TensorRecord
@@ -23,28 +21,21 @@ from ait_llm.match.model import (
 )
 from ait_llm.match.programs.anchors.ports import Port, PortKey, all_matches, key_of
 from ait_llm.match.programs.evidence import Evidence, are_of_one_library
-from ait_llm.match.programs.expert_calls import ExpertCalls
 from ait_llm.match.programs.fused_nodes import within_fused_nodes
 from ait_llm.match.programs.likeness import Alike
 from ait_llm.match.programs.link_views import LinkViews
 from ait_llm.match.programs.links import LIKELY, POSSIBLE, SURE, Link
 from ait_llm.match.programs.peers import Peers
 from ait_llm.match.programs.read_weights import ReadWeights
-from ait_llm.match.programs.reasons import (
-    ADDRESS,
-    OF_OTHER_TOKENS,
-    UNINITIALISED,
-    WEIGHT,
-    reason_for,
-)
+from ait_llm.match.programs.reasons import ADDRESS, UNINITIALISED
 from ait_llm.match.programs.restored import are_restored
 from ait_llm.match.programs.shapes import make_views, reshaped
+from ait_llm.match.programs.sources import source_of
+from ait_llm.match.programs.unanswered import Unanswered
 from ait_llm.match.programs.weights import WeightLink
 from ait_llm.match.views import View
 from ait_llm.program.adapters import program_of
-from ait_llm.program.counted_places import PLACES, are_places, is_function
 from ait_llm.program.describe import shape_of
-from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use, Value
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import is_address
@@ -86,22 +77,17 @@ def match_programs(golden: Pass, mine: Pass, options: MatchOptions) -> Iterable[
     return _Matching(Evidence(second, first, left_is_golden=False, given=given)).matches()
 
 
-# Arguments and results of modules of transformers, which hold what projections made before.
-_CACHE = re.compile(r"past_key_values?(_|$)|layer_past")
-
-
 class _Matching:
     def __init__(self, evidence: Evidence) -> None:
         self._known = evidence
         self._left, self._right = left, right = evidence.left, evidence.right
         self._views = LinkViews(evidence.tokens, evidence.links, evidence.portion)
-        self._expert_calls = ExpertCalls(left, right, evidence.tokens)
+        self._unanswered = Unanswered(evidence, self._views)
         self._peers = Peers(left.run)
         sides = (left, right) if evidence.left_is_golden else (right, left)
         self._is_restored = are_restored(evidence.weights)
         self._lineages = Lineages(*sides, in_same_steps=self._is_restored)
         self._mentioned: set[PortKey] = set()  # right tensors that are in a match
-        self._of_other_tokens: set[tuple[bool, int]] = set()  # of the right side, and values
 
     def matches(self) -> Iterator[Match | Unmatched]:
         sides = self._left, self._right
@@ -127,8 +113,9 @@ class _Matching:
             for link in self._known.weights.of_parameter
         ]
         if self._known.left_is_golden:
-            return ReadWeights(left, right, pairs)
-        return ReadWeights(right, left, [(mine, golden) for golden, mine in pairs])
+            return ReadWeights(left, right, pairs, self._known.weights.without)
+        pairs = [(mine, golden) for golden, mine in pairs]
+        return ReadWeights(right, left, pairs, self._known.weights.without)
 
     def _of_tensors(self) -> Iterator[Match | Unmatched]:
         """Of all that operations take and give."""
@@ -141,10 +128,10 @@ class _Matching:
 
     def _matches_of_left(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
         if self._known.unwritten[0].holds(op, tensor):
-            yield self._unmatched(self._left, op, tensor, UNINITIALISED)
+            yield self._unanswered.because(0, op, tensor, UNINITIALISED)
             return
         if is_address(self._left.operations[op], tensor):
-            yield self._unmatched(self._left, op, tensor, ADDRESS)
+            yield self._unanswered.because(0, op, tensor, ADDRESS)
             return
         value = self._left.value(op, tensor)
         ports = self._known.ports.ports.get(key_of(op, tensor), ())
@@ -154,14 +141,14 @@ class _Matching:
         if (0, key_of(op, tensor)) in self._known.ports.looked_at:
             return
         if (0, key_of(op, tensor)) in self._known.ports.without:
-            yield self._unmatched_left(op, tensor, [])
+            yield self._unanswered.left(op, tensor, [])
             return
         links = self._known.links.of_left.get(value.number, []) if value is not None else []
         links = links if self._is_open("left", op) else []
         routed = self._known.routed.get(key_of(op, tensor), ())
         yield from (self._port_match(Use(op, tensor), port) for port in routed)
         found = bool(routed)
-        for link in links if not self._is_stale(op, tensor) else ():
+        for link in links if not self._unanswered.is_stale(op, tensor) else ():
             use = self._known.counterparts.right_use(op, tensor, link.right)
             match = self._match(Use(op, tensor), use, link)
             if match is not None:
@@ -176,23 +163,23 @@ class _Matching:
         others = [summed] if summed is not None else self._others(0, op, tensor)
         yield from others
         if not others:
-            yield self._unmatched_left(op, tensor, links)
+            yield self._unanswered.left(op, tensor, links)
 
     def _matches_of_right(self, op: int, tensor: Tensor) -> Iterator[Match | Unmatched]:
         key = key_of(op, tensor)
         if key in self._mentioned or (1, key) in self._known.ports.looked_at:
             return
         if self._known.unwritten[1].holds(op, tensor):
-            yield self._unmatched(self._right, op, tensor, UNINITIALISED)
+            yield self._unanswered.because(1, op, tensor, UNINITIALISED)
             return
         if is_address(self._right.operations[op], tensor):
-            yield self._unmatched(self._right, op, tensor, ADDRESS)
+            yield self._unanswered.because(1, op, tensor, ADDRESS)
             return
         value = self._right.value(op, tensor)
         links = self._known.links.of_right.get(value.number, []) if value is not None else []
         links = links if self._is_open("right", op) else []
         if (1, key) in self._known.ports.without:
-            yield self._unmatched_right(op, tensor, [])
+            yield self._unanswered.right(op, tensor, [])
             return
         whole = [link for link in links if link.right_columns is None]
         found = False
@@ -210,72 +197,13 @@ class _Matching:
         others = self._others(1, op, tensor)
         yield from others
         if not others:
-            yield self._unmatched_right(op, tensor, links)
+            yield self._unanswered.right(op, tensor, links)
 
     def _is_open(self, side: Literal["left", "right"], op: int) -> bool:
         """True if values say what answers the tensors of an operation, where no port does."""
         alone = self._known.ports.alone
         program = self._left if side == "left" else self._right
         return alone is None or op in alone[side == "right"] or program.operations[op].is_graph
-
-    def _unmatched_left(self, op: int, tensor: Tensor, links: list[Link]) -> Unmatched:
-        other, lost = self._known.title(self._right), bool(links)
-        if links and self._is_stale(op, tensor):
-            reason = (
-                "it was captured after the operation, when its memory held something else; "
-                "dump with -time 2"
-            )
-        elif links and self._views.are_of_other_tokens(links[0], left=tensor, right=None):
-            reason = f"{other} {OF_OTHER_TOKENS}"
-            lost = False
-        elif links and (
-            self._views.are_several_of_each_token(tensor, links[0])
-            or self._expert_calls.hold(op, links[0].right)
-        ):
-            reason = f"{other} has other rows of each token here, in an order of their own"
-            lost = False
-        elif links and _CACHE.search(tensor.stem):
-            reason, lost = f"{other} keeps its key/value cache in another form", False
-        elif links:
-            counterpart = self._right.operations[links[0].right.uses[0].op].name
-            reason = f"its shape cannot be brought to that of its counterpart at {counterpart}"
-        elif key_of(op, tensor) in self._known.ports.left_reasons:
-            reason = self._known.ports.left_reasons[key_of(op, tensor)]
-        else:
-            reason = self._reason(self._left, op, tensor, other)
-            can_save = self._right.run.traits.parameters and not self._right.run.weights
-            if reason.startswith(WEIGHT) and can_save:
-                reason, lost = f"{reason}; dump it with --weights", True
-        return self._unmatched(self._left, op, tensor, reason, lost=lost)
-
-    def _unmatched_right(self, op: int, tensor: Tensor, links: list[Link]) -> Unmatched:
-        other = self._known.title(self._left)
-        reason = self._known.ports.right_reasons.get(key_of(op, tensor), "")
-        if links and self._views.are_of_other_tokens(links[0], left=None, right=tensor):
-            reason = f"{other} {OF_OTHER_TOKENS}"
-        reason = reason or self._reason(self._right, op, tensor, other)
-        return self._unmatched(self._right, op, tensor, reason)
-
-    def _reason(self, side: Program, op: int, tensor: Tensor, other: str) -> str:
-        """Why a tensor has none: what it was computed of may have none."""
-        read = (tensor,) if tensor.role == "in" else side.operations[op].inputs
-        values = {value.number for each in read if (value := side.value(op, each)) is not None}
-        if any((side is self._right, number) in self._of_other_tokens for number in values):
-            return f"{other} {OF_OTHER_TOKENS}"
-        return reason_for(side, op, tensor, other)
-
-    def _is_stale(self, op: int, tensor: Tensor) -> bool:
-        """True for an input that was captured after the operation and is no longer what it was."""
-        if tensor.role != "in" or tensor.phase != "after":
-            return False
-        if tensor.identity is None and not self._left.flow.named:
-            return False  # by its numbers alone it is the same
-        value = self._left.value(op, tensor)
-        writes = value.writes if value is not None else []
-        if not writes:
-            return False
-        before, now = digest(writes[0].tensor), digest(tensor)
-        return before is not None and now is not None and before != now
 
     def _match(self, left: Use, right: Use, link: Link) -> Match | None:
         views = self._views.of(left.tensor, right.tensor, link)
@@ -285,8 +213,8 @@ class _Matching:
         if not self._known.ports.without.isdisjoint(keys):
             return None
         self._mentioned.add(key_of(right.op, right.tensor))
-        ours = self._source(self._left, left, views.left)
-        theirs = self._source(self._right, right, views.right)
+        ours = source_of(self._left, left, views.left)
+        theirs = source_of(self._right, right, views.right)
         confidence, reason = link.confidence, link.reason
         tokens = self._known.tokens
         if (views.left or views.right) and tokens is not None and not tokens.certain:
@@ -310,8 +238,8 @@ class _Matching:
         if views is None:
             return None
         self._mentioned.add(key_of(use.op, use.tensor))
-        ours = self._source(self._left, Use(op, tensor), (*others, *views.left))
-        theirs = self._source(self._right, use, views.right)
+        ours = source_of(self._left, Use(op, tensor), (*others, *views.left))
+        theirs = source_of(self._right, use, views.right)
         return self._matched(ours, theirs, LIKELY, "the sum over ranks", relation=REDUCED)
 
     def _others(self, number: int, op: int, tensor: Tensor) -> list[Match]:
@@ -361,8 +289,8 @@ class _Matching:
         if number == 0:
             self._mentioned.add(key_of(other.op, other.tensor))
         sides = (self._left, self._right) if number == 0 else (self._right, self._left)
-        one = self._source(sides[0], own, own_views)
-        two = self._source(sides[1], other, other_views)
+        one = source_of(sides[0], own, own_views)
+        two = source_of(sides[1], other, other_views)
         left, right = (one, two) if number == 0 else (two, one)
         return self._matched(left, right, LIKELY, reason)
 
@@ -370,8 +298,8 @@ class _Matching:
         """The match of what two paired operations take or give in one place."""
         right = Use(port.op, port.tensor)
         self._mentioned.add(key_of(port.op, port.tensor))
-        ours = self._source(self._left, left, port.views.left)
-        theirs = self._source(self._right, right, port.views.right)
+        ours = source_of(self._left, left, port.views.left)
+        theirs = source_of(self._right, right, port.views.right)
         return self._matched(
             ours, theirs, port.confidence, port.reason, port.alternatives, port.uses
         )
@@ -390,7 +318,7 @@ class _Matching:
         known = (weights.of_value, weights.of_right_value)[number]
         for link in known.get(value.number, ()) if value is not None else ():
             own = (link.left, link.right)[number]
-            shown = self._source((self._left, self._right)[number], Use(op, tensor))
+            shown = source_of((self._left, self._right)[number], Use(op, tensor))
             shapes = shape_of(tensor), shape_of(own.tensor)
             if shapes[0] is not None and shapes[1] is not None:
                 shown = replace(shown, views=reshaped(shapes[0], shapes[1]))
@@ -422,30 +350,8 @@ class _Matching:
         return Match(golden, mine, PROGRAMS, *about, in_same_steps=self._is_restored)
 
     def _parameter(self, side: Program, parameter: Parameter) -> Source:
-        source = self._source(side, Use(parameter.op, parameter.tensor))
+        source = source_of(side, Use(parameter.op, parameter.tensor))
         return source if parameter.value is not None else replace(source, parameter=parameter.name)
-
-    @staticmethod
-    def _source(side: Program, use: Use, views: tuple[View, ...] = ()) -> Source:
-        first = side.run.first_order
-        order = first + use.op if first else use.op  # which is a number that is there already
-        return Source(side.operations[use.op], use.tensor, order, views)
-
-    def _unmatched(
-        self, side: Program, op: int, tensor: Tensor, reason: str, *, lost: bool = False
-    ) -> Unmatched:
-        source = self._source(side, Use(op, tensor))
-        known = int(side is self._right), key_of(op, tensor)
-        by_nature = known in self._known.ports.without
-        value = side.value(op, tensor)
-        if value is not None and reason.endswith(OF_OTHER_TOKENS):
-            self._of_other_tokens.add((side is self._right, value.number))
-        tokens, operation = self._known.tokens, side.operations[op]
-        has_others = tokens is not None and tokens.are_others
-        if not by_nature and has_others and is_function(operation) and are_places(tensor):
-            reason, lost, by_nature = PLACES, False, True
-        side_name = self._known.side_name(side)
-        return Unmatched(side_name, source, intern(reason), lost, by_nature)
 
 
 def _path(side: Program, parameter: Parameter) -> str:

@@ -25,6 +25,7 @@ class ReadWeights:
     Args:
         golden, mine: saved parameters of either side by name.
         known: names of pairs of them that modules have told.
+        without: modules whose weights are not compared.
     """
 
     def __init__(
@@ -32,9 +33,11 @@ class ReadWeights:
         golden: Mapping[str, Tensor],
         mine: Mapping[str, Tensor],
         known: Iterable[tuple[str, str]] = (),
+        without: frozenset[str] = frozenset(),
     ) -> None:
         self._golden, self._mine = golden, mine
         self._known = set(known)
+        self._without = without
         self._seen: set[tuple[WeightPart, WeightPart]] = set()
 
     def of(self, match: Match) -> Iterator[tuple[Source, Source]]:
@@ -48,6 +51,8 @@ class ReadWeights:
             if one is None or other is None or one.shape != other.shape:
                 continue
             if one.strides != other.strides or (one.name, other.name) in self._known:
+                continue
+            if not self._without.isdisjoint(map(_module, (one.name, other.name))):
                 continue
             saved = self._golden.get(one.name), self._mine.get(other.name)
             if saved[0] is None or saved[1] is None or (one, other) in self._seen:
@@ -77,6 +82,11 @@ def _is_plain(match: Match) -> bool:
         and not (golden.views or mine.views or match.alternatives or match.is_self_check)
         and match.confidence >= LIKELY
     )
+
+
+def _module(path: str) -> str:
+    """The module that has a parameter."""
+    return path.rpartition(".")[0]
 
 
 def _source(reader: Source, path: str, tensor: Tensor, views: tuple[View, ...]) -> Source:

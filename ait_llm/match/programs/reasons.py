@@ -11,6 +11,7 @@ from ait_llm.program.roles import Role
 
 WEIGHT = "it is a weight or a table"
 OF_OTHER_TOKENS = "computes this of other tokens of these requests"
+FOLDED = "the other side has folded the norm behind it into it"
 UNINITIALISED = "it is memory that nobody has written yet"
 ADDRESS = "it is an address in the memory of its process"
 _CACHE_INPUTS = ("kcache", "vcache", "keycache", "valuecache", "slots", "blocktable")

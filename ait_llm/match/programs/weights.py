@@ -63,6 +63,7 @@ class WeightLinks:
         of_value: links of left values, by their number.
         of_right_value: links of right values with parameters of left modules.
         of_parameter: links of parameters of modules.
+        without: names of modules whose weights are not compared.
     """
 
     def __init__(self, left: Program, right: Program, layouts: Layouts) -> None:
@@ -73,6 +74,7 @@ class WeightLinks:
         self.of_value: dict[int, list[WeightLink]] = {}
         self.of_right_value: dict[int, list[WeightLink]] = {}
         self.of_parameter: list[WeightLink] = []
+        self.without: frozenset[str] = frozenset()
         self._known: set[tuple[int, str, int, str, tuple[View, ...]]] = set()
         self._names = {operation.name for operation in left.operations}
         self._homes: set[tuple[str, ...]] = set()
@@ -170,6 +172,8 @@ class WeightLinks:
     def _keep(self, link: WeightLink) -> None:
         if _is_base(self._left, link.left) != _is_base(self._right, link.right):
             return
+        if not self.without.isdisjoint(self._modules_of(link)):
+            return
         homes = _home(self._left, link.left), _home(self._right, link.right)
         if all(homes):  # tied on both sides: compared once
             if homes[0].rpartition(".")[0] in self._names or homes in self._homes:
@@ -185,6 +189,11 @@ class WeightLinks:
             self.of_right_value.setdefault(link.right.value.number, []).append(link)
         else:
             self.of_parameter.append(link)
+
+    def _modules_of(self, link: WeightLink) -> Iterator[str]:
+        """The modules that have two weights, also where an operator within them shows them."""
+        for side, weight in ((self._left, link.left), (self._right, link.right)):
+            yield side.operations[weight.op].name.partition(".aten.")[0]
 
 
 def is_weight(side: Program, value: Value) -> bool:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from generating import generate
-from transformers import BloomConfig, BloomForCausalLM, Gemma2Config, Gemma2ForCausalLM
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+)
 
 from ait_llm.core.comparison import Verdict
 from tests.compare.api.test_other_programs import (
@@ -83,3 +90,32 @@ def test_a_prompt_in_chunks_is_read_by_a_model_without_positions(tmp_path: Path)
         assert outcome.counts[Verdict.FAIL] == 0
         assert outcome.exit_code() == 0
         assert outcome.counts[Verdict.PASS] > 500
+
+
+def scanning() -> MambaForCausalLM:
+    torch.manual_seed(1)
+    config = MambaConfig(
+        vocab_size=96, hidden_size=32, state_size=8, num_hidden_layers=2, eos_token_id=None
+    )
+    return MambaForCausalLM(config).eval()
+
+
+def test_a_scan_of_one_token_is_held_to_that_of_all(tmp_path: Path) -> None:
+    first, second = (
+        captured_model(tmp_path / each.__name__, scanning(), each)
+        for each in (plainly, without_a_cache)
+    )
+    for sides in ((first, second), (second, first)):
+        outcome = compared(*sides, tmp_path / "report")
+        assert outcome.counts[Verdict.FAIL] == 0
+        assert outcome.exit_code() == 0
+        assert outcome.counts[Verdict.PASS] > 500
+
+
+def test_a_scan_with_another_weight_is_found_among_other_calls(tmp_path: Path) -> None:
+    wrong = scanning()
+    with torch.no_grad():
+        wrong.backbone.layers[0].mixer.D *= 1.1
+    golden = captured_model(tmp_path / "golden", scanning(), plainly)
+    mine = captured_model(tmp_path / "mine", wrong, without_a_cache)
+    assert compared(golden, mine, tmp_path / "report").exit_code() == 1
