@@ -115,20 +115,19 @@ class _Found:
         self._single: dict[tuple[str, _Key], Comparison] = {}
         self._partners: dict[tuple[str, _Key], set[_Key]] = defaultdict(set)
         self._steps: dict[tuple[str, int], set[int]] = defaultdict(set)
-        self._of_other_shapes: set[tuple[_Key, _Key]] = set()  # pairs of calls
+        self._shapes: dict[tuple[str, _Key], dict[str, Sequence[int] | None]] = defaultdict(dict)
         self._results: dict[tuple[_Key, _Key], set[Verdict]] = defaultdict(set)
         for item in report.comparisons:
             sides = {"mine": item.mine, "golden": item.golden}
             known = {side: record for side, record in sides.items() if record is not None}
             for side, record in known.items():
                 self._single[side, _key_of(record)] = item
+                self._shapes[side, _call_of(record)][record.name] = record.shape
                 others = (_call_of(other) for other in known.values() if other is not record)
                 self._partners[side, _call_of(record)].update(others)
             if item.mine is not None and item.golden is not None:
                 self._pairs[_key_of(item.mine), _key_of(item.golden)] = item
                 calls = _call_of(item.mine), _call_of(item.golden)
-                if item.mine.shape != item.golden.shape:
-                    self._of_other_shapes.add(calls)
                 if item.mine.role == item.golden.role == "out":
                     self._results[calls].add(item.verdict)
                 self._steps["mine", item.mine.step].add(item.golden.step)
@@ -205,6 +204,11 @@ class _Found:
             return False
         return self._calls["mine", _function(mine)] == self._calls["golden", _function(golden)]
 
+    def _are_of_other_shapes(self, mine: _Key, golden: _Key) -> bool:
+        """True if a tensor of two calls has another shape on the other side."""
+        ours, theirs = self._shapes["mine", mine], self._shapes["golden", golden]
+        return any(ours[name] != theirs[name] for name in ours.keys() & theirs.keys())
+
     def _argument(self, calls: Mapping[str, _Key], judged: Judged, name: str) -> Judged:
         """What an argument counts as that is no tensor: only the same call has the same ones.
 
@@ -217,7 +221,7 @@ class _Found:
             agrees = self._results.get(pair) == {Verdict.PASS}
             if name in _OF_TRAINING and (agrees or self._agrees):
                 return _WITHOUT_EFFECT
-            if (agrees or self._agrees) and pair in self._of_other_shapes:
+            if (agrees or self._agrees) and self._are_of_other_shapes(*pair):
                 return _OF_OTHERS  # one query hides no keys from itself
             is_same = calls["golden"] in self._partners["mine", calls["mine"]]
             return judged if is_same or self._is_alone(calls) else _ANOTHER

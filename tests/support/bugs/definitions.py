@@ -202,3 +202,17 @@ def _window(at: Surgery) -> Injected | None:
     # the configuration is that of the whole model, and what makes masks is within its first part
     owners = tuple(dict.fromkeys((base, "")))
     return Injected(owners, attribute="sliding_window", numbers=numbers, words=("mask",))
+
+
+@kind("dropout left on", Nature.DEFINITION)
+def _dropout(at: Surgery) -> Injected | None:
+    found = [
+        (path, module)
+        for path, module in at.model.named_modules()
+        if isinstance(module, nn.Dropout) and module.p > 0
+    ]
+    if not found:
+        return None
+    path, module = at.rng.choice(found)
+    module.train()
+    return Injected((path,), attribute="training")

@@ -53,3 +53,15 @@ def _padding(at: Surgery) -> Injected | None:
 
     _passed(at, "attention_mask", change)
     return Injected(_readers(at.model, "\0"), attribute="attention_mask", words=("mask",))
+
+
+@kind("prompt without its first token", Nature.INPUT)
+def _prompt(at: Surgery) -> Injected | None:
+    def shorter(ids: torch.Tensor) -> torch.Tensor:
+        return ids[:, 1:] if ids.shape[1] > 2 else ids  # later steps read one token
+
+    _passed(at, "input_ids", shorter)
+    _passed(at, "position_ids", lambda ids: ids[:, :-1] if ids.shape[1] > 2 else ids - 1)
+    _passed(at, "attention_mask", lambda mask: mask[:, 1:])
+    owners = _readers(at.model, "embed_tokens", "wte", "embed_in", "embeddings", "shared")
+    return Injected(owners, attribute="input_ids", words=("prompt",))
