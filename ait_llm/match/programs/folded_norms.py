@@ -87,14 +87,14 @@ def link_folded(left: Program, right: Program, links: Links, ports: Ports) -> fr
             ports.without.add((each.number, key))
             (ports.left_reasons, ports.right_reasons)[each.number][key] = FOLDED
         pair = (each.made, each.other) if each.number == 0 else (each.other, each.made)
-        _unpair(side, each, links, ports)
+        _unpair(each, links, ports)
         links.of_left[pair[0].number] = []
         links.add(*pair, SURE, "the module before has the norm in its weights")
         names.update(each.names)
     return frozenset(names)
 
 
-def _unpair(side: Program, folded: Folded, links: Links, ports: Ports) -> None:
+def _unpair(folded: Folded, links: Links, ports: Ports) -> None:
     """Take out what pairs the value that has no counterpart."""
     gone = {key_of(use.op, use.tensor) for use in folded.given.uses}
     if folded.number == 0:
