@@ -81,7 +81,6 @@ def link_folded(left: Program, right: Program, links: Links, ports: Ports) -> fr
     """
     names: set[str] = set()
     for each in folded_norms(left, right):
-        side = (left, right)[each.number]
         for use in each.given.uses:
             key = key_of(use.op, use.tensor)
             ports.without.add((each.number, key))
