@@ -59,7 +59,9 @@ function errorMap(closeup) {
       tell(Math.min(down - 1, Math.max(0, row + move[0])), Math.min(across - 1, Math.max(0, column + move[1])));
     },
   }, parts, cursor);
-  return h("div", {}, h("h3", {}, say("Where it differs: {0} rows down, {1} channels across", rows.toLocaleString("en"), columns.toLocaleString("en"))), svg, said);
+  return h("div", {}, h("h3", {}, rows === 1
+    ? say("Where it differs: one row, {0} channels across", columns.toLocaleString("en"))
+    : say("Where it differs: {0} rows down, {1} channels across", rows.toLocaleString("en"), columns.toLocaleString("en"))), svg, said);
 }
 
 function valueHistogram(closeup) {
