@@ -189,6 +189,7 @@ def _in_steps(steps: Sequence[int]) -> str:
 
 def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
     parts: dict[str, bool] = {}
+    modules: dict[str, str] = {}  # whose number counts where the part is an operator
     last: dict[bool, tuple[int, str, bool]] = {}  # of all operations, and of those with floats
     returned = False
     results: set[bool] = set()  # of the whole program: whether they were compared
@@ -198,6 +199,8 @@ def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
             continue  # calls are those of all the program, its choice of tokens included
         if is_float:  # layers may differ in how they keep places and lengths
             parts[part] = parts.get(part, False) or compared
+            is_operator = record.op_type.count(".") > 1
+            modules[part] = part.removesuffix(f".{record.op_type}") if is_operator else part
         for kind in {False, is_float} if part else ():
             place, _, before = last.get(kind, (-1, "", False))
             if record.order >= place:  # by its place: an earlier one may be called like it
@@ -208,7 +211,9 @@ def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
             returned = True  # the last module may give what the program goes on from
     around = {path for part in parts if _LAYER.match(part) for path in _paths_of(part)[:-1]}
     missing = [
-        part for part, compared in parts.items() if not compared and _is_numbered(part, around)
+        part
+        for part, compared in parts.items()
+        if not compared and _is_numbered(modules[part], around)
     ]
     if results == {False}:
         missing.append(_WHOLE)

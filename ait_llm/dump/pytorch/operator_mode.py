@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ait_llm.dump.pytorch.recorder import Recorder
     from ait_llm.dump.pytorch.unit import Unit
 
+_FUNCTIONAL_COLLECTIVES = "_c10d_functional"
 _REDUCTIONS = {0: "SUM", 1: "AVG", 2: "PRODUCT", 3: "MIN", 4: "MAX"}  # RedOpType of torch
 
 
@@ -51,6 +52,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         self._is_own = is_own
         self._observed = ObservedWrites()
         self._eagerly = ExitStack()
+        self._has_data = False  # what a program computes of shapes beside that is no loss
 
     def __enter__(self) -> OperatorMode:
         if self.runs_eagerly:
@@ -77,6 +79,12 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if _is_of_shapes(args, kwargs):
+            # a model without data is told by its modules, and by the first operators without any
+            if self._has_data or self._recorder().options.modules:
+                return func(*args, **kwargs)
+        else:
+            self._has_data = True
         unit = self._begin(_name(func))
         if unit is None:
             if self._is_own():
@@ -96,6 +104,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         except BaseException as error:
             recorder.finish(unit, f"the operator raised {type(error).__name__}")
             raise
+        if is_plain and func.namespace == _FUNCTIONAL_COLLECTIVES:
+            _wait_for_tensors(output)
         if is_plain and may_write(func):
             # Version counters are raised above this level, after the operator: until then a
             # changed tensor looks like the one that was saved.
@@ -146,6 +156,21 @@ def _name(func: Any) -> str:
     if isinstance(func, HigherOrderOperator):
         return f"higher_order.{func}.default"
     return str(func)
+
+
+def _is_of_shapes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True for an operator on the meta device: DTensor learns shapes from such."""
+    if any(isinstance(each, torch.Tensor) and each.is_meta for each in args):
+        return True
+    device = kwargs.get("device")
+    return device is not None and torch.device(device).type == "meta"
+
+
+def _wait_for_tensors(output: Any) -> None:
+    """Wait for what a functional collective returned: until then it is memory that nobody wrote."""
+    for each in output if isinstance(output, (list, tuple)) else (output,):
+        if isinstance(each, torch.Tensor):
+            torch.ops._c10d_functional.wait_tensor.default(each)
 
 
 def _wait(output: Any) -> None:

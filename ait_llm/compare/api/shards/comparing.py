@@ -304,8 +304,9 @@ class _Call:
         """The rows of each rank's part of the table; None unless it is cut by rows."""
         if len(self._few) > 1:
             return None
+        sides = (self._comparer.few, self._few), (self._comparer.many, self._many)
         whole, parts = (
-            [_shape(items[_TABLE]) for items in side] for side in (self._few, self._many)
+            _saved_shapes(ranks, [each[_TABLE] for each in side]) for ranks, side in sides
         )
         if not whole[0] or any(len(part) != 2 or part[1:] != whole[0][1:] for part in parts):
             return None
@@ -314,6 +315,17 @@ class _Call:
             return None
         fits = ranges_of(Layout("shard"), rows, whole[0][0]) is not None
         return Layout("rows", rows=rows) if fits else None
+
+
+def _saved_shapes(ranks: Ranks, items: Items) -> list[tuple[int, ...]]:
+    """Dims of what was saved: of a DTensor, whose shape is the whole one, the part of the rank."""
+    if any(item.data_name == NO_FILE for item in items):
+        return [_shape(item) for item in items]
+    try:
+        with opened(ranks, items) as found:
+            return [array.shape for array in found]
+    except AitError:
+        return [_shape(item) for item in items]
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 from ait_llm.compare.api.shards.candidates import Shape, candidates, parts_of_unknown
 from ait_llm.compare.api.shards.choose import Choice, choose, distance
 from ait_llm.compare.api.shards.layout import Layout
-from ait_llm.compare.api.shards.pieces import pieces_of, total
+from ait_llm.compare.api.shards.pieces import Piece, pieces_of, total
 from ait_llm.formats.elements import Array
 
 _GOOD = 1e-2  # closer than anything but the right layout
@@ -69,6 +69,10 @@ def infer(
     for layout, whole in _wholes(few, given):
         shapes = [part.shape for part in many]
         permitted = [given.many] if given else [*candidates(whole.shape, shapes), *more]
+        if given is None and more:  # of two ranks one alone may fit another layout
+            permitted = [
+                each for each in permitted if _fit_all(each, whole, many, ids)
+            ] or permitted
         choice = choose(permitted, whole, many, ids)
         if choice is None:
             continue
@@ -79,6 +83,15 @@ def infer(
     if best is not None and (given is not None or _is_confirmed(best.choice, len(few))):
         return best
     return infer(few, many, remembered, None, (), ids) if remembered is not None else None
+
+
+def _fit_all(layout: Layout, whole: Array, parts: Sequence[Array], ids: Array | None) -> bool:
+    """True if every part is what a layout says."""
+    if layout.kind == "sum":
+        pieces: Sequence[Piece] | None = [Piece(0, (whole,), (total(parts),))]
+    else:
+        pieces = pieces_of(layout, whole, parts, ids)
+    return pieces is not None and all(distance(piece) < _GOOD for piece in pieces)
 
 
 def _is_confirmed(choice: Choice, few: int) -> bool:

@@ -135,3 +135,14 @@ def test_any_cut_along_any_axis_is_found(ranks: int, axis: int, code: str, data:
     assert found is not None
     assert found.choice.distance == 0
     assert found.layouts.many.axis == axis
+
+
+@pytest.mark.parametrize("elsewhere", [0.0, 7.0])
+def test_one_row_of_a_table_that_one_of_two_ranks_has_is_no_copy(elsewhere: float) -> None:
+    row = np.array([[1.0, -2.0, 3.0]], np.float32)
+    other = np.full_like(row, elsewhere)  # what a rank finds where the table is not its own
+    ids = np.array([5])
+    found = infer([row], [other, row], None, None, [Layout("rows", rows=(4, 4))], ids)
+    assert found is not None
+    assert found.layouts.many.kind == ("rows" if elsewhere else "sum")
+    assert found.choice.distance == 0
