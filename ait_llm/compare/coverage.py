@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"\d+")
 _LAYER = re.compile(r"^(.*?\.\d+)(?:\.|$)")
 # Calls of functions, `Functional.linear.3`, are numbered through the whole program.
 _CALL = re.compile(r"^([A-Z]\w*\.\w+)\.\d+(?:\.(?:forward|backward))?$")
-_FUNCTION = re.compile(r"^[A-Z]\w*\.\w+$")
+_FUNCTION = re.compile(r"^(?!Module\.)[A-Z]\w*\.\w+$")
 # Calls of modules, `Module.model.norm.RMSNorm.forward.0`, have the number of the call behind them.
 _MODULE_CALL = re.compile(r"^Module\.(.*)\.\w+\.(?:forward|backward)\.\d+$")
 _COMPARED = (Verdict.PASS, Verdict.FAIL)

@@ -23,7 +23,7 @@ _INTEGERS = frozenset({DType.INT32, DType.INT64})
 
 def is_function(operation: Operation) -> bool:
     """True for a call of a function in a capture of the API, which names no arguments."""
-    return bool(operation.api_name) and not operation.api_name.startswith("Module.")
+    return bool(operation.api_name) and not operation.api_name.startswith(("Module.", "Cell."))
 
 
 def are_places(tensor: Tensor) -> bool:

@@ -8,7 +8,10 @@ from ait_llm.dumps.model import Operation, Tensor
 
 # They hand out memory whose content nobody has written.
 _UNINITIALISED = frozenset(
-    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+    {
+        *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty"),
+        *("new_empty_strided", "irecv", "batch_p2p_ops"),  # what is received comes later
+    }
 )
 # Collectives whose first argument is what they fill with what ranks tell one another.
 _RECEIVING = frozenset(

@@ -79,6 +79,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], help="kinds, for example 'steps modules'")
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
+    if shutil.which(given.earlier) is None:
+        parser.error(f"{given.earlier} is no Python that can be run")
+    kinds = [f"{shape} {level}" for shape in SHAPES for level in LEVELS]
+    if unknown := [each for each in given.only if each not in kinds]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(map(repr, kinds))}")
     torch.set_num_threads(1)
     met = True
     for shape in SHAPES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,29 @@ def test_what_is_no_tensor_of_another_layer_is_not_missing(op: str, shape: tuple
     pairs = [across("m.layers.0.up", "t.h.0.fc_1")]
     assert report([*pairs, only_mine("t.h.1.fc_1")]).missing == 1
     assert report([*pairs, only_mine(op, shape)]).missing == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "op_type", "is_layer"),
+    [
+        ("Module.conv2.Conv2d.forward.0", "Conv2d", True),
+        ("Functional.conv1d.3.forward", "conv1d", False),
+        (
+            "root.head._c10d_functional.all_reduce.default",
+            "_c10d_functional.all_reduce.default",
+            False,
+        ),
+    ],
+)
+def test_the_number_in_the_name_of_a_function_is_no_layer(
+    op: str, op_type: str, is_layer: bool
+) -> None:
+    own = replace(record(op, order=3), op_type=op_type)
+    alone_here = Comparison(own, None, Verdict.SKIPPED, "no counterpart")
+    assert (
+        bool(list(uncompared_parts([pair("root.other", 1), alone_here, pair("root", 9)])))
+        is is_layer
+    )
 
 
 def test_what_was_lost_is_missing() -> None:

@@ -20,6 +20,7 @@ from ait_llm.compare.api.sides import ApiPair, ApiSide
 from ait_llm.compare.api.verdicts import PASSED, Judged
 from ait_llm.core.comparison import Comparison, Origin, Report, TensorRecord, Verdict
 from ait_llm.errors import AitError
+from ait_llm.program.counted_places import PLACES
 
 MOST_BYTES = 32 << 20  # of the JSON files of one side
 _ANOTHER = Judged(
@@ -115,6 +116,7 @@ class _Found:
         self._single: dict[tuple[str, _Key], Comparison] = {}
         self._partners: dict[tuple[str, _Key], set[_Key]] = defaultdict(set)
         self._steps: dict[tuple[str, int], set[int]] = defaultdict(set)
+        self._counting: set[tuple[str, _Key]] = set()  # calls of which each side counts its own
         self._shapes: dict[tuple[str, _Key], dict[str, Sequence[int] | None]] = defaultdict(dict)
         self._results: dict[tuple[_Key, _Key], set[Verdict]] = defaultdict(set)
         for item in report.comparisons:
@@ -123,6 +125,8 @@ class _Found:
             for side, record in known.items():
                 self._single[side, _key_of(record)] = item
                 self._shapes[side, _call_of(record)][record.name] = record.shape
+                if item.reason == PLACES:
+                    self._counting.add((side, _call_of(record)))
                 others = (_call_of(other) for other in known.values() if other is not record)
                 self._partners[side, _call_of(record)].update(others)
             if item.mine is not None and item.golden is not None:
@@ -168,6 +172,7 @@ class _Found:
     ) -> Judged:
         from ait_llm.match.programs.reasons import UNINITIALISED
 
+        means_nothing = UNINITIALISED, PLACES
         known = [self._single.get(key) for key in keys.items()]
         if len(keys) == 2:
             found = self._pairs.get((keys["mine"], keys["golden"]))
@@ -179,8 +184,9 @@ class _Found:
                 if found.verdict is Verdict.SKIPPED and not found.comparable:
                     return Judged(Verdict.SKIPPED, found.reason, False)
                 return PASSED if passes else judged
-        if any(each is not None and each.reason == UNINITIALISED for each in known):
-            return Judged(Verdict.SKIPPED, UNINITIALISED, False)
+        for each in known:
+            if each is not None and each.reason in means_nothing:
+                return Judged(Verdict.SKIPPED, each.reason, False)
         if known[0] is None or known[-1] is None or (len(keys) == 2 and self._is_alone(calls)):
             return judged
         if self._agrees and known[0].verdict is Verdict.SKIPPED:
@@ -216,6 +222,8 @@ class _Found:
         """
         if not all(call in self._partners for call in calls.items()):
             return judged
+        if self._counting.issuperset(calls.items()):
+            return Judged(Verdict.SKIPPED, PLACES, False)
         if len(calls) == 2:
             pair = calls["mine"], calls["golden"]
             agrees = self._results.get(pair) == {Verdict.PASS}

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from ait_llm.dump.pytorch.recorder import Recorder
     from ait_llm.dump.pytorch.unit import Unit
 
-_FUNCTIONAL_COLLECTIVES = "_c10d_functional"
+_FUNCTIONAL = "_c10d_functional"
+# A rank may send before it receives, and the other one, too: whoever waits here waits for ever.
+_BETWEEN_TWO = frozenset({"isend", "irecv", "batch_p2p_ops"})
 _REDUCTIONS = {0: "SUM", 1: "AVG", 2: "PRODUCT", 3: "MIN", 4: "MAX"}  # RedOpType of torch
 
 
@@ -104,7 +106,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         except BaseException as error:
             recorder.finish(unit, f"the operator raised {type(error).__name__}")
             raise
-        if is_plain and func.namespace == _FUNCTIONAL_COLLECTIVES:
+        if is_plain and _is_functional_collective(func):
             _wait_for_tensors(output)
         if is_plain and may_write(func):
             # Version counters are raised above this level, after the operator: until then a
@@ -160,10 +162,16 @@ def _name(func: Any) -> str:
 
 def _is_of_shapes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """True for an operator on the meta device: DTensor learns shapes from such."""
-    if any(isinstance(each, torch.Tensor) and each.is_meta for each in args):
-        return True
     device = kwargs.get("device")
-    return device is not None and torch.device(device).type == "meta"
+    if device is not None:  # what it makes elsewhere has data
+        return torch.device(device).type == "meta"
+    return any(isinstance(each, torch.Tensor) and each.is_meta for each in args)
+
+
+def _is_functional_collective(func: Any) -> bool:
+    """True for one that all ranks of a group call, and whose result is there later."""
+    space, _, name = func._schema.name.partition("::")
+    return space == _FUNCTIONAL and name not in _BETWEEN_TWO
 
 
 def _wait_for_tensors(output: Any) -> None:

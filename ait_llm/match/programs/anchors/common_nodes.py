@@ -18,7 +18,7 @@ from ait_llm.match.programs.anchors.arguments import Arguments
 from ait_llm.match.programs.anchors.ports import key_of
 from ait_llm.program.adapt_kernels import is_compiled
 from ait_llm.program.common_nodes import buffer_of, graphs_of, is_filtered, value_of
-from ait_llm.program.flow import Use
+from ait_llm.program.flow import Use, modules_around
 from ait_llm.program.program import Program
 
 _SHOWN = 6  # nodes that a reason names
@@ -52,6 +52,8 @@ class CommonNodes:
         )
         names = {name: pair.mine for name, pair in self._agreement.pairs.items()}
         self._exchange = names, {other: name for name, other in names.items()}
+        self._within = tuple(map(_modules_of_calls, self._sides))
+        self._modules = tuple(map(frozenset, self._within))
         self._pair_nodes()
         if any(is_compiled(side.run) for side in self._sides):
             self._kept = _Kept(left), _Kept(right)
@@ -70,10 +72,17 @@ class CommonNodes:
         found = []
         for name, pair in self._agreement.pairs.items():
             op, partner = left.nodes[name].op, right.nodes[pair.mine].op
-            if op is not None and partner is not None:
+            if op is not None and partner is not None and not self._are_apart(op, partner):
                 found.append((op, partner, self._agreement.confidence(name), pair.reason))
         for each in found:
             self._ports.pair(*each)
+
+    def _are_apart(self, op: int, partner: int) -> bool:
+        """True for calls within two modules of both sides, whose numbers are alike by chance."""
+        names = [path[op] for path, op in zip(self._within, (op, partner), strict=True)]
+        return names[0] != names[1] and all(
+            name in known for name in names for known in self._modules
+        )
 
     def _pair_buffers(self) -> None:
         """Pair tensors that are one value of the graph, where one of them is a buffer."""
@@ -136,6 +145,17 @@ class CommonNodes:
 
     def _buffer(self, side: int, use: Use) -> KernelBuffer | None:
         return buffer_of(self._sides[side].operations[use.op], use.tensor)
+
+
+def _modules_of_calls(side: Program) -> list[str]:
+    """The module around each call of a function, without the number of its own call."""
+    operations = side.operations
+    if not side.run.traits.finished:
+        return [""] * len(operations)
+    return [
+        "" if module is None else operations[module].name.rpartition(".")[0]
+        for module in modules_around(side.flow)
+    ]
 
 
 class _Kept:
