@@ -83,7 +83,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         kwargs = kwargs or {}
         if _is_of_shapes(args, kwargs):
             # a model without data is told by its modules, and by the first operators without any
-            if self._has_data or self._recorder().options.modules:
+            options = self._recorder().options
+            if not options.survey and (self._has_data or options.modules):
                 return func(*args, **kwargs)
         else:
             self._has_data = True
