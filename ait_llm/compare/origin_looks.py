@@ -2,9 +2,8 @@
 
 An error within every tolerance may still be more than an operator's arithmetic permits, and only
 running the operator again tells. That costs about as much as comparing what it reads, so not all
-are run again unless the user asks for it: none that made golden's very bits, or what other sums of
-float32 make of them, first those that leave more error than they get, and no more than a share of
-what the comparison has read.
+are run again unless the user asks for it: those that leave more error than they got and than
+roundings add, and no more than a share of what the comparison has read.
 """
 
 from __future__ import annotations
@@ -16,18 +15,17 @@ from dataclasses import dataclass, field
 
 from ait_llm.compare.origin_peers import Like, like
 from ait_llm.compare.origin_run import Key, operation_key, record_key
-from ait_llm.compare.roundings import is_of_sums, rounding_of
+from ait_llm.compare.roundings import noise_of
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass
-from ait_llm.program.operators import is_moving
 
 # Bytes that may be read again: a sixteenth of what was compared, and these in any case.
 _SHARE, _LEAST_BYTES = 16, 4 << 20
 # A processor multiplies and adds so often in the time in which it compares one byte.
 _PRODUCTS_PER_BYTE = 8
-# Error that an operation leaves over that of its inputs and of one rounding.
+# Error that an operation leaves over that of its inputs and of what roundings add.
 _STRIKING = 1.2
 
 
@@ -37,8 +35,7 @@ class _Seen:
 
     Attributes:
         given, left: largest error of its inputs, and of its results.
-        rounding: of the result with that error.
-        of_sums: that error is one of sums of float32 in another order.
+        item: the comparison of the result with that error.
         index: of the comparison of it.
         reads: the records of its inputs.
         made: elements of its results.
@@ -46,16 +43,17 @@ class _Seen:
 
     given: float = 0.0
     left: float = 0.0
-    rounding: float = 1.0
-    of_sums: bool = False
+    item: Comparison | None = None
     index: int = -1
     reads: list[TensorRecord] = field(default_factory=list)
     made: int = 0
 
     @property
     def growth(self) -> float:
-        """Error that it leaves over that of its inputs and of one rounding."""
-        return self.left / math.hypot(self.given, self.rounding)
+        """Error that it leaves over that of its inputs and of what roundings add."""
+        if self.item is None:
+            return 0.0
+        return self.left / math.hypot(self.given, noise_of(self.item, self.given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +95,14 @@ def worth_a_look(run: Pass, comparisons: Sequence[Comparison], indices: Sequence
         return Looks()  # its operators cannot be run here, and recomputing them costs too much
     places = {operation_key(operation): op for op, operation in enumerate(run.operations)}
     seen, compared = _seen(run, comparisons, indices)
-    differing = {key: each for key, each in seen.items() if each.left and not each.of_sums}
-    striking = [each for each in differing.values() if each.growth > _STRIKING]
+    striking = [each for each in seen.values() if each.growth > _STRIKING]
     striking.sort(key=lambda each: each.growth, reverse=True)
-    others = [
-        each
-        for key, each in differing.items()
-        if each.growth <= _STRIKING and not is_moving(run.operations[places[key]])
-    ]
     alike = Counter(
         like(run.operations[places[key]])
         for key, each in seen.items()
         if each.reads and each.made and not each.given and not each.left
     )
-    affordable = _affordable([*striking, *others], compared // _SHARE + _LEAST_BYTES)
+    affordable = _affordable(striking, compared // _SHARE + _LEAST_BYTES)
     return Looks(list(affordable), alike)
 
 
@@ -138,9 +130,7 @@ def _seen(
         elif item.mine.role == "out":
             seen.made += _elements_of(item.mine)
             if error > seen.left:
-                seen.left, seen.index = error, index
-                seen.rounding = max(map(rounding_of, (item.golden, item.mine)))
-                seen.of_sums = is_of_sums(item)
+                seen.left, seen.index, seen.item = error, index, item
     return found, compared
 
 
