@@ -20,9 +20,10 @@ import numpy as np
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.programs.align import Pair
+from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.fuse import columns_of, columns_of_all
 from ait_llm.match.programs.routers import is_router
-from ait_llm.match.programs.shapes import Columns, make_views
+from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.stretches import Stretch, stretches
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.programs.weight_rows import partners

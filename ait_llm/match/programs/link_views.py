@@ -5,15 +5,10 @@ from __future__ import annotations
 from math import prod
 
 from ait_llm.dumps.model import Tensor
+from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.links import Link, Links
-from ait_llm.match.programs.shapes import (
-    Columns,
-    Shape,
-    Views,
-    make_views,
-    reshaped,
-    share_no_token,
-)
+from ait_llm.match.programs.row_spaces import Shape
+from ait_llm.match.programs.shapes import Views, make_views, reshaped, share_no_token
 from ait_llm.match.programs.shards import Portion
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.value_views import Times

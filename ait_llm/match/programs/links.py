@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ait_llm.match.programs.align import Pair
+from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.fuse import Share
 from ait_llm.match.programs.layout import Layouts, Piece
 from ait_llm.match.programs.multiples import multiple_of, multiplied
 from ait_llm.match.programs.rank_columns import gives_summand
-from ait_llm.match.programs.shapes import Columns
 from ait_llm.match.programs.shards import portion_of
 from ait_llm.match.programs.taken_in import results
 from ait_llm.program.describe import (

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.match.programs.anchors.ports import PortKey, key_of
+from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.likeness import Likeness
 from ait_llm.match.programs.links import Links
 from ait_llm.match.programs.rotary import order_of
-from ait_llm.match.programs.shapes import Columns, Shape, make_views
+from ait_llm.match.programs.row_spaces import Shape
+from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Reshape, Rows, View
 from ait_llm.program.describe import integers, shape_of, width_of

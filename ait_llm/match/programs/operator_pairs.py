@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ait_llm.match.programs.links import LIKELY, Links
-from ait_llm.match.programs.shapes import Shape, Views, make_views
+from ait_llm.match.programs.row_spaces import Shape
+from ait_llm.match.programs.shapes import Views, make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.program.describe import is_float, plain_arguments, shape_of
 from ait_llm.program.flow import Value

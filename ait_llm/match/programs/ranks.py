@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.match.programs.carried import Outcome, Shapes, keeps_summands, outcome
+from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.congruence import Congruence
 from ait_llm.match.programs.links import LIKELY, Links
-from ait_llm.match.programs.shapes import Columns, Shape, Views, make_views
+from ait_llm.match.programs.row_spaces import Shape
+from ait_llm.match.programs.shapes import Views, make_views
 from ait_llm.match.programs.shards import Portion
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.program.describe import params_of, shape_of, width_of

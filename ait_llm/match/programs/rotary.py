@@ -11,8 +11,8 @@ import numpy as np
 
 from ait_llm.dumps.model import Tensor
 from ait_llm.errors import AitError
+from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.links import LIKELY, Link, Links
-from ait_llm.match.programs.shapes import Columns
 from ait_llm.match.programs.turned import turned
 from ait_llm.program.describe import is_float, params_of, size_of, width_of
 from ait_llm.program.flow import Value

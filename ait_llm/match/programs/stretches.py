@@ -14,7 +14,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from ait_llm.match.programs.shapes import Columns
+from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.weight_rows import Indices
 
 Flags = NDArray[np.bool_]

@@ -13,8 +13,8 @@ from math import prod
 import numpy as np
 
 from ait_llm.match.programs.align import Pair
+from ait_llm.match.programs.columns import Columns, turned
 from ait_llm.match.programs.layout import Layouts
-from ait_llm.match.programs.shapes import Columns, turned
 from ait_llm.match.programs.shards import computes_several, portion_of
 from ait_llm.match.programs.weight_rows import Indices, are_equal, is_one_more
 from ait_llm.match.views import Part, Reorder, Reshape, View, apply

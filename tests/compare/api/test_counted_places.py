@@ -117,16 +117,47 @@ def test_a_scan_with_another_weight_is_found_among_other_calls(tmp_path: Path) -
     assert compared(golden, mine, tmp_path / "report").exit_code() == 1
 
 
-def test_calls_of_one_number_within_other_modules_are_not_paired(tmp_path: Path) -> None:
-    def translating() -> T5ForConditionalGeneration:
-        torch.manual_seed(1)
-        sizes = {"vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2}
-        config = T5Config(num_heads=4, decoder_start_token_id=0, eos_token_id=None, **sizes)
-        return T5ForConditionalGeneration(config).eval()
+def translating() -> T5ForConditionalGeneration:
+    torch.manual_seed(1)
+    sizes = {"vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2}
+    config = T5Config(num_heads=4, decoder_start_token_id=0, eos_token_id=None, **sizes)
+    return T5ForConditionalGeneration(config).eval()
 
+
+def test_calls_of_one_number_within_other_modules_are_not_paired(tmp_path: Path) -> None:
     # the cache spares the keys and values of what the encoder made
     first, second = (
         captured_model(tmp_path / each.__name__, translating(), each)
         for each in (plainly, without_a_cache)
     )
     assert_nobody_is_accused(first, second, tmp_path / "report", least=1000)
+
+
+def translate(model: T5ForConditionalGeneration) -> None:
+    with torch.no_grad():
+        model(PROMPT, decoder_input_ids=torch.zeros(1, 1, dtype=torch.long))
+
+
+def translate_beside_padding(model: T5ForConditionalGeneration) -> None:
+    ids = torch.zeros(2, PROMPT.shape[1] + 3, dtype=torch.long)
+    ids[0, :-3], ids[1] = PROMPT[0], torch.arange(5, 5 + ids.shape[1])
+    first = torch.zeros(2, 1, dtype=torch.long)
+    with torch.no_grad():
+        model(ids, attention_mask=(ids != 0).long(), decoder_input_ids=first)
+
+
+def test_biases_of_distances_are_compared_beside_padding(tmp_path: Path) -> None:
+    first, second = (
+        captured_model(tmp_path / each.__name__, translating(), each)
+        for each in (translate, translate_beside_padding)
+    )
+    assert_nobody_is_accused(first, second, tmp_path / "report", least=300)
+
+
+def test_a_wrong_bias_of_distances_is_found_beside_padding(tmp_path: Path) -> None:
+    wrong = translating()
+    bias = wrong.encoder.block[0].layer[0].SelfAttention.relative_attention_bias
+    bias.register_forward_hook(lambda _module, _given, made: made.roll(1, 1))
+    golden = captured_model(tmp_path / "golden", translating(), translate)
+    mine = captured_model(tmp_path / "mine", wrong, translate_beside_padding)
+    assert compared(golden, mine, tmp_path / "report").exit_code() == 1

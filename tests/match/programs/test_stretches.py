@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ait_llm.match.programs.shapes import Columns
+from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.stretches import Stretch, stretches
 from ait_llm.match.programs.weight_rows import Indices
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ait_llm.match.programs.shapes import Columns, make_views
+from ait_llm.match.programs.columns import Columns
+from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Reshape, apply
 from ait_llm.program.rows import Rows

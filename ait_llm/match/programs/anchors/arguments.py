@@ -10,7 +10,8 @@ from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.match.model import SideName, record_of
 from ait_llm.match.programs.anchors.ports import Port, PortKey, Ports, key_of
 from ait_llm.match.programs.links import SURE, Links
-from ait_llm.match.programs.shapes import Shape, Views, make_views
+from ait_llm.match.programs.row_spaces import Shape
+from ait_llm.match.programs.shapes import Views, make_views
 from ait_llm.match.programs.shards import computes_several, portion_of
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.shapes import align_shapes, batch_ratio

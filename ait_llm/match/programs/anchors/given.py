@@ -8,8 +8,8 @@ from math import prod
 
 from ait_llm.match.model import Match, Source
 from ait_llm.match.programs.anchors.arguments import Arguments
+from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.links import Links
-from ait_llm.match.programs.shapes import Columns
 from ait_llm.match.views import Part, View, shape_after
 from ait_llm.program.describe import logical_shape
 from ait_llm.program.flow import Use, Value
