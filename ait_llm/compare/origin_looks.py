@@ -2,8 +2,9 @@
 
 An error within every tolerance may still be more than an operator's arithmetic permits, and only
 running the operator again tells. That costs about as much as comparing what it reads, so not all
-are run again unless the user asks for it: those that leave more error than they got and than
-roundings add, and no more than a share of what the comparison has read.
+are run again unless the user asks for it: none where all leave no more error than they got and than
+roundings add, else first those that do, then the others, which show how this machine computes, and
+no more than a share of what the comparison has read.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from dataclasses import dataclass, field
 
 from ait_llm.compare.origin_peers import Like, like
 from ait_llm.compare.origin_run import Key, operation_key, record_key
-from ait_llm.compare.roundings import noise_of
+from ait_llm.compare.roundings import is_of_sums, noise_of
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass
+from ait_llm.program.operators import is_moving
 
 # Bytes that may be read again: a sixteenth of what was compared, and these in any case.
 _SHARE, _LEAST_BYTES = 16, 4 << 20
@@ -47,6 +49,11 @@ class _Seen:
     index: int = -1
     reads: list[TensorRecord] = field(default_factory=list)
     made: int = 0
+
+    @property
+    def differs(self) -> bool:
+        """True if its results are further from golden's than sums in another order are."""
+        return self.item is not None and not is_of_sums(self.item)
 
     @property
     def growth(self) -> float:
@@ -97,12 +104,19 @@ def worth_a_look(run: Pass, comparisons: Sequence[Comparison], indices: Sequence
     seen, compared = _seen(run, comparisons, indices)
     striking = [each for each in seen.values() if each.growth > _STRIKING]
     striking.sort(key=lambda each: each.growth, reverse=True)
+    if not striking:
+        return Looks()
+    others = [
+        each
+        for key, each in seen.items()
+        if each.differs and each.growth <= _STRIKING and not is_moving(run.operations[places[key]])
+    ]
     alike = Counter(
         like(run.operations[places[key]])
         for key, each in seen.items()
         if each.reads and each.made and not each.given and not each.left
     )
-    affordable = _affordable(striking, compared // _SHARE + _LEAST_BYTES)
+    affordable = _affordable([*striking, *others], compared // _SHARE + _LEAST_BYTES)
     return Looks(list(affordable), alike)
 
 
