@@ -1,7 +1,7 @@
-"""A product with a matrix, and the adapter of low rank (LoRA) that is added to it, as one.
+"""A product with a matrix, and the adapters of low rank (LoRA) that are added to it, as one.
 
-``x W + s (x A) B`` is what one product with ``W + s A B`` makes: a program into whose weights an
-adapter was merged computes that. Source: "LoRA: Low-Rank Adaptation of Large Language Models".
+``x W + s (x A) B`` is what one product with ``W + s A B`` makes: a program into whose weights
+adapters were merged computes that. Source: "LoRA: Low-Rank Adaptation of Large Language Models".
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from ait_llm.program.composites import Composite
 
 
 def adapted(graph: CallGraph) -> Iterator[Composite]:
-    """Products that an adapter is added to, without a weight: neither matrix is that of both."""
+    """Products that adapters are added to, without a weight: no matrix is that of all."""
     products = {each.result: each for each in linears(graph)}
+    found: dict[int, Composite] = {}  # by result; one with another adapter stands for the inner one
     for place, call in enumerate(graph.calls):
         if call.kind != "add" or len(call.inputs) != 2:
             continue
         for base, other in (call.inputs, call.inputs[::-1]):
-            first = products.get(graph.before(base))
+            first = found.get(graph.before(base)) or products.get(graph.before(base))
             branch = None if first is None else _branch(graph, other, products)
             if first is None or branch is None:
                 continue
             source, members, rank = branch
             if source != _read(graph, first) or rank >= _narrower(graph, first):
                 continue
-            yield replace(
+            found.pop(first.result, None)
+            found[call.outputs[0]] = replace(
                 first,
                 members=(*sorted({*first.members, *members}), place),
                 result=call.outputs[0],
@@ -37,6 +39,7 @@ def adapted(graph: CallGraph) -> Iterator[Composite]:
                 bare=None,
             )
             break
+    yield from found.values()
 
 
 def _branch(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from generating import generate, model
-from transformers import LlamaForCausalLM, PreTrainedModel
+from torch import nn
+from transformers import LlamaForCausalLM
 
 from ait_llm.compare import compare
 from ait_llm.compare.api import settling
@@ -21,7 +23,7 @@ from ait_llm.dump.api import PrecisionDebugger
 
 PROMPT = torch.tensor([[27, 25, 14, 77, 21, 20, 11, 89, 24, 51, 62, 7]])
 MORE = torch.tensor([[33, 9, 81, 5, 16]])
-Drive = Callable[[LlamaForCausalLM], object]
+Drive = Callable[[Any], object]
 
 
 def once(made: LlamaForCausalLM) -> None:
@@ -94,7 +96,7 @@ def captured(folder: Path, drive: Drive, change: Drive | None = None) -> Path:
     return captured_model(folder, made, drive)
 
 
-def captured_model(folder: Path, made: PreTrainedModel, drive: Drive) -> Path:
+def captured_model(folder: Path, made: nn.Module, drive: Drive) -> Path:
     """The same of any model."""
     PrecisionDebugger._reset()
     debugger = PrecisionDebugger(dump_path=str(folder), task="tensor", level="mix")
