@@ -150,7 +150,7 @@ class _Matching:
         found = bool(routed)
         for link in links if not self._unanswered.is_stale(op, tensor) else ():
             use = self._known.counterparts.right_use(op, tensor, link.right)
-            match = self._match(Use(op, tensor), use, link)
+            match = self._match(Use(op, tensor), self._compared(1, use, link.right), link)
             if match is not None:
                 found = True
                 yield match
@@ -185,7 +185,7 @@ class _Matching:
         found = False
         for link in whole[:1] or links:
             use = self._known.counterparts.left_use(op, tensor, link.left)
-            match = self._match(use, Use(op, tensor), link)
+            match = self._match(self._compared(0, use, link.left), Use(op, tensor), link)
             if match is not None:
                 found = True
                 yield match
@@ -204,6 +204,13 @@ class _Matching:
         alone = self._known.ports.alone
         program = self._left if side == "left" else self._right
         return alone is None or op in alone[side == "right"] or program.operations[op].is_graph
+
+    def _compared(self, number: int, use: Use, value: Value) -> Use:
+        """A use of a value, or another one of its role where that is not compared by its nature."""
+        without = self._known.ports.without
+        uses = (use, *(each for each in value.uses if each.role == use.role))
+        open_ones = (each for each in uses if (number, key_of(each.op, each.tensor)) not in without)
+        return next(open_ones, use)
 
     def _match(self, left: Use, right: Use, link: Link) -> Match | None:
         views = self._views.of(left.tensor, right.tensor, link)

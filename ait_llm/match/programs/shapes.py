@@ -19,7 +19,6 @@ from ait_llm.match.programs.shards import Portion
 from ait_llm.match.programs.shared_axes import (
     between_positions,
     has_heads_like_tokens,
-    of_requests,
     told_by_other,
 )
 from ait_llm.match.programs.tokens import Tokens
@@ -99,9 +98,9 @@ def make_views(
     if views is not None:
         return Views(*views)
     if whole and rows is None:
-        found = between_positions(left, right, tokens) or of_requests(left, right, tokens)
-        if found is not None:
-            return Views(*found)
+        between = between_positions(left, right, tokens)
+        if between is not None:
+            return Views(*between)
     if tokens.tells_newest and (is_newest(left, tokens.left) or is_newest(right, tokens.right)):
         return None  # rows of tokens, and not of the same
     if len(left) != len(right) and (number := _joined_rows(left)) == _joined_rows(right):

@@ -51,23 +51,3 @@ def between_positions(left: Shape, right: Shape, tokens: Tokens) -> Two | None:
         return None  # requests that are padded otherwise
     ours, theirs = zip(*positions, strict=True)
     return (Rows(0, ours), Rows(1, ours)), (Rows(0, theirs), Rows(1, theirs))
-
-
-def of_requests(left: Shape, right: Shape, tokens: Tokens) -> Two | None:
-    """What batches of other requests have of each request once: of the first token of a decoder.
-
-    The tokens are those of the encoder then.
-    """
-    sides = tokens.left, tokens.right
-    if left[1:] != right[1:] or 1 in (tokens.left.seq, tokens.right.seq) or not tokens.pairs:
-        return None
-    if any(shape[:1] != (side.batch,) for shape, side in zip((left, right), sides, strict=True)):
-        return None
-    is_one = left[1:2] == (1,) if len(left) in (_MATRIX, _MATRIX + 1) else left[2:-1] == (1,)
-    if not is_one:
-        return None
-    requests = {(one // tokens.left.seq, other // tokens.right.seq) for one, other in tokens.pairs}
-    ours, theirs = zip(*sorted(requests), strict=True)
-    if len({*ours}) != len(ours) or len({*theirs}) != len(theirs):
-        return None
-    return (Rows(0, ours),), (Rows(0, theirs),)

@@ -40,15 +40,3 @@ def test_requests_with_padding_of_their_own_share_no_table_of_positions() -> Non
     first, second = [(row, row) for row in range(5)], [(5 + row, 9 + row) for row in range(5)]
     tokens = Tokens(alone, BATCH, (*first, *second), "given", True)
     assert make_views((5, 5), (8, 8), tokens) is None
-
-
-def test_the_first_token_of_a_decoder_is_that_of_the_same_request() -> None:
-    for rest in ((1,), (1, 4), (3, 1, 4)):
-        other = np.arange(2 * np.prod(rest)).reshape(2, *rest)
-        views = make_views((1, *rest), other.shape, second_is(0))
-        assert views is not None
-        np.testing.assert_array_equal(apply(other[1:], views.left), apply(other, views.right))
-
-
-def test_more_tokens_of_a_decoder_have_no_known_places() -> None:
-    assert make_views((1, 3, 4), (2, 3, 4), second_is(0)) is None

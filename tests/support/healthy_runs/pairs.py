@@ -10,7 +10,7 @@ from matching_truth import PAIRS as LABELLED
 from matching_truth import Pair
 from matching_truth.program import Captured
 
-from healthy_runs import calls, compiled, drawn, levels, others, published, types
+from healthy_runs import calls, compiled, drawn, drives, levels, others, published, types
 from healthy_runs.model import Healthy
 
 
@@ -37,6 +37,7 @@ def _all() -> Iterator[Healthy]:
     yield from levels.pairs()
     yield from others.pairs()
     yield from drawn.pairs()
+    yield from drives.pairs()
 
 
 PAIRS = {pair.name: pair for pair in _all()}
