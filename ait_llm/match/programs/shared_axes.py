@@ -42,7 +42,7 @@ def between_positions(left: Shape, right: Shape, tokens: Tokens) -> Two | None:
     sizes = tokens.left.seq, tokens.right.seq
     if any(shape[:2] != (size, size) for shape, size in zip((left, right), sizes, strict=True)):
         return None
-    if left[2:] != right[2:] or not tokens.left.batch or not tokens.right.batch:
+    if left == right or left[2:] != right[2:] or not (tokens.left.batch and tokens.right.batch):
         return None
     positions = sorted(
         {(tokens.left.position(one), tokens.right.position(other)) for one, other in tokens.pairs}

@@ -16,10 +16,10 @@ from ait_llm.dump.api import PrecisionDebugger
 from healthy_runs.any_family import model_of
 from healthy_runs.model import Healthy, kept
 
-# Windows and sinks, positions by distance, scans, experts, latent heads.
+# Windows and sinks, positions by distance, experts, scans.
 _FAMILIES = (
     *("llama", "gpt2", "opt", "bloom", "gemma2", "gpt_oss", "mixtral", "qwen2_moe", "granitemoe"),
-    *("deepseek_v3", "mamba", "bamba", "falcon_h1", "zamba2"),
+    "mamba",
 )
 _WITHOUT_CHUNKS = ("mamba",)
 _TOKENS = 3
