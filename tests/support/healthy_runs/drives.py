@@ -45,7 +45,9 @@ _WAYS: dict[str, Callable[[], dict[str, Any]]] = {
 def _captured(family: str, way: str, change: Change | None, dump: Path) -> None:
     model: Any = model_of("CAUSAL_LM", family, "eager", torch.float32)
     if change is not None:
-        model = change(model).eval()
+        changed: Any = change(model).eval()
+        # what wraps a model is not called by its ``generate``
+        model = changed.get_base_model() if hasattr(changed, "get_base_model") else changed
     PrecisionDebugger._reset()
     debugger = PrecisionDebugger(dump_path=str(dump), task="tensor", level="mix")
     handles = [
