@@ -24,6 +24,7 @@ KINDS = LABELLED | {
     "o": "Modules, operators, or both captured of one program",
     "p": "Families that nothing here was made for",
     "q": "Decoders of a design drawn by chance, written in two ways",
+    "r": "API-level captures of one prompt in other calls, and of adapters merged or beside",
 }
 _HEAD = """# Healthy runs
 

@@ -9,7 +9,7 @@ computed on the way to a buffer, and is looked at through that buffer.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ait_llm.dumps.fx_kernels import KernelBuffer, NodeValue
@@ -18,6 +18,7 @@ from ait_llm.match.programs.anchors.arguments import Arguments
 from ait_llm.match.programs.anchors.ports import key_of
 from ait_llm.program.adapt_kernels import is_compiled
 from ait_llm.program.common_nodes import buffer_of, graphs_of, is_filtered, value_of
+from ait_llm.program.counted_places import is_function
 from ait_llm.program.flow import Use, modules_around
 from ait_llm.program.program import Program
 
@@ -54,6 +55,7 @@ class CommonNodes:
         self._exchange = names, {other: name for name, other in names.items()}
         self._within = tuple(map(_modules_of_calls, self._sides))
         self._modules = tuple(map(frozenset, self._within))
+        self._places = tuple(map(_places_of_calls, self._sides, self._within))
         self._pair_nodes()
         if any(is_compiled(side.run) for side in self._sides):
             self._kept = _Kept(left), _Kept(right)
@@ -78,11 +80,17 @@ class CommonNodes:
             self._ports.pair(*each)
 
     def _are_apart(self, op: int, partner: int) -> bool:
-        """True for calls within two modules of both sides, whose numbers are alike by chance."""
+        """True for calls whose numbers are alike by chance.
+
+        They lie within two modules of both sides, or are another one of as many within one.
+        """
         names = [path[op] for path, op in zip(self._within, (op, partner), strict=True)]
-        return names[0] != names[1] and all(
-            name in known for name in names for known in self._modules
-        )
+        if names[0] != names[1]:
+            return all(name in known for name in names for known in self._modules)
+        ours, theirs = self._places[0].get(op), self._places[1].get(partner)
+        if ours is None or theirs is None:
+            return False
+        return ours[0] != theirs[0] and ours[1] == theirs[1]
 
     def _pair_buffers(self) -> None:
         """Pair tensors that are one value of the graph, where one of them is a buffer."""
@@ -156,6 +164,15 @@ def _modules_of_calls(side: Program) -> list[str]:
         "" if module is None else operations[module].name.rpartition(".")[0]
         for module in modules_around(side.flow)
     ]
+
+
+def _places_of_calls(side: Program, within: Sequence[str]) -> dict[int, tuple[int, int]]:
+    """Of each call of a function: which of those of its module it is, and how many there are."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for op, operation in enumerate(side.operations):
+        if is_function(operation):
+            found[within[op], f"{operation.direction} {operation.api_name}"].append(op)
+    return {op: (place, len(ops)) for ops in found.values() for place, op in enumerate(ops)}
 
 
 class _Kept:
