@@ -177,10 +177,10 @@ class OperatorPairs:
 
 
 def _modules_of(side: Program) -> list[str]:
-    """The module of each call of the API, without the number of its own call; "" for others."""
+    """The path of the module of each call of the API, without its class; "" for others."""
     operations = side.operations
     if not side.run.traits.finished:
         return [""] * len(operations)
     around = modules_around(side.flow)
     inner = (op if operations[op].is_graph else around[op] for op in range(len(operations)))
-    return ["" if op is None else operations[op].name.rpartition(".")[0] for op in inner]
+    return ["" if op is None else operations[op].api_name.rpartition(".")[0] for op in inner]

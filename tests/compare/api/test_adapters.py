@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from matching_truth.adapters import merge, with_lora
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.compare.api.test_other_programs import (
     assert_nobody_is_accused,
@@ -43,22 +45,38 @@ class Adapted(nn.Module):
         return whole
 
 
-class Model(nn.Module):
-    """What else reads and multiplies beside the adapters has their shapes."""
+class Layer(nn.Module):
+    """Two projections of one input, the first with adapters, both turned by positions."""
 
     def __init__(self, scalings: dict[str, float]) -> None:
         super().__init__()
-        torch.manual_seed(3)
         self.norm = nn.LayerNorm(WIDTH)
         self.first: nn.Module = Adapted(nn.Linear(WIDTH, WIDTH, bias=False), scalings)
         self.other = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.second = nn.Linear(WIDTH, WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[1])[:, None] * torch.linspace(0.1, 1, WIDTH)
+        cosine, sine = places.cos(), places.sin()
         normed = self.norm(x)
-        first, other = self.first(normed) * 0.5, self.other(normed) * 1.5
-        found: Tensor = self.second(functional.silu(first) + other.tanh() * 2.0) + x
+        first, other = (
+            each * cosine + each.roll(1, -1) * sine
+            for each in (self.first(normed), self.other(normed))
+        )
+        found: Tensor = x + self.out(functional.silu(first) * other)
         return found
+
+
+class Model(nn.Module):
+    def __init__(self, scalings: dict[str, float]) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.ModuleList(Layer(scalings) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
 
 
 def drive(model: nn.Module) -> None:
@@ -67,9 +85,9 @@ def drive(model: nn.Module) -> None:
 
 def both(folder: Path, scalings: dict[str, float], factor: float = 1.0) -> tuple[Path, Path]:
     beside, whole = Model(scalings).eval(), Model(scalings).eval()
-    assert isinstance(whole.first, Adapted)
     with torch.no_grad():
-        whole.first = whole.first.merged(factor)
+        for layer in whole.layers:
+            layer.first = layer.first.merged(factor)
     return (
         captured_model(folder / "beside", beside, drive),
         captured_model(folder / "merged", whole, drive),
@@ -87,3 +105,26 @@ def test_an_adapter_merged_with_another_scaling_is_found(tmp_path: Path) -> None
     beside, merged = both(tmp_path, {"a": 2.0}, factor=0.5)
     outcome = compared(beside, merged, tmp_path / "report")
     assert outcome.exit_code() == 1
+
+
+def llama() -> LlamaForCausalLM:
+    """As many heads of keys as of queries: all projections have one shape."""
+    torch.manual_seed(7)
+    sizes = {"vocab_size": 96, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2}
+    config = LlamaConfig(num_attention_heads=4, num_key_value_heads=4, **sizes)
+    config._attn_implementation = "eager"
+    return LlamaForCausalLM(config).eval()
+
+
+def read_prompt(model: nn.Module) -> None:
+    model(torch.arange(5, 16)[None])
+
+
+def test_calls_behind_adapters_are_not_paired_by_numbers_that_adapters_shift(
+    tmp_path: Path,
+) -> None:
+    with torch.no_grad():
+        beside, merged = with_lora(llama()), merge(with_lora(llama()), is_exact=True)
+    first = captured_model(tmp_path / "beside", beside, read_prompt)
+    second = captured_model(tmp_path / "merged", merged, read_prompt)
+    assert_nobody_is_accused(first, second, tmp_path / "report", least=250)
