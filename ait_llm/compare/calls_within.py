@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.core.comparison import Comparison
+from ait_llm.program.call_modules import modules_around
 from ait_llm.program.counted_places import is_function
-from ait_llm.program.flow import modules_around
 
 REASON = "each side computes it of other tokens, and what the module around it gives agrees"
 

@@ -59,8 +59,8 @@ def nothing_differs(
 ) -> bool:
     """True if there is nothing whose origin could be asked for.
 
-    Every tensor has a counterpart with the same elements, or what sums of float32 in another order
-    make of them, every weight has golden's, and no module is defined otherwise.
+    Every tensor has a counterpart with the same elements, or what sums in another order make of
+    them, every weight has golden's, and no module is defined otherwise.
     """
     return all(map(_is_equal, comparisons)) and not any(
         map(DefinitionsOfPass.modules_differ, definitions)

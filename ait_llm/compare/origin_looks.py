@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ait_llm.compare.origin_peers import Like, like
 from ait_llm.compare.origin_run import Key, operation_key, record_key
-from ait_llm.compare.roundings import is_of_sums, noise_of
+from ait_llm.compare.roundings import is_coarse, is_of_sums, noise_of
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.flow import parents_of
@@ -55,12 +55,16 @@ class _Seen:
         """True if its results are further from golden's than sums in another order are."""
         return self.item is not None and not is_of_sums(self.item)
 
-    @property
-    def growth(self) -> float:
-        """Error that it leaves over that of its inputs and of what roundings add."""
+    def growth(self, *, coarse: bool) -> float:
+        """Error that it leaves over that of its inputs and of what roundings add.
+
+        Args:
+            coarse: the run rounds to 16 bits somewhere.
+        """
         if self.item is None:
             return 0.0
-        return self.left / math.hypot(self.given, noise_of(self.item, self.given))
+        noise = noise_of(self.item, self.given, of_coarse=coarse)
+        return self.left / math.hypot(self.given, noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +106,24 @@ def worth_a_look(run: Pass, comparisons: Sequence[Comparison], indices: Sequence
         return Looks()  # its operators cannot be run here, and recomputing them costs too much
     places = {operation_key(operation): op for op, operation in enumerate(run.operations)}
     seen, compared = _seen(run, comparisons, indices)
-    striking = [each for each in seen.values() if each.growth > _STRIKING]
-    striking.sort(key=lambda each: each.growth, reverse=True)
+    coarse = any(each.item is not None and is_coarse(each.item) for each in seen.values())
+    growths = {key: each.growth(coarse=coarse) for key, each in seen.items() if each.left}
+    striking = [key for key, growth in growths.items() if growth > _STRIKING]
     if not striking:
         return Looks()
+    striking.sort(key=lambda key: growths[key], reverse=True)
     others = [
-        each
-        for key, each in seen.items()
-        if each.differs and each.growth <= _STRIKING and not is_moving(run.operations[places[key]])
+        key
+        for key, growth in growths.items()
+        if growth <= _STRIKING and seen[key].differs and not is_moving(run.operations[places[key]])
     ]
     alike = Counter(
         like(run.operations[places[key]])
         for key, each in seen.items()
         if each.reads and each.made and not each.given and not each.left
     )
-    affordable = _affordable([*striking, *others], compared // _SHARE + _LEAST_BYTES)
+    wanted = (seen[key] for key in (*striking, *others))
+    affordable = _affordable(wanted, compared // _SHARE + _LEAST_BYTES)
     return Looks(list(affordable), alike)
 
 

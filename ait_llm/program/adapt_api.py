@@ -8,10 +8,11 @@ import numpy as np
 
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
+from ait_llm.program.call_modules import modules_around
 from ait_llm.program.calls import Call, CallGraph
 from ait_llm.program.common_nodes import CommonNode, nodes_of_flow
 from ait_llm.program.describe import is_float, params_of, shape_of
-from ait_llm.program.flow import Flow, modules_around, whole_numbers
+from ait_llm.program.flow import Flow, whole_numbers
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles_api import api_kind

@@ -168,22 +168,6 @@ def parents_of(run: Pass) -> tuple[int | None, ...]:
     return tuple(parents)
 
 
-def modules_around(found: Flow) -> Sequence[int | None]:
-    """The innermost module around each operation, where modules are listed when they end, too."""
-    operations = found.run.operations
-    if not found.run.traits.finished:
-        return found.parents
-    around: list[int | None] = [None] * len(operations)
-    begun: list[int] = []
-    for op in reversed(range(len(operations))):
-        while begun and operations[begun[-1]].op_id.parts > operations[op].op_id.parts:
-            begun.pop()  # it began when this one, and all before it, had ended
-        around[op] = begun[-1] if begun else None
-        if operations[op].is_graph:
-            begun.append(op)
-    return around
-
-
 def _ends(run: Pass) -> list[int]:
     """Place of the last operation that a module calls by its own path.
 

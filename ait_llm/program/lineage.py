@@ -17,8 +17,9 @@ from typing import NamedTuple
 from ait_llm.core import DType
 from ait_llm.dumps.model import Tensor
 from ait_llm.metrics.precision import coarser
+from ait_llm.program.call_modules import modules_around
 from ait_llm.program.describe import dtype_of, shape_of
-from ait_llm.program.flow import Flow, Value, modules_around
+from ait_llm.program.flow import Flow, Value
 from ait_llm.program.roles import is_operator
 
 # Relative Euclidean distance of what was rounded to the nearest step, where no scale tells it:

@@ -16,7 +16,7 @@ from ait_llm.program.calls import CallGraph
 from ait_llm.program.common_nodes import CommonNode
 from ait_llm.program.composites import Composite, find_composites
 from ait_llm.program.describe import shape_of, size_of, width_of
-from ait_llm.program.flow import Flow, Value, modules_around
+from ait_llm.program.flow import Flow, Value
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.operators import kind_of
 from ait_llm.program.overwritten import Overwritten
@@ -79,22 +79,11 @@ class OperatorProgram(Program):
         for each in self._composites:
             if each.role is Role.LINEAR and "weight" not in each.operands:
                 places = [self._places[member] for member in each.members]
-                around = [set(self._modules(op)) for op in places if op is not None]
+                around = [set(self.modules.around(op)) for op in places if op is not None]
                 found.update(places)
                 for modules in around:
                     found.update(modules - around[0].intersection(*around))
         return frozenset(found)
-
-    def _modules(self, op: int) -> Iterator[int]:
-        """The modules around an operation."""
-        around = self._around[op]
-        while around is not None:
-            yield around
-            around = self._around[around]
-
-    @cached_property
-    def _around(self) -> Sequence[int | None]:
-        return modules_around(self.flow)
 
     def is_part(self, op: int) -> bool:
         """True for a part of what other programs compute in one operation."""

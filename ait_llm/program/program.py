@@ -13,6 +13,7 @@ from functools import cached_property
 
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.program.adapted import reads_adapted, with_adapters
+from ait_llm.program.call_modules import CallModules
 from ait_llm.program.common_nodes import CommonNode
 from ait_llm.program.describe import is_float, params_of, shape_of, size_of, width_of
 from ait_llm.program.experts import find_experts
@@ -119,6 +120,11 @@ class Program:
         self.roles = tuple(self._role(op) for op in range(len(run.operations)))
         if self.has_modules:
             find_pieces(self)
+
+    @cached_property
+    def modules(self) -> CallModules:
+        """The modules in which its calls lie."""
+        return CallModules(self.flow)
 
     @cached_property
     def fusing(self) -> int:

@@ -15,16 +15,17 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 from figures import figure
 from llama_shape import LlamaShape
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+from other_sums import OtherSums
 
 from ait_llm import DumpConfig, compare, register_hook
 from ait_llm.core.comparison import Verdict
@@ -40,22 +41,6 @@ def seconds(work: Callable[[], object], times: int = 3) -> float:
         work()
         found.append(time.process_time() - start)
     return min(found)
-
-
-class OtherSums(TorchDispatchMode):
-    """Adds up the second half of the terms of each product before the first."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        """The product as another device may make it, and any other result as it is."""
-        if func is not torch.ops.aten.mm.default:
-            return func(*args, **(kwargs or {}))
-        left, right = args
-        half = left.shape[-1] // 2
-        parts = slice(half, None), slice(None, half)
-        sums = [left[:, part].float() @ right[part].float() for part in parts]
-        return (sums[0] + sums[1]).to(left.dtype)
 
 
 def captured(model: LlamaShape, ids: Tensor, folder: Path, *, other_sums: bool) -> Path:

@@ -23,9 +23,11 @@ from pathlib import Path
 
 import torch
 from compare import Sample, run
-from deep import OtherSums
 from figures import figure
 from transformers import LlamaConfig, LlamaForCausalLM
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+from other_sums import OtherSums
 
 from ait_llm import DumpConfig, register_hook
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
+from other_sums import OtherSums
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ait_llm import DumpConfig, register_hook
@@ -85,16 +85,16 @@ def test_two_types_are_apart_by_a_whole_rounding() -> None:
     assert found.values[DISTANCE] < noise_of(found) == 2.0**-8
 
 
-class OtherSums(TorchDispatchMode):
-    """Adds up the second half of the terms of each product before the first."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        if func is not torch.ops.aten.mm.default:
-            return func(*args, **(kwargs or {}))
-        left, right = args
-        half = left.shape[-1] // 2
-        second = left[:, half:].float() @ right[half:].float()
-        return (second + left[:, :half].float() @ right[:half].float()).to(left.dtype)
+def test_a_root_of_rounded_values_weighs_their_error_and_one_of_others_does_not() -> None:
+    draw = np.random.default_rng(4)
+    rows = torch.from_numpy(draw.standard_normal((64, 512)) * draw.uniform(0.2, 2, (64, 1)))
+    rounded = rows + 2.0**-9 * torch.from_numpy(draw.standard_normal((64, 512)))
+    means, other = rows.square().mean(-1), rounded.square().mean(-1)
+    given = float((other - means).norm() / means.norm())
+    found = compared(DType.FLOAT32, means.rsqrt(), other.rsqrt())
+    assert given > 2.0**-20
+    assert 1.2 * given < found.values[DISTANCE] < noise_of(found, given, of_coarse=True)
+    assert noise_of(found, given) == 2.0**-20
 
 
 @pytest.mark.parametrize("operators", [False, True], ids=["modules", "operators"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 
 from ait_llm.match.programs.links import LIKELY, Links
 from ait_llm.match.programs.row_spaces import Shape
 from ait_llm.match.programs.shapes import Views, make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.program.describe import is_float, plain_arguments, shape_of
-from ait_llm.program.flow import Value, modules_around
+from ait_llm.program.flow import Value
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
@@ -66,7 +65,8 @@ class OperatorPairs:
         """
         if self._left.is_part(op) != self._right.is_part(other):
             return False
-        if self._left.kind(op) in _LINEAR and self._are_of_other_modules(op, other):
+        are_others = self._left.modules.are_others(op, self._right.modules, other)
+        if are_others and self._left.kind(op) in _LINEAR:
             return False
         if not self._left.operations[op].weights or not self._right.operations[other].weights:
             return True
@@ -76,22 +76,6 @@ class OperatorPairs:
         place = None if parents[0] is None else self._places.get(parents[0])
         back = None if parents[1] is None else self._places_back.get(parents[1])
         return place in (None, parents[1]) and back in (None, parents[0])
-
-    def _are_of_other_modules(self, op: int, other: int) -> bool:
-        """True for calls of the API within two modules that both sides have."""
-        names = self._modules[0][op], self._modules[1][other]
-        return names[0] != names[1] and all(
-            name in known for name in names for known in self._known_modules
-        )
-
-    @cached_property
-    def _modules(self) -> tuple[list[str], list[str]]:
-        """The module of each call of the API, which a call of a module is itself."""
-        return _modules_of(self._left), _modules_of(self._right)
-
-    @cached_property
-    def _known_modules(self) -> tuple[frozenset[str], frozenset[str]]:
-        return frozenset(self._modules[0]), frozenset(self._modules[1])
 
     def _fits(self, op: int, other: int) -> bool:
         """True if the results have shapes that can be compared."""
@@ -174,13 +158,3 @@ class OperatorPairs:
             values = (program.value(op, tensor) for tensor in tensors)
             known[op] = [value for value in values if value is not None]
         return known[op]
-
-
-def _modules_of(side: Program) -> list[str]:
-    """The path of the module of each call of the API, without its class; "" for others."""
-    operations = side.operations
-    if not side.run.traits.finished:
-        return [""] * len(operations)
-    around = modules_around(side.flow)
-    inner = (op if operations[op].is_graph else around[op] for op in range(len(operations)))
-    return ["" if op is None else operations[op].api_name.rpartition(".")[0] for op in inner]

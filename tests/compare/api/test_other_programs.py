@@ -62,6 +62,24 @@ def padded(made: LlamaForCausalLM) -> None:
     made(ids, attention_mask=(ids != 0).long())
 
 
+def _neighbours(_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """Each request gets the token behind that of the one before, as places are counted."""
+    chosen = torch.full_like(scores, -torch.inf)
+    for request in range(len(scores)):
+        chosen[request, 30 + request] = 0
+    return chosen
+
+
+def choosing_neighbours(made: LlamaForCausalLM) -> None:
+    generate(made, PROMPT, max_new_tokens=3, logits_processor=[_neighbours])
+
+
+def neighbours_beside_padding(made: LlamaForCausalLM) -> None:
+    ids = torch.zeros(2, PROMPT.shape[1] + 3, dtype=torch.long)
+    ids[0, 3:], ids[1] = PROMPT[0], torch.arange(5, 5 + ids.shape[1])
+    generate(made, ids, max_new_tokens=3, logits_processor=[_neighbours])
+
+
 def packed(made: LlamaForCausalLM) -> None:
     places = torch.cat([torch.arange(each.shape[1]) for each in (PROMPT, MORE)])
     made(torch.cat([PROMPT, MORE], 1), position_ids=places[None])
@@ -84,6 +102,7 @@ PAIRS: dict[str, tuple[Drive, Drive]] = {
     "static cache": (plainly, with_a_static_cache),
     "no cache": (plainly, without_a_cache),
     "packed requests": (padded, packed),
+    "ids like places, beside padding": (choosing_neighbours, neighbours_beside_padding),
     "a prompt in chunks": (plainly, in_chunks),
 }
 

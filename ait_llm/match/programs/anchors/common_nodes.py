@@ -9,7 +9,7 @@ computed on the way to a buffer, and is looked at through that buffer.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ait_llm.dumps.fx_kernels import KernelBuffer, NodeValue
@@ -19,7 +19,7 @@ from ait_llm.match.programs.anchors.ports import key_of
 from ait_llm.program.adapt_kernels import is_compiled
 from ait_llm.program.common_nodes import buffer_of, graphs_of, is_filtered, value_of
 from ait_llm.program.counted_places import is_function
-from ait_llm.program.flow import Use, modules_around
+from ait_llm.program.flow import Use
 from ait_llm.program.program import Program
 
 _SHOWN = 6  # nodes that a reason names
@@ -42,8 +42,12 @@ class CommonNodes:
         self._ports = ports
         self._titles = titles
         self._agreement = self._agreed(left, right)
+        self._places = _places_of_calls(left), _places_of_calls(right)
+        pairs = list(self._operations())
+        together = [each for each in pairs if not self._are_apart(*each[:2])]
+        is_one = self._agreement.is_one and len(together) == len(pairs)
         ports.settles = not _are_fused_unlike(left, right) and (
-            self._agreement.is_one
+            is_one
             or (
                 bool(left.nodes and right.nodes)
                 and any(
@@ -53,10 +57,8 @@ class CommonNodes:
         )
         names = {name: pair.mine for name, pair in self._agreement.pairs.items()}
         self._exchange = names, {other: name for name, other in names.items()}
-        self._within = tuple(map(_modules_of_calls, self._sides))
-        self._modules = tuple(map(frozenset, self._within))
-        self._places = tuple(map(_places_of_calls, self._sides, self._within))
-        self._pair_nodes()
+        for each in together:
+            ports.pair(*each)
         if any(is_compiled(side.run) for side in self._sides):
             self._kept = _Kept(left), _Kept(right)
             self._pair_buffers()
@@ -68,27 +70,24 @@ class CommonNodes:
         self._ports.learn((op, other) for op, other in ops if op is not None and other is not None)
         return Agreement(left.nodes, right.nodes, self._ports.fit)
 
-    def _pair_nodes(self) -> None:
-        """Pair operations that are nodes, and their tensors."""
+    def _operations(self) -> Iterator[tuple[int, int, float, str]]:
+        """Operations that are one node by their names, how sure that is, and why."""
         left, right = self._sides
-        found = []
         for name, pair in self._agreement.pairs.items():
             op, partner = left.nodes[name].op, right.nodes[pair.mine].op
-            if op is not None and partner is not None and not self._are_apart(op, partner):
-                found.append((op, partner, self._agreement.confidence(name), pair.reason))
-        for each in found:
-            self._ports.pair(*each)
+            if op is not None and partner is not None:
+                yield op, partner, self._agreement.confidence(name), pair.reason
 
     def _are_apart(self, op: int, partner: int) -> bool:
         """True for calls whose numbers are alike by chance.
 
         They lie within two modules of both sides, or are another one of as many within one.
         """
-        names = [path[op] for path, op in zip(self._within, (op, partner), strict=True)]
-        if names[0] != names[1]:
-            return all(name in known for name in names for known in self._modules)
+        left, right = (side.modules for side in self._sides)
+        if left.are_others(op, right, partner):
+            return True
         ours, theirs = self._places[0].get(op), self._places[1].get(partner)
-        if ours is None or theirs is None:
+        if ours is None or theirs is None or left.paths[op] != right.paths[partner]:
             return False
         return ours[0] != theirs[0] and ours[1] == theirs[1]
 
@@ -155,23 +154,12 @@ class CommonNodes:
         return buffer_of(self._sides[side].operations[use.op], use.tensor)
 
 
-def _modules_of_calls(side: Program) -> list[str]:
-    """The module around each call of a function, without the number of its own call."""
-    operations = side.operations
-    if not side.run.traits.finished:
-        return [""] * len(operations)
-    return [
-        "" if module is None else operations[module].name.rpartition(".")[0]
-        for module in modules_around(side.flow)
-    ]
-
-
-def _places_of_calls(side: Program, within: Sequence[str]) -> dict[int, tuple[int, int]]:
+def _places_of_calls(side: Program) -> dict[int, tuple[int, int]]:
     """Of each call of a function: which of those of its module it is, and how many there are."""
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for op, operation in enumerate(side.operations):
         if is_function(operation):
-            found[within[op], f"{operation.direction} {operation.api_name}"].append(op)
+            found[side.modules.paths[op], f"{operation.direction} {operation.api_name}"].append(op)
     return {op: (place, len(ops)) for ops in found.values() for place, op in enumerate(ops)}
 
 
