@@ -45,6 +45,8 @@ def main() -> int:
         for name in PAIRS
         if not given.patterns or any(fnmatch(name, each) for each in given.patterns)
     ]
+    if not chosen:
+        parser.error(f"no pair is called {' or '.join(given.patterns)}; they begin with a/ to r/")
     with tempfile.TemporaryDirectory() as temporary:
         folder = (given.keep or Path(temporary)).resolve()
         found = _run(chosen, folder, details=given.details, write=given.write)

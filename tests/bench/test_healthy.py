@@ -75,3 +75,15 @@ def test_the_page_is_made_of_the_results_on_record_and_counts_alarms() -> None:
     assert "2 pairs, 1 false alarms, 1 with an exit code other than 0." in page
     assert "| llama/distinct-op | 0 | 9 | 0 | 0 | 3 |  |  |" in page
     assert "| llama/float16-op | **1** | 9 | 1 | 0 | 3 | 2 of 7 | `root.head` |" in page
+
+
+def test_a_pattern_that_no_pair_has_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from healthy import main  # type: ignore[import-not-found]
+
+    monkeypatch.setattr("sys.argv", ["healthy.py", "zz/*"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "no pair is called zz/*" in capsys.readouterr().err
