@@ -38,8 +38,6 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="where captures stay for the next time")
     parser.add_argument("--write", action="store_true", help="write docs/healthy-results.md")
     given = parser.parse_args()
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
     chosen = [
         name
         for name in PAIRS
@@ -79,4 +77,6 @@ def _run(names: list[str], folder: Path, *, details: bool, write: bool) -> Mappi
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # of this process, which is why main leaves it alone
+    warnings.simplefilter("ignore")
     sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -87,3 +88,4 @@ def test_a_pattern_that_no_pair_has_is_refused(
         main()
     assert ended.value.code == 2
     assert "no pair is called zz/*" in capsys.readouterr().err
+    assert not logging.root.manager.disable  # other tests, in this process, hear their warnings
