@@ -17,6 +17,7 @@ from ait_llm.compare.origin_growth import sudden_growth
 from ait_llm.compare.origin_looks import Looks, worth_a_look
 from ait_llm.compare.origin_run import operation_key, record_key
 from ait_llm.compare.origin_search import Search
+from ait_llm.compare.origin_unchanged import may_hand_on
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.compare.pair import Settings
 from ait_llm.core.comparison import Comparison, Verdict
@@ -82,7 +83,14 @@ def find_origins(
             )
         grown = list(sudden_growth(run, comparisons, indices))
         looks = Looks() if deep else worth_a_look(run, comparisons, indices)
-        if deep or failed or grown or looks.at or search.states_otherwise():
+        if (
+            deep
+            or failed
+            or grown
+            or looks.at
+            or search.states_otherwise()
+            or may_hand_on(run, comparisons, indices)
+        ):
             try:
                 found = search.find(grown, looks)
                 collected.add(search, found, failed=failed)

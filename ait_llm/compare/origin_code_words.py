@@ -9,6 +9,7 @@ from ait_llm.compare.origin_between import Between
 from ait_llm.compare.origin_rewired import LeftOut, Rewired
 from ait_llm.compare.origin_run import path_of
 from ait_llm.compare.origin_sums import WrongSum
+from ait_llm.compare.origin_unchanged import Unchanged
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.compare.origin_words import first_that_fails, name_of, off_by, title_of
 from ait_llm.dumps.model import Operation
@@ -109,6 +110,16 @@ def by_handing_on(values: RunValues, code: str, op: int) -> str:
     return (
         f"the code of `{code}`: it hands on what `{_full(values, op)}` makes, which agrees, and "
         "golden's makes another value of it"
+    )
+
+
+def by_unchanged(values: RunValues, found: Unchanged) -> str:
+    """A module hands on what its member makes, to the bit, and golden's changes that first."""
+    module, member = (name_of(values, each) for each in (found.module, found.member))
+    return (
+        f"the code of `{module}`, behind `{member}`: it hands on what `{member}` makes to the bit, "
+        f"and golden's makes another value of it ({found.distance:.2g} relative error between the "
+        "two)"
     )
 
 

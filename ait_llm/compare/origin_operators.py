@@ -6,6 +6,9 @@ all of their modules, and versions of one do; so only a module that alone differ
 alone of its class, or, as the whole model that has no other of its class, of all modules. The
 latter computes the same by other operators, perhaps, unless it only has more, or fewer, of them.
 What follows from values, such as which experts are run, is left out.
+
+A run in half precision converts where golden in float32 need not. So a module that forgets to is
+told by the others of its class in the same run, which are given and return the same types.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ait_llm.compare.origin_run import operation_key
-from ait_llm.core import DType
 from ait_llm.dumps.model import Operation
 from ait_llm.program.describe import dtype_of
 from ait_llm.program.flow import parents_of
@@ -28,11 +30,7 @@ _BRANCHING = frozenset({"_local_scalar_dense", "nonzero", "unique", "_unique2", 
 _CONVERSION = "_to_copy"
 _TOLD = 3
 # Relative error of one rounding, by type.
-_UNITS = {
-    DType.FLOAT32.label: 2.0**-24,
-    DType.FLOAT16.label: 2.0**-11,
-    DType.BFLOAT16.label: 2.0**-8,
-}
+_UNITS = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +42,14 @@ class OtherOperators:
         more, less: what only mine runs, and only golden's: ``tanh``, ``_to_copy to bfloat16``.
         peers: other modules of its class, which run what golden's do; none where all other
             modules of the program do.
+        of_peers: it runs less than they do, where golden's all run the same.
     """
 
     op: int
     more: tuple[str, ...]
     less: tuple[str, ...]
     peers: int
+    of_peers: bool = False
 
 
 def other_operators(
@@ -65,6 +65,7 @@ def other_operators(
     theirs, ours = _run_by(golden, halves), _run_by(mine, halves)
     places = {operation_key(operation): op for op, operation in enumerate(golden.operations)}
     differing: dict[str, list[OtherOperators]] = {}
+    known: dict[str, dict[int, tuple[Counter[str], Counter[str]]]] = {}
     peers: dict[str, int] = {}
     for op, run in ours.items():
         module, other = mine.operations[op], counterparts.get(op)
@@ -75,6 +76,7 @@ def other_operators(
             continue
         if _BRANCHING & (run.keys() | found.keys()):
             continue
+        known.setdefault(module.type, {})[op] = run, found
         if run == found:
             peers[module.type] = peers.get(module.type, 0) + 1
         elif _types(module) == _types(other) or _coarsens(module, run - found):
@@ -84,6 +86,37 @@ def other_operators(
         one, count = found_ones[0], peers.get(kind, 0)
         if len(found_ones) == 1 and (count or (len(differing) == 1 and peers and _lacks(one))):
             yield replace(one, peers=count)
+    for modules in known.values():
+        yield from _forgetful(mine, modules)
+
+
+def _forgetful(
+    mine: Pass, modules: Mapping[int, tuple[Counter[str], Counter[str]]]
+) -> Iterator[OtherOperators]:
+    """The one module of a class that does not convert to the finer type that the others work in.
+
+    Args:
+        mine: the pass.
+        modules: what each of the class runs, and golden's.
+    """
+    (op, run), *others = sorted(
+        ((op, run) for op, (run, _) in modules.items()), key=lambda each: each[1].total()
+    )
+    golden = [found for _, found in modules.values()]
+    if len(others) < 2 or any(found != golden[0] for found in golden):
+        return
+    peer, common = others[0]
+    less = common - run
+    if run - common or any(each != common for _, each in others):
+        return
+    if _types(mine.operations[op]) != _types(mine.operations[peer]):
+        return
+    made = _made(mine.operations[op])
+    limit = max((_UNITS.get(kind, 0.0) for kind in made), default=0.0)
+    there = {f"{_CONVERSION} to {label}" for label, unit in _UNITS.items() if unit < limit}
+    back = {f"{_CONVERSION} to {kind}" for kind in made}
+    if less.keys() & there and less.keys() <= there | back:
+        yield OtherOperators(op, (), tuple(sorted(less.keys() & there)), len(others), of_peers=True)
 
 
 def _lacks(found: OtherOperators) -> bool:
@@ -94,6 +127,11 @@ def _lacks(found: OtherOperators) -> bool:
 
 def by_other_operators(name: str, found: OtherOperators) -> str:
     """The sentence that says what a module runs otherwise."""
+    if found.of_peers:
+        return (
+            f"the code of `{name}` runs less of {_listed(found.less)} than that of the "
+            f"{found.peers} other modules of its class, and golden's all run the same"
+        )
     parts = []
     if found.more:
         parts.append(f"runs more of {_listed(found.more)} than golden's")
@@ -115,14 +153,14 @@ def _listed(names: tuple[str, ...]) -> str:
 def _working_half(run: Pass) -> str:
     """The half precision that a program is in: type of most results; empty for float32."""
     made = Counter(
-        kind.label
+        kind
         for operation in run.operations
         if is_operator(operation)
-        for tensor in operation.outputs
-        if (kind := dtype_of(tensor)) is not None and kind.label in _UNITS
+        for kind in _made(operation)
+        if kind in _UNITS
     )
     most = made.most_common(1)[0][0] if made else ""
-    return "" if most == DType.FLOAT32.label else most
+    return "" if most == "float32" else most
 
 
 def _run_by(run: Pass, halves: tuple[str, str]) -> dict[int, Counter[str]]:
@@ -153,8 +191,8 @@ def _named(operation: Operation) -> str:
     kind = kind_of(operation)
     if kind != _CONVERSION or not operation.outputs:
         return kind
-    made = dtype_of(operation.outputs[0])
-    return kind if made is None else f"{kind} to {made.label}"
+    made = _made(operation)
+    return f"{kind} to {made[0]}" if made else kind
 
 
 def _coarsens(module: Operation, more: Mapping[str, int]) -> bool:
@@ -162,11 +200,16 @@ def _coarsens(module: Operation, more: Mapping[str, int]) -> bool:
 
     Runs of another type than golden's convert at other places, but none of them to less than that.
     """
-    made = [kind for each in module.outputs if (kind := dtype_of(each)) is not None]
-    limit = max((_UNITS.get(kind.label, 0.0) for kind in made), default=0.0)
+    limit = max((_UNITS.get(kind, 0.0) for kind in _made(module)), default=0.0)
     return bool(limit) and any(
         unit > limit for label, unit in _UNITS.items() if f"{_CONVERSION} to {label}" in more
     )
+
+
+def _made(operation: Operation) -> list[str]:
+    """Types of what an operation returns, as PyTorch calls them."""
+    kinds = (dtype_of(each) for each in operation.outputs)
+    return [kind.torch_name or kind.label for kind in kinds if kind is not None]
 
 
 def _types(module: Operation) -> tuple[object, ...]:

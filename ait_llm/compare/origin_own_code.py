@@ -16,6 +16,7 @@ from ait_llm.compare.origin_code_words import (
     by_other_sum,
     by_other_wiring,
     by_own_code,
+    by_unchanged,
 )
 from ait_llm.compare.origin_finding import OWN_CODE, Finding, Telling
 from ait_llm.compare.origin_masks import mask_difference, other_mask
@@ -24,6 +25,7 @@ from ait_llm.compare.origin_rewired import Wiring
 from ait_llm.compare.origin_scan import Scans
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_sums import Sums
+from ait_llm.compare.origin_unchanged import unchanged
 from ait_llm.compare.origin_values import Upstream
 from ait_llm.match.model import Match
 from ait_llm.program.roles import is_operator
@@ -158,6 +160,16 @@ class OwnCode:
             if stated is not None and stated.decides:
                 return None  # another number explains it
             text = by_other_formula(self.values, found)
+            finding = self._tell.stated(found.module, text, OWN_CODE, found.index)
+            return self._tell.tolerated(finding, found.index)
+        return None
+
+    def hands_on(self) -> Finding | None:
+        """A result that a module hands on as it is, and golden's does not, within tolerance."""
+        if self._golden is None:
+            return None
+        for found in unchanged(self.values, self._comparisons, self._golden):
+            text = by_unchanged(self.values, found)
             finding = self._tell.stated(found.module, text, OWN_CODE, found.index)
             return self._tell.tolerated(finding, found.index)
         return None

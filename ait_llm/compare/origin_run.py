@@ -66,6 +66,11 @@ class RunStructure:
             return None
         return self.flow.at(place, "in" if record.role == "in" else "out", record.index)
 
+    def operation_at(self, record: TensorRecord | None) -> Operation | None:
+        """The operation that a record of this run is of; None for weights and what is not here."""
+        place = None if record is None else self.places.get(record_key(record))
+        return None if place is None else self.run.operations[place]
+
     @cached_property
     def overwritten(self) -> Mapping[int, frozenset[int]]:
         """Inputs that were saved only after their operation, or one within it, wrote into them."""

@@ -118,8 +118,13 @@ class Search:
         ) or self._code.other_sum(grown)
         if found is None and not self._deep:
             found = self.operations.among_looks(looks)
-        found = found or self._code.other_sum() or self._code.other_formula(self.values.indices)
-        return found or self._statements.alone()
+        return (
+            found
+            or self._code.other_sum()
+            or self._code.other_formula(self.values.indices)
+            or self._statements.alone()
+            or self._code.hands_on()
+        )
 
     def _of_failure(self, failed: int, *, deeply: bool) -> Finding | None:
         """Where a failure started; None where what came in explains it."""

@@ -78,6 +78,28 @@ def test_a_block_that_goes_through_another_half_is_named_beside_a_program_of_tha
     assert [each.op for each in found.origins] == ["root.1"]
 
 
+class Head(nn.Module):
+    """A projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(48, 32) / 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T
+
+
+class CappingHead(Head):
+    """The same that caps what it makes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(super().forward(x) / 30) * 30
+
+
+CappingHead.__name__ = Head.__name__
+CappingHead.__qualname__ = Head.__qualname__
+
+
 class Capped(nn.Module):
     """A model whose last result is capped, as that of Gemma 2 is."""
 
@@ -85,10 +107,12 @@ class Capped(nn.Module):
         super().__init__()
         self.how = how
         self.layers = nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32))
-        self.head = nn.Linear(32, 48, bias=False)
+        self.head = CappingHead() if how == "by the head" else Head()
 
     def forward(self, x: Tensor) -> Tensor:
         logits = self.head(self.layers(x))
+        if self.how in ("nowhere", "by the head"):
+            return logits
         if self.how == "by the inverse":
             return torch.tanh(logits * (1 / 30)) * 30
         if self.how == "in float32":
@@ -97,11 +121,13 @@ class Capped(nn.Module):
         return (logits if self.how == "not" else torch.tanh(logits)) * 30
 
 
-def capped(folder: Path, how: str, dtype: torch.dtype = torch.float16) -> Path:
+def capped(
+    folder: Path, how: str, dtype: torch.dtype = torch.float16, *, operators: bool = True
+) -> Path:
     torch.manual_seed(5)
     net = Capped(how).to(dtype)
     x = torch.randn(9, 32, generator=torch.Generator().manual_seed(1)).to(dtype)
-    config = DumpConfig(str(folder), operators=True, weights=True)
+    config = DumpConfig(str(folder), operators=operators, weights=True)
     with torch.no_grad(), register_hook(net, config):
         net(x)
     return folder
@@ -115,10 +141,71 @@ def test_a_cap_that_the_model_lacks_is_named_within_every_tolerance(tmp_path: Pa
     assert "to the bit" in origin.evidence
 
 
+def test_a_cap_that_the_model_lacks_is_named_by_its_modules_alone(tmp_path: Path) -> None:
+    golden = capped(tmp_path / "golden", "in float32", operators=False)
+    mine = capped(tmp_path / "mine", "nowhere", operators=False)
+    (origin,) = compare(golden, mine).origins
+    assert (origin.op, origin.certain) == ("root", True)
+    assert "hands on what `root.head` makes to the bit, and golden's makes" in origin.evidence
+
+
+@pytest.mark.parametrize("golden", ["as it should be", "in float32", "by the head"])
+@pytest.mark.parametrize("mine", ["by the head", "by the inverse"])
+def test_a_cap_of_another_module_is_the_same_cap(tmp_path: Path, golden: str, mine: str) -> None:
+    sides = (
+        capped(tmp_path / side, how, operators=False)
+        for side, how in (("golden", golden), ("mine", mine))
+    )
+    found = compare(*sides)
+    assert (found.exit_code(), found.origins) == (0, ())
+
+
 @pytest.mark.parametrize("how", ["by the inverse", "in float32"])
 def test_a_cap_that_is_computed_otherwise_is_no_other_one(tmp_path: Path, how: str) -> None:
     golden, mine = capped(tmp_path / "golden", "as it should be"), capped(tmp_path / "mine", how)
     found = compare(golden, mine)
     assert (found.exit_code(), found.origins) == (0, ())
     found = compare(mine, golden)
+    assert (found.exit_code(), found.origins) == (0, ())
+
+
+class Norm(nn.Module):
+    """A norm that works in float32, or forgets to."""
+
+    def __init__(self, forgets: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(32))
+        self.forgets = forgets
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x if self.forgets else x.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+        return self.weight * wide.to(x.dtype)
+
+
+def normed(folder: Path, kind: str, forgetting: set[int], norms: int = 4) -> Path:
+    torch.manual_seed(5)
+    layers = [layer for at in range(norms) for layer in (Norm(at in forgetting), nn.Linear(32, 32))]
+    net = nn.Sequential(*layers).to(_TYPES[kind])
+    x = torch.randn(9, 32, generator=torch.Generator().manual_seed(1)).bfloat16()
+    with torch.no_grad(), register_hook(net, DumpConfig(str(folder), operators=True)):
+        net(x.to(_TYPES[kind]))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_a_norm_that_alone_forgets_to_widen_is_named_beside_a_program_that_need_not(
+    tmp_path: Path, kind: str
+) -> None:
+    golden, mine = normed(tmp_path / "g", "float32", set()), normed(tmp_path / "m", kind, {0})
+    (origin,) = compare(golden, mine).origins
+    assert origin.op == "root.0"
+    text = "runs less of `aten._to_copy to float32` than that of the 3 other modules of its class"
+    assert text in origin.evidence
+
+
+@pytest.mark.parametrize("forgetting", [set(), {0, 1}, {0, 1, 2}, {0, 1, 2, 3}])
+def test_norms_of_two_kinds_are_no_fault_of_one(tmp_path: Path, forgetting: set[int]) -> None:
+    golden = normed(tmp_path / "g", "float32", set())
+    found = compare(golden, normed(tmp_path / "m", "float16", forgetting))
     assert (found.exit_code(), found.origins) == (0, ())
