@@ -74,18 +74,15 @@ def find_origins(
             definitions=stated,
             matches=matches,
         )
-        failed = any(comparisons[index].verdict is Verdict.FAIL for index in indices)
-        if failed:
+        failures = [index for index in indices if comparisons[index].verdict is Verdict.FAIL]
+        if failures:
             collected.excuse(values)
-            failed = any(
-                comparisons[index].verdict is Verdict.FAIL and not collected.is_excused(index)
-                for index in indices
-            )
+            failures = [index for index in failures if not collected.is_excused(index)]
         grown = list(sudden_growth(run, comparisons, indices))
         looks = Looks() if deep else worth_a_look(run, comparisons, indices)
         if (
             deep
-            or failed
+            or failures
             or grown
             or looks.at
             or search.states_otherwise()
@@ -93,6 +90,7 @@ def find_origins(
         ):
             try:
                 found = search.find(grown, looks)
+                failed = any(index not in search.explained for index in failures)
                 collected.add(search, found, failed=failed)
                 if deep and (found is None or not failed):
                     collected.problems += _not_recomputed(search)

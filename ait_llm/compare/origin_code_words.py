@@ -114,12 +114,15 @@ def by_handing_on(values: RunValues, code: str, op: int) -> str:
 
 
 def by_unchanged(values: RunValues, found: Unchanged) -> str:
-    """A module hands on what its member makes, to the bit, and golden's changes that first."""
+    """One side's module hands on what its last member makes, and the other's changes it first."""
     module, member = (name_of(values, each) for each in (found.module, found.member))
+    changes = f"makes another value of it ({max(found.golden, found.mine):.2g} relative error)"
+    least = min(found.golden, found.mine)
+    hands = "hands it on" + (f" ({least:.2g})" if least else " to the bit")
+    mine, golden = (hands, changes) if found.golden > found.mine else (changes, hands)
     return (
-        f"the code of `{module}`, behind `{member}`: it hands on what `{member}` makes to the bit, "
-        f"and golden's makes another value of it ({found.distance:.2g} relative error between the "
-        "two)"
+        f"the code of `{module}`, behind `{member}`, whose results agree: it {mine}, and "
+        f"golden's {golden}"
     )
 
 

@@ -93,30 +93,34 @@ def other_operators(
 def _forgetful(
     mine: Pass, modules: Mapping[int, tuple[Counter[str], Counter[str]]]
 ) -> Iterator[OtherOperators]:
-    """The one module of a class that does not convert to the finer type that the others work in.
+    """Modules that alone of their kind do not convert to the finer type that the others work in.
 
     Args:
         mine: the pass.
         modules: what each of the class runs, and golden's.
     """
-    (op, run), *others = sorted(
-        ((op, run) for op, (run, _) in modules.items()), key=lambda each: each[1].total()
-    )
-    golden = [found for _, found in modules.values()]
-    if len(others) < 2 or any(found != golden[0] for found in golden):
-        return
-    peer, common = others[0]
-    less = common - run
-    if run - common or any(each != common for _, each in others):
-        return
-    if _types(mine.operations[op]) != _types(mine.operations[peer]):
-        return
-    made = _made(mine.operations[op])
+    alike: dict[object, list[int]] = {}
+    for op in modules:
+        alike.setdefault(_kinds(mine.operations[op]), []).append(op)
+    for ops in alike.values():
+        op, *others = sorted(ops, key=lambda each: modules[each][0].total())
+        (run, golden), peers = modules[op], [modules[each] for each in others]
+        if not peers or any(each != (peers[0][0], golden) for each in peers):
+            continue
+        less = _forgotten(mine.operations[op], run, peers[0][0])
+        if less:
+            yield OtherOperators(op, (), less, len(peers), of_peers=True)
+
+
+def _forgotten(module: Operation, run: Counter[str], peer: Counter[str]) -> tuple[str, ...]:
+    """Conversions to a finer type than it returns that a module leaves out, if only those."""
+    less, made = peer - run, _made(module)
     limit = max((_UNITS.get(kind, 0.0) for kind in made), default=0.0)
     there = {f"{_CONVERSION} to {label}" for label, unit in _UNITS.items() if unit < limit}
     back = {f"{_CONVERSION} to {kind}" for kind in made}
-    if less.keys() & there and less.keys() <= there | back:
-        yield OtherOperators(op, (), tuple(sorted(less.keys() & there)), len(others), of_peers=True)
+    if run - peer or not less.keys() <= there | back:
+        return ()
+    return tuple(sorted(less.keys() & there))
 
 
 def _lacks(found: OtherOperators) -> bool:
@@ -128,9 +132,12 @@ def _lacks(found: OtherOperators) -> bool:
 def by_other_operators(name: str, found: OtherOperators) -> str:
     """The sentence that says what a module runs otherwise."""
     if found.of_peers:
+        others = f"those of the {found.peers} other modules of its class that are given its types"
+        if found.peers == 1:
+            others = "that of the other module of its class that is given its types"
         return (
-            f"the code of `{name}` runs less of {_listed(found.less)} than that of the "
-            f"{found.peers} other modules of its class, and golden's all run the same"
+            f"the code of `{name}` runs less of {_listed(found.less)} than {others}, and golden's "
+            "all run the same"
         )
     parts = []
     if found.more:
@@ -210,6 +217,11 @@ def _made(operation: Operation) -> list[str]:
     """Types of what an operation returns, as PyTorch calls them."""
     kinds = (dtype_of(each) for each in operation.outputs)
     return [kind.torch_name or kind.label for kind in kinds if kind is not None]
+
+
+def _kinds(module: Operation) -> tuple[object, ...]:
+    """Types of all that a module is given, has and returns."""
+    return _types(module), *map(dtype_of, module.parameters.values())
 
 
 def _types(module: Operation) -> tuple[object, ...]:

@@ -165,10 +165,11 @@ class OwnCode:
         return None
 
     def hands_on(self) -> Finding | None:
-        """A result that a module hands on as it is, and golden's does not, within tolerance."""
+        """A result that a module of one side alone hands on as it is, within tolerance."""
         if self._golden is None:
             return None
-        for found in unchanged(self.values, self._comparisons, self._golden):
+        values = self.values
+        for found in unchanged(self._golden, values.run, self._comparisons, values.indices):
             text = by_unchanged(self.values, found)
             finding = self._tell.stated(found.module, text, OWN_CODE, found.index)
             return self._tell.tolerated(finding, found.index)
