@@ -74,6 +74,9 @@ def attend(
         block = query.reshape(count, kv_heads, -1, query.shape[2]).permute(1, 2, 0, 3)
         result = _fused(block, keys[:, :count], values[:, :count], scale, None, causal=True)
         return result.flatten(0, 1).transpose(0, 1)
+    if noted:
+        squares, norms = keys.square(), torch.linalg.vector_norm(values, dim=-1)
+        norms.div_(value.shape[2] ** 0.5)
     output = query.new_zeros(query.shape[0], heads, value.shape[2])
     unmasked = mask.bias is None and mask.diagonal is None
     longest = query.shape[0] if unmasked and fused else _MASKED_ROWS
@@ -98,7 +101,7 @@ def attend(
             if sensitivity is not None:
                 if stored:
                     kept = 3 - (added is None)
-                    given = (block, *shown)
+                    given = (block, squares[:, slice(*seen)], norms[:, slice(*seen)])
                     sums = _kept_sums(weights) if half_sums else _KEPT_AT_END
                     felt = _felt_stored(
                         given, scores, weights, result, scale=scale, kept=kept, kept_sums=sums
@@ -287,7 +290,8 @@ def _felt_stored(
     does. Those of the value move the row by what they add to it.
 
     Args:
-        block: query ``[Hk, G, rows, D]``, key and value ``[Hk, keys, D]``.
+        block: query ``[Hk, G, rows, D]``, squares of the key ``[Hk, keys, D]``, and norms of the
+            rows of the value ``[Hk, keys]``, over the root of their width.
         scores, weights: ``[Hk, G * rows, keys]``, before and after the softmax; the first are
             overwritten.
         result: ``[Hk, G * rows, Dv]``.
@@ -298,24 +302,19 @@ def _felt_stored(
     Returns:
         ``[Hk, G * rows, 1]``, per relative change, over the root of the width.
     """
-    query, key, value = block
-    width = value.shape[-1]
-    norms = torch.linalg.vector_norm(value, dim=-1, keepdim=True).div_(width**0.5)
-    own = torch.linalg.vector_norm(result, dim=-1, keepdim=True).div_(width**0.5)
-    columns = torch.cat([norms.square(), norms, torch.ones_like(norms)], dim=-1)
+    query, keys, norms = block
+    own = torch.linalg.vector_norm(result, dim=-1, keepdim=True).div_(result.shape[-1] ** 0.5)
     highest = scores.amax(dim=-1, keepdim=True)
     # What is hidden has no weight; its score is not to make a NaN of that.
     scores.clamp_(min=-(torch.finfo(scores.dtype).max ** 0.25))
     squares = query.flatten(1, 2).square().mul_(2 * scale * scale)
-    sizes = torch.bmm(squares, key.square().transpose(1, 2))
-    # kept * score**2 + (score - highest)**2, but for the square of the highest one, added later
+    sizes = torch.bmm(squares, keys.transpose(1, 2))
+    # kept * score**2 + (score - highest)**2 + 1
     sizes.addcmul_(scores, scores, value=kept + 1).addcmul_(scores, highest, value=-2)
-    felt = weights.square()
-    chances = torch.bmm(felt, columns)
-    sums = torch.bmm(sizes.mul_(felt), columns).addcmul_(chances, highest.square().add_(1))
-    found: Tensor = sums[..., :1] - 2 * own * sums[..., 1:2]
-    found += own.square() * (sums[..., 2:] + kept_sums)
-    found += chances[..., :1]
+    sizes.add_(highest.square().add_(1))
+    apart = torch.sub(norms.unsqueeze(-2), own).square_()
+    moved = torch.addcmul(norms.square().unsqueeze(-2), apart, sizes).mul_(weights.square())
+    found: Tensor = moved.sum(dim=-1, keepdim=True) + own.square() * kept_sums
     return found.clamp_(min=0).sqrt_()
 
 
