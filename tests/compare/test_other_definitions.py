@@ -501,7 +501,7 @@ def test_a_module_that_alone_computes_in_fewer_bits_is_told_by_its_operators(
         assert (told, report.exit_code()) == ([], 0)
         return
     assert told == [("root.model.layers.1.self_attn.k_proj", "code between modules", True)]
-    assert "`aten._to_copy to bf16`" in report.origins[0].evidence
+    assert "`aten._to_copy to bfloat16`" in report.origins[0].evidence
     assert report.exit_code() == 1
 
 
