@@ -13,12 +13,14 @@ from functools import cached_property
 from ait_llm.compare.origin_attention import WrongFormula
 from ait_llm.compare.origin_run import Key, operation_key, record_key
 from ait_llm.compare.roundings import is_of_sums, rounding_of
+from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.judge.attention import Distance
 from ait_llm.judge.pairs import DISTANCE
 from ait_llm.judge.scan import BIASES, WEIGHTS, Mixer, distances
+from ait_llm.metrics.precision import coarser
 from ait_llm.program.flow import parents_of
 from ait_llm.program.one_pass import Pass
 
@@ -163,6 +165,24 @@ class _Mixers:
             return None
         arrays = [each.nd() for each in tensors]
         held = {name: each.nd() for name, each in weights.items()}
+        dtypes = _coarsest(tensors[:2]), _coarsest(tensors)
+        if dtypes[0] is None or dtypes[1] is None:
+            return None
+        bits = dtypes[0].bits
+        widened = frozenset(name for name, each in weights.items() if each.dtype.bits > bits)
         return distances(
-            Mixer(arrays[0], arrays[1], arrays[2], arrays[3], held, last.inputs[0].dtype)
+            Mixer(
+                *(arrays[0], arrays[1], arrays[2], arrays[3]),
+                held,
+                (dtypes[0], dtypes[1]),
+                widened,
+            )
         )
+
+
+def _coarsest(tensors: Sequence[Tensor]) -> DType | None:
+    """The type of fewest digits among those of some tensors; None if any is no number."""
+    found: DType | None = tensors[0].dtype
+    for each in tensors:
+        found = None if found is None else coarser(found, each.dtype)
+    return found

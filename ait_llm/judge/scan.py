@@ -35,7 +35,8 @@ class Mixer:
         parts: ``[B, T, R + 2 N]``, of which time steps are made, and ``B`` and ``C``.
         result: ``[B, T, I]``, the scan.
         weights: by their names, see :data:`WEIGHTS` and :data:`BIASES`.
-        dtype: in which it computes.
+        dtypes: in which it convolves and scans; autocast does the former alone in 16 bits.
+        widened: weights that are stored in a wider type, and may be rounded to that first.
     """
 
     inner: Array
@@ -43,7 +44,12 @@ class Mixer:
     parts: Array
     result: Array
     weights: Mapping[str, Array]
-    dtype: DType
+    dtypes: tuple[DType, DType]
+    widened: frozenset[str] = frozenset()
+
+    def weight(self, name: str, step: Step) -> Array:
+        """A weight, as what computes with it reads it."""
+        return step(self.weights[name]) if name in self.widened else self.weights[name]
 
     @property
     def fits(self) -> bool:
@@ -94,7 +100,7 @@ def scanned(mixer: Mixer, step: Step) -> Array:
         mixer: what it computes with.
         step: what happens to each value on the way: nothing, or a rounding.
     """
-    weight, decay = mixer.weights["dt_proj.weight"], -np.exp(mixer.weights["A_log"])
+    weight, decay = mixer.weight("dt_proj.weight", step), -np.exp(mixer.weights["A_log"])
     rank, states = weight.shape[-1], decay.shape[-1]
     steps = step(mixer.parts[..., :rank] @ weight.T)
     bias = mixer.weights.get("dt_proj.bias")
@@ -118,10 +124,10 @@ def convolved(mixer: Mixer, step: Step) -> Array:
     Args:
         mixer, step: see :func:`scanned`.
     """
-    weight, bias = mixer.weights["conv1d.weight"][:, 0], mixer.weights.get("conv1d.bias", 0)
+    weight, bias = mixer.weight("conv1d.weight", step)[:, 0], mixer.weights.get("conv1d.bias", 0)
     values = mixer.inner[..., : mixer.source.shape[2]]
     made = np.zeros_like(values) + bias
-    tap = step if mixer.dtype.bits > 16 else _as_it_is  # float32 has no wider type to sum in
+    tap = step if mixer.dtypes[0].bits > 16 else _as_it_is  # float32 has no wider type to sum in
     for back in range(min(weight.shape[-1], values.shape[1])):
         made[:, back:] += tap(values[:, : values.shape[1] - back] * weight[:, -1 - back])
     return step(_silu(step(made)))
@@ -140,11 +146,13 @@ def distances(mixer: Mixer) -> tuple[Distance, Distance] | None:
         simulated(
             _by_channel(made),
             lambda step, formula=formula: _told(formula(some, step)),  # type: ignore[misc]
-            mixer.dtype,
+            dtype,
             _SAMPLES,
             np.arange(made.shape[1]),
         )
-        for made, formula in ((some.source, convolved), (some.result, scanned))
+        for made, formula, dtype in zip(
+            (some.source, some.result), (convolved, scanned), mixer.dtypes, strict=True
+        )
     ]
     one, other = (
         None

@@ -33,10 +33,18 @@ def _model(dtype: torch.dtype) -> MambaForCausalLM:
     return model.to(dtype).eval()
 
 
-def _captured(folder: Path, dtype: torch.dtype, *, weights: bool = True) -> Path:
+def _captured(
+    folder: Path,
+    dtype: torch.dtype,
+    *,
+    weights: bool = True,
+    operators: bool = False,
+    automatic: torch.dtype | None = None,
+) -> Path:
     model = _model(dtype)
-    config = DumpConfig(dump_path=folder, weights=weights)
-    with torch.no_grad(), register_hook(model, config):
+    config = DumpConfig(dump_path=folder, weights=weights, operators=operators)
+    cast = torch.autocast("cpu", automatic, enabled=automatic is not None)
+    with torch.no_grad(), register_hook(model, config), cast:
         model(TOKENS, use_cache=False)
     return folder
 
@@ -69,7 +77,7 @@ def test_the_formulas_are_those_of_the_library(tmp_path: Path) -> None:
     inner, parts, last = (known[f"{MIXER}.{name}"] for name in ("in_proj", "x_proj", "out_proj"))
     tensors = [inner.outputs[0], parts.inputs[0], parts.outputs[0], last.inputs[0]]
     weights = {each: saved[f"{MIXER}.{each}"] for each in (*WEIGHTS, *BIASES)}
-    mixer = Mixer(*(each.nd() for each in tensors), weights, tensors[0].dtype)
+    mixer = Mixer(*(each.nd() for each in tensors), weights, (tensors[0].dtype,) * 2)
     assert mixer.fits
     np.testing.assert_allclose(convolved(mixer, lambda it: it), mixer.source, rtol=1e-9, atol=1e-12)
     # the library takes A in float32
@@ -115,3 +123,30 @@ def test_without_weights_nothing_is_proved(tmp_path: Path, monkeypatch: pytest.M
     _changed(monkeypatch, "mamba_selective_scan", 1, _older)
     found = compare(right, _captured(tmp_path / "mine", torch.bfloat16, weights=False), jobs=1)
     assert found.origins == ()
+
+
+@pytest.mark.parametrize(
+    ("golden", "mine", "operators"),
+    [
+        (torch.float32, torch.bfloat16, True),
+        (torch.float32, torch.float16, False),
+        (torch.bfloat16, torch.bfloat16, False),
+    ],
+)
+def test_a_convolution_that_autocast_takes_to_16_bits_is_no_other_one(
+    golden: torch.dtype, mine: torch.dtype, operators: bool, tmp_path: Path
+) -> None:
+    right = _captured(tmp_path / "golden", golden, operators=operators)
+    cast = _captured(tmp_path / "mine", torch.float32, operators=operators, automatic=mine)
+    found = compare(right, cast, jobs=1)
+    assert (found.origins, found.exit_code()) == ((), 0)
+
+
+def test_a_wrong_convolution_is_found_under_autocast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = torch.bfloat16
+    right = _captured(tmp_path / "golden", torch.float32, automatic=half)
+    _changed(monkeypatch, "causal_conv1d_fn", 1, lambda weight: weight * 1.015)
+    found = compare(right, _captured(tmp_path / "mine", torch.float32, automatic=half), jobs=1)
+    assert [each.op for each in found.origins] == [MIXER]
