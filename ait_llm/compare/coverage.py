@@ -188,8 +188,7 @@ def _in_steps(steps: Sequence[int]) -> str:
 
 
 def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
-    parts: dict[str, bool] = {}
-    modules: dict[str, str] = {}  # whose number counts where the part is an operator
+    parts: dict[str, bool] = {}  # of an operator outside of layers, the module whose code calls it
     last: dict[bool, tuple[int, str, bool]] = {}  # of all operations, and of those with floats
     returned = False
     results: set[bool] = set()  # of the whole program: whether they were compared
@@ -198,9 +197,9 @@ def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
         if not is_float and not record.op_type.startswith("aten."):
             continue  # calls are those of all the program, its choice of tokens included
         if is_float:  # layers may differ in how they keep places and lengths
-            parts[part] = parts.get(part, False) or compared
             is_operator = record.op_type.count(".") > 1
-            modules[part] = part.removesuffix(f".{record.op_type}") if is_operator else part
+            module = part.removesuffix(f".{record.op_type}") if is_operator else part
+            parts[module] = parts.get(module, False) or compared
         for kind in {False, is_float} if part else ():
             place, _, before = last.get(kind, (-1, "", False))
             if record.order >= place:  # by its place: an earlier one may be called like it
@@ -211,9 +210,7 @@ def _uncompared(outputs: Iterable[tuple[TensorRecord, bool]]) -> Iterator[str]:
             returned = True  # the last module may give what the program goes on from
     around = {path for part in parts if _LAYER.match(part) for path in _paths_of(part)[:-1]}
     missing = [
-        part
-        for part, compared in parts.items()
-        if not compared and _is_numbered(modules[part], around)
+        part for part, compared in parts.items() if not compared and _is_numbered(part, around)
     ]
     if results == {False}:
         missing.append(_WHOLE)

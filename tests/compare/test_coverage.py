@@ -127,6 +127,18 @@ def test_the_number_in_the_name_of_a_function_is_no_layer(
     )
 
 
+@pytest.mark.parametrize("compared", [True, False])
+def test_a_conversion_in_a_numbered_module_is_no_layer_of_its_own(compared: bool) -> None:
+    """Autocast converts weights, which a program in 16 bits does not."""
+    name = "root.encoder.conv2.aten._to_copy.default"
+    own = replace(record(name, order=3), op_type="aten._to_copy.default")
+    alone_here = Comparison(own, None, Verdict.SKIPPED, "no counterpart")
+    module = pair("root.encoder.conv2", 4) if compared else alone("root.encoder.conv2", 4)
+    found = uncompared_parts([alone_here, module, pair("root", 9)])
+    text = "nothing was compared of root.encoder.conv2"
+    assert [each.text for each in found] == ([] if compared else [text])
+
+
 def test_what_was_lost_is_missing() -> None:
     assert report([pair("m.layers.0"), alone("m.other", 1, lost=True)]).exit_code() == 3
 
