@@ -35,10 +35,12 @@ from ait_llm.opcheck.golden.function_steps import Function, Trace, tensors_in, t
 from ait_llm.opcheck.golden.function_wide import Wide
 
 _APART = "rounded_apart"  # set by ``alternatives``: a product is rounded before its bias is added
+_WIDE = "rounded_at_the_end"  # the same: a product of types chosen from outside is one of float32
 # Products with cosines just below one are rounded down, by 0.4 units of 16 bits in the mean; of a
 # table of rotary positions these are one in twenty.
 _SOME_ALIKE = 1 / 8
 _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm"})
+_MULTIPLY = _PRODUCTS | {"convolution", "linear", "mkldnn_linear", "mv", "dot"}
 _WITH_BIAS = frozenset({"addmm", "baddbmm", "convolution", "linear", "mkldnn_linear"})
 
 
@@ -85,7 +87,8 @@ class _Golden:
         self._name = name
         self._function = function
         self._roundings, self._short_sums = declared
-        self._trace: Trace | None = None
+        self._traces: dict[bool, Trace] = {}
+        self._half: torch.dtype | None = None  # that autocast computes in
 
     def no_shapes(self, inputs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc, ...]:
         type_name = self._name
@@ -104,10 +107,19 @@ class _Golden:
             raise UnverifiableError(
                 "it writes to its first input, which the capture saved after it ran"
             )
-        for made, mine in zip(self._traced(inputs).results, outputs, strict=False):
+        half = _half_of(outputs)
+        try:
+            trace = self._traced(inputs, params)
+        except RuntimeError:  # a product of several types
+            if half is None or not self._is_product_in(half, inputs):
+                raise
+            return params
+        for made, mine in zip(trace.results, outputs, strict=False):
             if mine is None or made.dtype == mine.dtype or not mine.dtype.is_floating_point:
                 continue
             if made.dtype.is_floating_point:
+                if half is not None and self._is_product_in(half, inputs):
+                    return params
                 names = (str(one.dtype).removeprefix("torch.") for one in (mine, made))
                 raise UnverifiableError(
                     "its result is {} where its inputs make {}: types were chosen from "
@@ -115,15 +127,28 @@ class _Golden:
                 )
         return params
 
+    def _is_product_in(self, half: torch.dtype, inputs: Sequence[Tensor | None]) -> bool:
+        """True if it only multiplies, which autocast does in 16 bits whatever it is given."""
+        before, self._half = self._half, half
+        traces, self._traces = self._traces, {}
+        trace = self._traced(inputs, {})
+        if trace.steps and all(step.name in _MULTIPLY for step in trace.steps):
+            return True
+        self._half, self._traces = before, traces
+        return False
+
     def alternatives(self, params: Params) -> tuple[Params, ...]:
-        steps = () if self._trace is None else self._trace.steps
+        trace = self._traces.get(False)
+        steps = () if trace is None else trace.steps
         apart = any(step.name in _WITH_BIAS and step.half for step in steps)
-        return ({**params, _APART: True},) if apart else ()
+        ways = [{_APART: True}] * apart + [{_WIDE: True}] * (self._half is not None)
+        return tuple({**params, **way} for way in ways)
 
     def kernel(self, params: Params) -> KernelArithmetic:
-        if self._trace is None:
+        trace = self._traces.get(bool(params.get(_WIDE)))
+        if trace is None:
             return FLOAT32_KERNEL
-        kernel = _kernel_of(self._trace)
+        kernel = _kernel_of(trace)
         apart = int(bool(params.get(_APART))) + self._roundings
         if kernel.moves:
             return kernel
@@ -132,13 +157,14 @@ class _Golden:
 
     def plain(self, inputs: Sequence[Tensor | None], params: Params) -> Sequence[Tensor]:
         """What the function itself makes here; it is traced, which refuses what is too large."""
-        trace = self._traced(inputs)
+        trace = self._traced(inputs, params)
         if trace.reason:
             raise UnverifiableError(trace.reason)
-        return trace.results
+        return [self._rounded(made) for made in trace.results]
 
     def compute(self, inputs: Sequence[Tensor | None], params: Params, how: Arithmetic) -> Result:
-        trace = self._traced(inputs)
+        trace = self._traced(inputs, params)
+        inputs = self._read(inputs, params)
         if trace.reason:
             raise UnverifiableError(f"{self._name} calls operators that {trace.reason}")
         if not trace.steps:
@@ -152,17 +178,37 @@ class _Golden:
         outputs, undefined = [], {}
         for index, (own, like) in enumerate(zip(found, trace.results, strict=True)):
             if like.dtype.is_floating_point:
-                outputs.append(how.round(own, like.dtype))
+                outputs.append(how.round(own, self._rounded(like).dtype))
                 continue
             outputs.append(own.to(like.dtype))
             if index in trace.chosen:
                 undefined[index] = torch.ones((), dtype=torch.bool)
         return Result(tuple(outputs), undefined=undefined)
 
-    def _traced(self, inputs: Sequence[Tensor | None]) -> Trace:
-        if self._trace is None:
-            self._trace = traced(self._function, inputs)
-        return self._trace
+    def _traced(self, inputs: Sequence[Tensor | None], params: Params) -> Trace:
+        """What it does in one of its ways, traced when that is asked for first."""
+        way = bool(params.get(_WIDE))
+        if way not in self._traces:
+            self._traces[way] = traced(self._function, self._read(inputs, params))
+        return self._traces[way]
+
+    def _read(self, inputs: Sequence[Tensor | None], params: Params) -> Sequence[Tensor | None]:
+        """The inputs as what computes reads them."""
+        if self._half is None:
+            return inputs
+        dtype = torch.float32 if params.get(_WIDE) else self._half
+        return [_widened(tensor, dtype) for tensor in inputs]
+
+    def _rounded(self, made: Tensor) -> Tensor:
+        is_kept = self._half is None or not made.dtype.is_floating_point
+        return made if is_kept else made.to(self._half)
+
+
+def _half_of(outputs: Sequence[Tensor | None]) -> torch.dtype | None:
+    """The type of 16 bits in which all results are; None if they are not."""
+    found = {one.dtype for one in outputs if one is not None and one.dtype.is_floating_point}
+    (dtype,) = found if len(found) == 1 else (torch.float32,)
+    return dtype if dtype in (torch.float16, torch.bfloat16) else None
 
 
 def _is_same(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor | None]) -> bool:

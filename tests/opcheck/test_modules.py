@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -229,11 +230,86 @@ def test_norms_whose_weights_were_not_captured_are_not_computed_without_them(
     assert reasons == {"its parameters were not saved; dump with --weights"}
 
 
-def test_types_that_autocast_chose_are_no_fault(tmp_path: Path) -> None:
-    with torch.autocast("cpu", torch.bfloat16):
-        report = opcheck(capture(nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 4)), tmp_path))
-    assert failed(report) == []
-    assert any("autocast" in item.reason for item in report.items)
+class Products(nn.Module):
+    """What autocast takes to 16 bits: values of float32, values of 16 bits, images, a transpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(256, 192), nn.Linear(192, 128, bias=False)
+        self.conv, self.joined = nn.Conv1d(16, 24, 3), Conv1D(128, 192)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.silu(self.first(x))
+        self.conv(x.view(16, 16, -1))
+        return self.second(y) + self.joined(y)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["first", "second", "conv", "joined"])
+def test_products_that_autocast_takes_to_16_bits_are_judged_in_those(
+    tmp_path: Path, half: torch.dtype, name: str
+) -> None:
+    torch.manual_seed(SEED)
+    net, x = Products().eval(), torch.randn(16, 256)
+
+    def checked(folder: Path) -> OpcheckReport:
+        config = DumpConfig(str(folder), weights=True)
+        with torch.no_grad(), register_hook(net, config), torch.autocast("cpu", half):
+            net(x)
+        return opcheck(folder, jobs=1)
+
+    report = checked(tmp_path / "healthy")
+    assert {item.verdict for item in report.items} == {Verdict.PASS}
+    assert len(report.items) == 4
+
+    def off(*call: Any) -> Tensor:
+        made: Tensor = call[-1]
+        return made * 1.01
+
+    with net.get_submodule(name).register_forward_hook(off):
+        report = checked(tmp_path / "faulty")
+    assert [each.partition("@")[0] for each in failed(report)] == [f"root.{name}"]
+
+
+class Wide(nn.Linear):
+    """A product of float32, rounded at its end: no autocast."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x.float(), self.weight, self.bias).bfloat16()
+
+
+Wide.__name__ = Wide.__qualname__ = nn.Linear.__name__
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float32])
+def test_a_product_of_float32_that_is_rounded_at_its_end_is_no_fault(
+    tmp_path: Path, half: torch.dtype
+) -> None:
+    torch.manual_seed(SEED)
+    net, x = nn.Sequential(Wide(512, 64)).eval(), torch.randn(32, 512).to(half)
+    with torch.no_grad(), register_hook(net, DumpConfig(str(tmp_path), weights=True)):
+        net(x)
+    report = opcheck(tmp_path, jobs=1)
+    assert [item.verdict for item in report.items] == [Verdict.PASS]
+
+
+class Widening(nn.Sigmoid):
+    """As autocast of some devices lets functions return more digits than they are given."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x.float())
+
+
+Widening.__name__ = Widening.__qualname__ = nn.Sigmoid.__name__
+
+
+def test_functions_in_types_that_were_chosen_from_outside_are_not_judged(tmp_path: Path) -> None:
+    net, x = Widening(), torch.randn(4, 8, dtype=torch.bfloat16)
+    with register_hook(net, DumpConfig(str(tmp_path))):
+        net(x)
+    (item,) = opcheck(tmp_path, jobs=1).items
+    assert item.verdict is Verdict.SKIPPED
+    assert "as by autocast" in item.reason
 
 
 def test_modules_are_chosen_by_the_name_of_their_class(tmp_path: Path) -> None:

@@ -35,6 +35,11 @@ def once_eager(made: LlamaForCausalLM) -> None:
     made(PROMPT)
 
 
+def in_bfloat16(made: LlamaForCausalLM) -> None:
+    """Its mask hides with the lowest number of its own type."""
+    once_eager(made.bfloat16())
+
+
 def in_autocast(made: LlamaForCausalLM) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         made(PROMPT)
@@ -99,6 +104,7 @@ PAIRS: dict[str, tuple[Drive, Drive]] = {
     "a warm-up": (plainly, warmed_up),
     "eager": (once, once_eager),
     "autocast": (once, in_autocast),
+    "another type": (once_eager, in_bfloat16),
     "static cache": (plainly, with_a_static_cache),
     "no cache": (plainly, without_a_cache),
     "packed requests": (padded, packed),

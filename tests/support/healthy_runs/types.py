@@ -1,14 +1,17 @@
-"""Each family in each floating type: against float32, and the two halves against each other."""
+"""Each family in each floating type, and under autocast, against float32 and one another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from matching_truth import families
 from matching_truth.pairs import LEVELS, transformer
-from matching_truth.program import Program, capture
+from matching_truth.program import Drive, Program, capture
+from torch import nn
 
 from healthy_runs.model import Healthy, Source
 
@@ -23,6 +26,16 @@ def of(program: Program) -> Source:
         return capture(program, folder).dump
 
     return found
+
+
+def _cast(drive: Drive, model: nn.Module) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        drive(model)
+
+
+def under_autocast(program: Program) -> Program:
+    """The same, whose products are done in bfloat16 while its weights are what they are."""
+    return replace(program, name=f"{program.name}-autocast", drive=partial(_cast, program.drive))
 
 
 def pairs() -> Iterator[Healthy]:
@@ -54,3 +67,6 @@ def pairs() -> Iterator[Healthy]:
                     )
             halves = [run(dtype) for dtype in _HALVES.values()]
             yield Healthy(f"{start}/halves-{level}", *halves, alone=operators)
+            cast = of(under_autocast(transformer(family, operators=operators)))
+            for name, dtype in (("autocast", torch.float32), ("bfloat16-autocast", torch.bfloat16)):
+                yield Healthy(f"{start}/{name}-{level}", run(dtype), cast, alone=True)
