@@ -60,15 +60,26 @@ def blocks(side: Program) -> list[Block]:
 
 
 def _numbered_stacks(side: Program) -> list[list[tuple[int, int]]]:
-    """Rows of modules with numbers for names, such as ``model.layers.0``; the outermost ones."""
+    """Rows of modules with numbers for names, such as ``model.layers.0``; the outermost ones.
+
+    A model within a container of one, ``0.model.layers.0``, is no layer.
+    """
+    found = {
+        op: (match[1], int(match[2]))
+        for op, operation in enumerate(side.operations)
+        if (match := _NUMBERED.fullmatch(operation.name)) and side.roles[op] is Role.CONTAINER
+    }
+    numbers = Counter(row for row, _ in set(found.values()))
     rows: dict[str, list[tuple[int, int]]] = {}
     inner: set[int] = set()
-    for op, operation in enumerate(side.operations):
-        match = _NUMBERED.fullmatch(operation.name)
-        if match is None or op in inner or side.roles[op] is not Role.CONTAINER:
+    for op, (row, number) in found.items():
+        if op in inner:
             continue
-        inner.update(side.within(op))
-        rows.setdefault(match[1], []).append((op, int(match[2])))
+        within = side.within(op)
+        if numbers[row] == 1 and not _is_block(side, op) and not found.keys().isdisjoint(within):
+            continue
+        inner.update(within)
+        rows.setdefault(row, []).append((op, number))
     return list(rows.values())
 
 

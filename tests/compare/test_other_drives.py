@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from generating import generate, model
+from matching_truth import families
 from matching_truth.recordings import DATA, unpack
 from transformers import (
     BartConfig,
@@ -273,3 +274,15 @@ def test_a_wrong_weight_is_found_in_a_padded_batch(tmp_path: Path) -> None:
     report = compared(tmp_path, BATCHES, wrong=True, operators=False)
     assert report.exit_code() == 1
     assert report.origins[0].op == "root.model.layers.1.mlp.down_proj"
+
+
+@pytest.mark.parametrize("wrapped", ["golden", "mine"])
+def test_a_model_within_a_container_of_one_is_no_layer(wrapped: str, tmp_path: Path) -> None:
+    for side in ("golden", "mine"):
+        made = families.make("llama").eval()  # no two weights are alike
+        program = torch.nn.Sequential(made) if side == wrapped else made
+        config = DumpConfig(dump_path=tmp_path / side, operators=True, weights=True)
+        with torch.no_grad(), register_hook(program, config):
+            program(PROMPT)
+    found = compare(tmp_path / "golden", tmp_path / "mine", jobs=1)
+    assert (found.origins, found.exit_code()) == ((), 0)

@@ -1,4 +1,4 @@
-"""Calls that ``generate`` makes of one prompt in other ways, and with adapters merged or beside."""
+"""Calls that ``generate`` makes of one prompt in other ways and types, and with adapters."""
 
 from __future__ import annotations
 
@@ -74,8 +74,21 @@ def _merged(model: nn.Module) -> nn.Module:
     return merge_peft(with_peft(model), is_exact=True)
 
 
+def _cast(model: nn.Module) -> nn.Module:
+    """The same under autocast."""
+    model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+    return model
+
+
+_TYPES: dict[str, Change] = {
+    "bfloat16": nn.Module.bfloat16,
+    "float16": nn.Module.half,
+    "autocast": _cast,
+}
+
+
 def pairs() -> Iterator[Healthy]:
-    """Each way against the plain one, both ways round."""
+    """Each way and type against the plain one, both ways round."""
     for family in _FAMILIES:
         plain = _run(family, "plain")
         for way in ("no-cache", "chunks", "padded"):
@@ -84,6 +97,10 @@ def pairs() -> Iterator[Healthy]:
             other = _run(family, way)
             yield Healthy(f"r/{family}/{way}", plain, other, table=True)
             yield Healthy(f"r/{family}/{way}-plain", other, plain, table=True)
+        for name, change in _TYPES.items():
+            other = _run(family, "plain", change, name)
+            yield Healthy(f"r/{family}/{name}", plain, other, table=True)
+            yield Healthy(f"r/{family}/{name}-plain", other, plain, table=True)
     if has_peft():
         beside = _run("llama", "plain", with_peft, "peft")
         merged = _run("llama", "plain", _merged, "merged")
