@@ -68,6 +68,8 @@ def lineage(flow: Flow, *, of_weights: bool = True) -> tuple[Lineage, ...]:
         own = types.of(value, found)
         writer = value.writer
         is_whole = writer is not None and ends[writer.op] == writer.op
+        if value.uses[0].role == "in" and not flow.run.traits.library:
+            is_whole = False  # who hands it on, as a dropout does, did not make it
         if has_gaps and own.dtype is not None and not is_whole:
             own = _joined(so_far, own)
         if writer is not None:
