@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from generating import generate, model
+from matching_truth import families
 from torch import nn
 from transformers import LlamaForCausalLM
 
@@ -274,3 +275,18 @@ def test_what_memory_held_before_all_of_it_was_written_means_nothing(tmp_path: P
         outcome = compared(golden, mine, tmp_path / "report")
         assert outcome.counts[Verdict.FAIL] == 0
         assert outcome.exit_code() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_calls_are_known_by_their_modules_where_conversions_are_not_captured(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """What a norm converts to its own type at its end has no maker then, nor has what reads it."""
+    made = families.make("gpt-oss").eval()
+    golden = captured_model(tmp_path / "golden", made, lambda it: it(PROMPT))
+    mine = captured_model(tmp_path / "mine", made.to(dtype), lambda it: it(PROMPT))
+    for sides in ((golden, mine), (mine, golden)):
+        found = compare(*sides, jobs=1)
+        assert (found.origins, found.exit_code()) == ((), 0)
+        assert found.counts[Verdict.PASS] > 300
+        assert found.not_comparable < 20

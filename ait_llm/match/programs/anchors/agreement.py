@@ -2,9 +2,9 @@
 
 Names of nodes are numbers in disguise: one more addition early in a graph makes ``add_4`` of what
 is ``add_3`` in the other. So a name is believed where what wrote the arguments, or what reads the
-result, has equal names as well. Where a graph shows that another node reads what this one should,
-the name is not. A dump that was filtered shows few neighbours; its names are believed if nothing
-in both graphs contradicts that they are one.
+result, has equal names as well, or where both are called at one place of one module. Where a graph
+shows that another node reads what this one should, the name is not. A dump that was filtered shows
+few neighbours; its names are believed if nothing in both graphs contradicts that they are one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Agreement:
     Args:
         left, right: the nodes.
         fit: tells if tensors of two shapes can be compared.
+        are_told: tells if more than the names says that two nodes are one.
 
     Attributes:
         pairs: by the name on the left.
@@ -35,9 +36,15 @@ class Agreement:
             is not in the other.
     """
 
-    def __init__(self, left: Nodes, right: Nodes, fit: Callable[[Shape, Shape], bool]) -> None:
+    def __init__(
+        self,
+        left: Nodes,
+        right: Nodes,
+        fit: Callable[[Shape, Shape], bool],
+        are_told: Callable[[str, str], bool] = lambda one, other: False,
+    ) -> None:
         self._sides = left, right
-        self._fit = fit
+        self._fit, self._are_told = fit, are_told
         named = pair_names(
             {name: node.kind or None for name, node in left.items()},
             {name: node.kind or None for name, node in right.items()},
@@ -81,6 +88,8 @@ class Agreement:
         left, right = self._sides[0][name], self._sides[1][self._names[name]]
         same = len(left.reads) == len(right.reads) and left.definition == right.definition
         if same and self.is_one and not any(self._differing(name)):
+            return False
+        if self._are_told(name, self._names[name]):
             return False
         # what is called in another way may well be another node that reads the same
         return not self._is_supported(name, by_readers=not same)

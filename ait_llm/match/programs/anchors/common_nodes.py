@@ -41,8 +41,8 @@ class CommonNodes:
         self._sides = left, right
         self._ports = ports
         self._titles = titles
-        self._agreement = self._agreed(left, right)
         self._places = _places_of_calls(left), _places_of_calls(right)
+        self._agreement = self._agreed(left, right)
         pairs = list(self._operations())
         together = [each for each in pairs if not self._are_apart(*each[:2])]
         is_one = self._agreement.is_one and len(together) == len(pairs)
@@ -68,7 +68,7 @@ class CommonNodes:
         same = left.nodes.keys() & right.nodes.keys()
         ops = ((left.nodes[name].op, right.nodes[name].op) for name in same)
         self._ports.learn((op, other) for op, other in ops if op is not None and other is not None)
-        return Agreement(left.nodes, right.nodes, self._ports.fit)
+        return Agreement(left.nodes, right.nodes, self._ports.fit, self._is_of_one_module)
 
     def _operations(self) -> Iterator[tuple[int, int, float, str]]:
         """Operations that are one node by their names, how sure that is, and why."""
@@ -90,6 +90,19 @@ class CommonNodes:
         if ours is None or theirs is None or left.paths[op] != right.paths[partner]:
             return False
         return ours[0] != theirs[0] and ours[1] == theirs[1]
+
+    def _is_of_one_module(self, name: str, other: str) -> bool:
+        """True for calls at one place of a module that both sides call by one path, or of it.
+
+        Where a conversion was not captured, as of ``type_as``, no argument tells what made it.
+        """
+        left, right = self._sides
+        op, partner = left.nodes[name].op, right.nodes[other].op
+        if op is None or partner is None:
+            return False
+        path = left.modules.paths[op]
+        places = self._places[0].get(op), self._places[1].get(partner)
+        return bool(path) and path == right.modules.paths[partner] and places[0] == places[1]
 
     def _pair_buffers(self) -> None:
         """Pair tensors that are one value of the graph, where one of them is a buffer."""
