@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "healthy-results.md"
 RECORD = Path(__file__).resolve().with_name("healthy.json")
 Row = Mapping[str, Any]
 KINDS = LABELLED | {
-    "i": "Data types, one pass, and attention in coarse types",
+    "i": "Data types and autocast, one pass, and attention in coarse types",
     "j": "Inductor against FX nodes, and both against eager",
     "k": "The graph engine against FX nodes and against itself",
     "l": "API-level captures, of msprobe and ours",
@@ -24,7 +24,7 @@ KINDS = LABELLED | {
     "o": "Modules, operators, or both captured of one program",
     "p": "Families that nothing here was made for",
     "q": "Decoders of a design drawn by chance, written in two ways",
-    "r": "API-level captures of one prompt in other calls, and of adapters merged or beside",
+    "r": "API-level captures of one prompt in other calls and types, and of adapters",
 }
 _HEAD = """# Healthy runs
 
