@@ -13,6 +13,7 @@ from ait_llm.program.one_pass import Pass
 _LOOKED_AT = 24  # operations; headers cost a file each
 _MAX_WARM_UPS = 8
 _LOOKS_UP = "aten.embedding"  # where hidden states begin in a pass of operators
+_EMBEDDED = "inputs_embeds"  # what a pass is given in place of tokens, looked up before it
 
 
 def token_count(run: Pass) -> int | None:
@@ -21,6 +22,9 @@ def token_count(run: Pass) -> int | None:
     ``[tokens, hidden]`` and ``[batch, sequence, hidden]`` count alike; padding counts too.
     """
     counts: Counter[int] = Counter()
+    for tensor in run.operations[0].inputs if run.operations else ():
+        if tensor.stem.endswith(_EMBEDDED) and len(tensor.shape) == 3:
+            return prod(tensor.shape[:-1])
     looked_up = [each for each in run.operations if each.type.startswith(_LOOKS_UP)]
     depth = min((len(operation.op_id.parts) for operation in run.operations), default=0)
     tops = [operation for operation in run.operations if len(operation.op_id.parts) <= depth + 3]

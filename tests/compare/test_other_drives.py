@@ -286,3 +286,27 @@ def test_a_model_within_a_container_of_one_is_no_layer(wrapped: str, tmp_path: P
             program(PROMPT)
     found = compare(tmp_path / "golden", tmp_path / "mine", jobs=1)
     assert (found.origins, found.exit_code()) == ((), 0)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_a_prompt_that_is_looked_up_before_the_model_is_called_is_no_warm_up(
+    family: str, tmp_path: Path
+) -> None:
+    """As with pictures between words: the first pass shows no lookup, and no tokens."""
+    tokens = torch.tensor([[5, 9, 14, 22, 31, 7, 44]])
+    for side in ("tokens", "embeddings"):
+        made = families.make(family).eval()
+        looked_up = made.get_input_embeddings()(tokens).detach()
+        given = {"tokens": {"input_ids": tokens}, "embeddings": {"inputs_embeds": looked_up}}
+        config = DumpConfig(tmp_path / side, operators=True, token_range=range(9))
+        with torch.no_grad(), register_hook(made, config):
+            made.generate(
+                **given[side],
+                attention_mask=torch.ones_like(tokens),
+                max_new_tokens=3,
+                do_sample=False,
+                eos_token_id=-1,
+            )
+    for sides in (("tokens", "embeddings"), ("embeddings", "tokens")):
+        found = compare(*(tmp_path / side for side in sides), jobs=1)
+        assert (found.origins, found.exit_code()) == ((), 0)
