@@ -8,6 +8,7 @@ programs, by path and class, are held against one another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -79,11 +80,14 @@ def unchanged(
         indices: those of my run.
     """
     for whole, part in _suspects(run, comparisons, indices):
-        sides: list[float] = []
+        sides: list[float | None] = []
         for side, name in ((golden, "golden"), (RunStructure(run), "mine")):
             records = (getattr(comparisons[each.index], name) for each in (part, whole))
             sides.append(_distance(*(_tensor(side, record) for record in records)))
-        less, more = sorted(sides)
+        theirs, ours = sides
+        if theirs is None or ours is None:
+            continue
+        less, more = sorted((theirs, ours))
         operations = [
             (run.operations[each.op], golden.operation_at(comparisons[each.index].golden))
             for each in (whole, part)
@@ -91,7 +95,7 @@ def unchanged(
         item = comparisons[whole.index]
         rounding = max(rounding_of(each) for each in (item.golden, item.mine) if each is not None)
         if more > max(_ROUNDINGS * rounding, _LESS * less) and all(map(_are_same, operations)):
-            yield Unchanged(whole.op, part.op, whole.index, *sides)
+            yield Unchanged(whole.op, part.op, whole.index, theirs, ours)
 
 
 def _suspects(
@@ -133,15 +137,16 @@ def _tensor(run: RunStructure, record: TensorRecord) -> Tensor | None:
     return next((each for each in outputs if each.index == record.index), None)
 
 
-def _distance(one: Tensor | None, other: Tensor | None) -> float:
-    """How far two tensors are apart; not a number if that is not known."""
+def _distance(one: Tensor | None, other: Tensor | None) -> float | None:
+    """How far two tensors are apart; None if that is not known."""
     if one is None or other is None or not (one.has_data and other.has_data):
-        return float("nan")
+        return None
     if not (is_float(one) and is_float(other)) or size_of(one) > _MOST:
-        return float("nan")
+        return None
     try:
         first, last = (np.asarray(each.nd(), np.float64) for each in (one, other))
     except AitError:
-        return float("nan")  # a damaged file tells nothing
+        return None  # a damaged file tells nothing
     size = float(np.linalg.norm(first))
-    return float(np.linalg.norm(last - first)) / size if size else float("nan")
+    far = float(np.linalg.norm(last - first)) / size if size else math.nan
+    return far if math.isfinite(far) else None
