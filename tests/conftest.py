@@ -49,7 +49,9 @@ def own_logging() -> Iterator[None]:
     """Commands set up the log of the process that they run in; the next test begins without."""
     logger = logging.getLogger("ait_llm")
     before = logger.handlers[:], logger.propagate, logger.level
+    disabled = logging.root.manager.disable
     yield
+    logging.disable(disabled)
     logger.handlers[:], logger.propagate = before[:2]
     logger.setLevel(before[2])
 
