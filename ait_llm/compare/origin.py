@@ -86,7 +86,7 @@ def find_origins(
             or grown
             or looks.at
             or search.states_otherwise()
-            or may_hand_on(run, comparisons, indices)
+            or may_hand_on(values, comparisons)
         ):
             try:
                 found = search.find(grown, looks)

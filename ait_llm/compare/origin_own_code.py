@@ -168,8 +168,7 @@ class OwnCode:
         """A result that a module of one side alone hands on as it is, within tolerance."""
         if self._golden is None:
             return None
-        values = self.values
-        for found in unchanged(self._golden, values.run, self._comparisons, values.indices):
+        for found in unchanged(self._golden, self.values, self._comparisons):
             text = by_unchanged(self.values, found)
             finding = self._tell.stated(found.module, text, OWN_CODE, found.index)
             return self._tell.tolerated(finding, found.index)

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 
 from ait_llm.compare.origin_attention import WrongFormula
 from ait_llm.compare.origin_run import Key, operation_key, record_key
 from ait_llm.compare.roundings import is_of_sums, rounding_of
-from ait_llm.core import DType
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
 from ait_llm.errors import AitError
 from ait_llm.judge.attention import Distance
 from ait_llm.judge.pairs import DISTANCE
 from ait_llm.judge.scan import BIASES, WEIGHTS, Mixer, distances
-from ait_llm.metrics.precision import coarser
 from ait_llm.program.flow import parents_of
+from ait_llm.program.lineage import coarsest
 from ait_llm.program.one_pass import Pass
 
 # Members of a mixer, in execution order; what the last two read is made by its code.
@@ -165,24 +164,11 @@ class _Mixers:
             return None
         arrays = [each.nd() for each in tensors]
         held = {name: each.nd() for name, each in weights.items()}
-        dtypes = _coarsest(tensors[:2]), _coarsest(tensors)
-        if dtypes[0] is None or dtypes[1] is None:
-            return None
-        bits = dtypes[0].bits
-        widened = frozenset(name for name, each in weights.items() if each.dtype.bits > bits)
-        return distances(
-            Mixer(
-                *(arrays[0], arrays[1], arrays[2], arrays[3]),
-                held,
-                (dtypes[0], dtypes[1]),
-                widened,
-            )
+        first, second = (
+            reduce(coarsest, (each.dtype for each in read), None) for read in (tensors[:2], tensors)
         )
-
-
-def _coarsest(tensors: Sequence[Tensor]) -> DType | None:
-    """The type of fewest digits among those of some tensors; None if any is no number."""
-    found: DType | None = tensors[0].dtype
-    for each in tensors:
-        found = None if found is None else coarser(found, each.dtype)
-    return found
+        if first is None or second is None:
+            return None
+        widened = frozenset(name for name, each in weights.items() if each.dtype.bits > first.bits)
+        inner_made, source, made, result = arrays
+        return distances(Mixer(inner_made, source, made, result, held, (first, second), widened))

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ait_llm.compare.origin_run import RunStructure, operation_key, record_key
+from ait_llm.compare.origin_run import RunStructure
+from ait_llm.compare.origin_values import RunValues
 from ait_llm.compare.roundings import rounding_of
 from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation, Tensor
@@ -22,7 +23,6 @@ from ait_llm.errors import AitError
 from ait_llm.judge.pairs import DISTANCE
 from ait_llm.program.describe import is_float, size_of
 from ait_llm.program.flow import parents_of
-from ait_llm.program.one_pass import Pass
 
 _MOST = 1 << 24  # elements that are looked at
 _FAR = 2.0  # of what the members differ by
@@ -57,31 +57,29 @@ class _Made:
     error: float
 
 
-def may_hand_on(run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]) -> bool:
+def may_hand_on(values: RunValues, comparisons: Sequence[Comparison]) -> bool:
     """True if results of a module are further from golden than those of its last member.
 
     Args:
-        run: my run.
+        values: my run and what the comparisons say about it.
         comparisons: all of the report.
-        indices: those of the run.
     """
-    return any(_suspects(run, comparisons, indices))
+    return any(_suspects(values, comparisons))
 
 
 def unchanged(
-    golden: RunStructure, run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]
+    golden: RunStructure, values: RunValues, comparisons: Sequence[Comparison]
 ) -> Iterator[Unchanged]:
     """Modules that change what their last member makes on one side alone, in execution order.
 
     Args:
         golden: the golden run.
-        run: mine.
+        values: my run and what the comparisons say about it.
         comparisons: all of the report.
-        indices: those of my run.
     """
-    for whole, part in _suspects(run, comparisons, indices):
+    for whole, part in _suspects(values, comparisons):
         sides: list[float | None] = []
-        for side, name in ((golden, "golden"), (RunStructure(run), "mine")):
+        for side, name in ((golden, "golden"), (values, "mine")):
             records = (getattr(comparisons[each.index], name) for each in (part, whole))
             sides.append(_distance(*(_tensor(side, record) for record in records)))
         theirs, ours = sides
@@ -89,7 +87,7 @@ def unchanged(
             continue
         less, more = sorted((theirs, ours))
         operations = [
-            (run.operations[each.op], golden.operation_at(comparisons[each.index].golden))
+            (values.run.operations[each.op], golden.operation_at(comparisons[each.index].golden))
             for each in (whole, part)
         ]
         item = comparisons[whole.index]
@@ -99,23 +97,22 @@ def unchanged(
 
 
 def _suspects(
-    run: Pass, comparisons: Sequence[Comparison], indices: Sequence[int]
+    values: RunValues, comparisons: Sequence[Comparison]
 ) -> Iterator[tuple[_Made, _Made]]:
     """Results of modules and of their last members that are much nearer to golden's."""
-    places = {operation_key(operation): op for op, operation in enumerate(run.operations)}
     found: dict[int, dict[object, _Made]] = {}
-    for index in indices:
+    for index in values.indices:
         item = comparisons[index]
         if item.mine is None or item.golden is None or DISTANCE not in item.values:
             continue
-        op = places.get(record_key(item.mine))
+        op = values.place_of(index)
         if op is None or {item.mine.role, item.golden.role} != {"out"}:
             continue
         if item.mine.shape == item.golden.shape:
             made = _Made(op, index, item.values[DISTANCE])
             found.setdefault(op, {}).setdefault(item.mine.shape, made)
     last: dict[int, dict[object, _Made]] = {}
-    for op, around in enumerate(parents_of(run)):
+    for op, around in enumerate(parents_of(values.run)):
         if around is not None:
             last.setdefault(around, {}).update(found.get(op, {}))
     for op, results in found.items():

@@ -22,19 +22,17 @@ def token_count(run: Pass) -> int | None:
     ``[tokens, hidden]`` and ``[batch, sequence, hidden]`` count alike; padding counts too.
     """
     counts: Counter[int] = Counter()
-    for tensor in run.operations[0].inputs if run.operations else ():
-        if tensor.stem.endswith(_EMBEDDED) and len(tensor.shape) == 3:
-            return prod(tensor.shape[:-1])
+    given = [t for each in run.operations[:1] for t in each.inputs if t.stem.endswith(_EMBEDDED)]
     looked_up = [each for each in run.operations if each.type.startswith(_LOOKS_UP)]
     depth = min((len(operation.op_id.parts) for operation in run.operations), default=0)
     tops = [operation for operation in run.operations if len(operation.op_id.parts) <= depth + 3]
-    for operation in looked_up[:1] or tops[:_LOOKED_AT]:
-        for tensor in operation.outputs[:1]:
-            try:
-                if tensor.dtype.is_floating and len(tensor.shape) in (2, 3):
-                    counts[prod(tensor.shape[:-1])] += 1
-            except FormatError:
-                continue  # comparing it says why
+    made = (t for operation in looked_up[:1] or tops[:_LOOKED_AT] for t in operation.outputs[:1])
+    for tensor in given or made:
+        try:
+            if tensor.dtype.is_floating and len(tensor.shape) in (2, 3):
+                counts[prod(tensor.shape[:-1])] += 1
+        except FormatError:
+            continue  # comparing it says why
     return counts.most_common(1)[0][0] if counts else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from ait_llm.program.operator_program import OperatorProgram
 from ait_llm.program.roles_api import api_kind
 
 _LOOKED_AT = 4096  # elements of a weight
+_MOST = sys.float_info.max  # of what a float holds; a crafted record may have more
 
 
 def program_of_calls(run: Pass) -> OperatorProgram:
@@ -80,7 +82,8 @@ def _call(flow: Flow, op: int, operation: Operation) -> Call:
     numbers = (
         float(value)
         for value in params_of(operation).values()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, float)
+        or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST)
     )
     outputs = tuple(value.number for value in written if value is not None)
     return Call(kind, tuple(inputs), outputs, tuple(numbers))

@@ -67,9 +67,9 @@ def lineage(flow: Flow, *, of_weights: bool = True) -> tuple[Lineage, ...]:
     for value in _in_order(flow, ends):
         own = types.of(value, found)
         writer = value.writer
-        is_whole = writer is not None and ends[writer.op] == writer.op
-        if value.uses[0].role == "in" and not flow.run.traits.library:
-            is_whole = False  # who hands it on, as a dropout does, did not make it
+        # who hands on what it read, as a dropout does, did not make it; ATB writes into inputs
+        is_made = value.uses[0].role == "out" or flow.run.traits.library
+        is_whole = writer is not None and ends[writer.op] == writer.op and is_made
         if has_gaps and own.dtype is not None and not is_whole:
             own = _joined(so_far, own)
         if writer is not None:

@@ -288,25 +288,42 @@ def test_a_model_within_a_container_of_one_is_no_layer(wrapped: str, tmp_path: P
     assert (found.origins, found.exit_code()) == ((), 0)
 
 
+def answering(folder: Path, family: str, given: str) -> Path:
+    """Operators of a short answer to tokens, or to what was looked up for them before."""
+    tokens = torch.tensor([[5, 9, 14, 22, 31, 7, 44]])
+    made = families.make(family).eval()
+    looked_up = made.get_input_embeddings()(tokens).detach()
+    prompt = {"input_ids": tokens} if given == "tokens" else {"inputs_embeds": looked_up}
+    config = DumpConfig(folder / given, operators=True, token_range=range(9))
+    with torch.no_grad(), register_hook(made, config):
+        made.generate(
+            **prompt,
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=3,
+            do_sample=False,
+            eos_token_id=-1,
+        )
+    return folder / given
+
+
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_a_prompt_that_is_looked_up_before_the_model_is_called_is_no_warm_up(
     family: str, tmp_path: Path
 ) -> None:
     """As with pictures between words: the first pass shows no lookup, and no tokens."""
-    tokens = torch.tensor([[5, 9, 14, 22, 31, 7, 44]])
-    for side in ("tokens", "embeddings"):
-        made = families.make(family).eval()
-        looked_up = made.get_input_embeddings()(tokens).detach()
-        given = {"tokens": {"input_ids": tokens}, "embeddings": {"inputs_embeds": looked_up}}
-        config = DumpConfig(tmp_path / side, operators=True, token_range=range(9))
-        with torch.no_grad(), register_hook(made, config):
-            made.generate(
-                **given[side],
-                attention_mask=torch.ones_like(tokens),
-                max_new_tokens=3,
-                do_sample=False,
-                eos_token_id=-1,
-            )
-    for sides in (("tokens", "embeddings"), ("embeddings", "tokens")):
-        found = compare(*(tmp_path / side for side in sides), jobs=1)
+    tokens, looked_up = (answering(tmp_path, family, each) for each in ("tokens", "embeddings"))
+    for sides in ((tokens, looked_up), (looked_up, tokens)):
+        found = compare(*sides, jobs=1)
         assert (found.origins, found.exit_code()) == ((), 0)
+
+
+def test_a_damaged_embedding_costs_its_own_comparisons_alone(tmp_path: Path) -> None:
+    tokens, looked_up = (answering(tmp_path, "llama", each) for each in ("tokens", "embeddings"))
+    files = list(looked_up.rglob("input_inputs_embeds.pth"))
+    assert files
+    for each in files:
+        each.unlink()  # files of equal values are links to one
+        each.write_bytes(bytes(range(250)))
+    found = compare(tokens, looked_up, jobs=1)
+    assert (found.origins, found.exit_code()) == ((), 3)
+    assert found.counts[Verdict.PASS] > 1000

@@ -200,16 +200,19 @@ def _scalars(mine: Item, golden: Item) -> Judged:
     ours, theirs = _content(mine), _content(golden)
     if str(ours) == str(theirs) or (_is_place(ours) and _is_place(theirs)):
         return PASSED
-    if is_number(ours) and is_number(theirs):
-        apart = abs(ours - theirs)
-        if apart <= _SAME_NUMBER * max(abs(ours), abs(theirs)) and isinstance(ours, float):
-            return PASSED
-        if _is_end(ours) and _is_end(theirs) and (ours > 0) == (theirs > 0):
-            return PASSED
+    if isinstance(ours, float) and is_number(theirs) and _are_one_number(ours, theirs):
+        return PASSED
     text = f"it is {ours} instead of {theirs}"
     if mine.record.startswith(_MODULE) and not _is_telling(mine):
         return Judged(Verdict.SKIPPED, f"{text}, which decides nothing that is computed", False)
     return Judged(Verdict.FAIL, text)
+
+
+def _are_one_number(ours: float, theirs: float) -> bool:
+    """True for numbers that are one but for their type, and for ends of types."""
+    if abs(ours - theirs) <= _SAME_NUMBER * max(abs(ours), abs(theirs)):
+        return True
+    return _is_end(ours) and _is_end(theirs) and (ours > 0) == (theirs > 0)
 
 
 def _is_end(value: float) -> bool:

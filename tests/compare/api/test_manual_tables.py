@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,32 @@ def test_scalars_that_differ_are_compared_too(tmp_path: Path) -> None:
     rows, outcome = compared(tmp_path, golden, mine)
     assert rows[1]["Result"] == "Warning"
     assert outcome.exit_code() == 1
+
+
+def test_a_whole_number_beyond_all_floats_ends_no_comparison_with_an_error(tmp_path: Path) -> None:
+    crafted = scalar(1.0) | {"value": 10**400}
+    golden = {LINEAR: call([tensor()], [tensor()], eps=crafted)}
+    mine = {LINEAR: call([tensor()], [tensor()], eps=scalar(1e-5))}
+    _, outcome = compared(tmp_path, golden, mine)
+    assert outcome.exit_code() == 3  # nobody knows what it stands for
+
+
+@pytest.mark.parametrize(
+    ("golden", "mine", "code"),
+    [
+        (-3.4028234663852886e38, -3.3895313892515355e38, 0),  # float32, bfloat16
+        (-65504.0, -math.inf, 0),
+        (65504.0, -65504.0, 1),
+        (-3.4028234663852886e38, -3.4e38, 1),
+        (-65504.0, -1e4, 1),
+    ],
+)
+def test_the_lowest_numbers_of_two_types_are_one(
+    golden: float, mine: float, code: int, tmp_path: Path
+) -> None:
+    sides = ({LINEAR: call([tensor()], [tensor()], eps=scalar(end))} for end in (golden, mine))
+    _, outcome = compared(tmp_path, *sides)
+    assert outcome.exit_code() == code
 
 
 def test_single_points_have_a_table_of_their_own(tmp_path: Path) -> None:
