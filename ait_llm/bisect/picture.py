@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ait_llm.compare import compare
-from ait_llm.compare.origin import comparisons_by_run
+from ait_llm.compare.origin_reasons import comparisons_by_run
 from ait_llm.compare.origin_run import operation_key
 from ait_llm.compare.origin_values import RunValues
 from ait_llm.compare.origin_words import own_error

@@ -13,14 +13,10 @@ from collections.abc import Mapping, Sequence
 
 from ait_llm.compare.origin_collected import Collected
 from ait_llm.compare.origin_findings import Findings
-from ait_llm.compare.origin_growth import sudden_growth
-from ait_llm.compare.origin_looks import Looks, worth_a_look
-from ait_llm.compare.origin_run import operation_key, record_key
+from ait_llm.compare.origin_reasons import Reasons, reasons_of
 from ait_llm.compare.origin_search import Search
-from ait_llm.compare.origin_unchanged import may_hand_on
-from ait_llm.compare.origin_values import RunValues
 from ait_llm.compare.pair import Settings
-from ait_llm.core.comparison import Comparison, Verdict
+from ait_llm.core.comparison import Comparison
 from ait_llm.dumps.model import Operation
 from ait_llm.errors import AitError
 from ait_llm.judge.definition_pairs import DefinitionsOfPass
@@ -41,6 +37,7 @@ def find_origins(
     deep: bool = False,
     definitions: Sequence[DefinitionsOfPass] = (),
     settings: Settings | None = None,
+    reasons: Sequence[Reasons] | None = None,
 ) -> Findings:
     """Find where the error of each of my runs started.
 
@@ -56,40 +53,27 @@ def find_origins(
             that stay within the tolerances, such as sums in 16 bits.
         definitions: of each of the runs, where they are known.
         settings: of the comparisons, for those that are made again of a part of the rows.
+        reasons: to look, where they are known already.
     """
-    comparisons = list(comparisons)
-    by_run = comparisons_by_run(comparisons, runs)
+    if reasons is None:
+        reasons = list(reasons_of(comparisons, runs, definitions, deep=deep))
+    if reasons:
+        comparisons = reasons[0].comparisons  # what runs learn of them on the way is seen by all
     collected = Collected(comparisons, matches or {}, settings)
     searches: dict[tuple[int, int], list[Search]] = {}
-    for place in sorted(by_run, key=lambda at: (runs[at].device, runs[at].pid, runs[at].step)):
-        run, indices = runs[place], by_run[place]
+    for each in reasons:
+        run = each.values.run
         earlier = searches.setdefault((run.device, run.pid), [])
-        values = RunValues(run, comparisons, indices)
-        stated = definitions[place] if definitions else None
         search = Search(
-            values,
-            comparisons,
-            deep=deep,
-            earlier=earlier,
-            definitions=stated,
-            matches=matches,
+            each.values, comparisons, each.stated, deep=deep, earlier=earlier, matches=matches
         )
-        failures = [index for index in indices if comparisons[index].verdict is Verdict.FAIL]
+        failures = each.failures
         if failures:
-            collected.excuse(values)
+            collected.excuse(each.values)
             failures = [index for index in failures if not collected.is_excused(index)]
-        grown = list(sudden_growth(run, comparisons, indices))
-        looks = Looks() if deep else worth_a_look(run, comparisons, indices)
-        if (
-            deep
-            or failures
-            or grown
-            or looks.at
-            or search.states_otherwise()
-            or may_hand_on(values, comparisons)
-        ):
+        if failures or each.besides_failures:
             try:
-                found = search.find(grown, looks)
+                found = search.find(each.grown, each.looks)
                 failed = any(index not in search.explained for index in failures)
                 collected.add(search, found, failed=failed)
                 if deep and (found is None or not failed):
@@ -100,26 +84,6 @@ def find_origins(
                 )
         earlier.append(search)
     return collected.findings()
-
-
-def comparisons_by_run(
-    comparisons: Sequence[Comparison], runs: Sequence[Pass]
-) -> dict[int, list[int]]:
-    """Indices of the comparisons of each run of mine, by position of the run."""
-    places = {
-        (run.device, run.pid, *operation_key(operation)): place
-        for place, run in enumerate(runs)
-        for operation in run.operations
-    }
-    found: dict[int, list[int]] = {}
-    for index, comparison in enumerate(comparisons):
-        record = comparison.mine
-        if record is None:
-            continue
-        place = places.get((record.device, record.pid, *record_key(record)))
-        if place is not None:
-            found.setdefault(place, []).append(index)
-    return found
 
 
 def _not_recomputed(search: Search) -> list[str]:

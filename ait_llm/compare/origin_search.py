@@ -18,7 +18,6 @@ from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_statements import Statements
 from ait_llm.compare.origin_values import RunValues, Upstream
 from ait_llm.core.comparison import Comparison
-from ait_llm.judge.definition_pairs import DefinitionsOfPass
 from ait_llm.judge.evidence import Introduced, Unknown, introduced_error
 from ait_llm.match.model import Match
 
@@ -33,10 +32,10 @@ class Search:
     Args:
         values: my run and what the comparisons say about it.
         comparisons: all of the report.
+        stated: where weights and definitions of my run and of golden's differ.
         deep: recompute every operation, also where nothing failed.
         earlier: the searches of earlier runs of the same process, the first run first.
         examine: measures what one operation adds.
-        definitions: where those of my run and of golden's differ, as far as known.
         matches: of the comparisons that failed, by their index.
 
     Attributes:
@@ -48,15 +47,14 @@ class Search:
         self,
         values: RunValues,
         comparisons: Sequence[Comparison],
+        stated: StatedDifferences,
         *,
         deep: bool = False,
         earlier: Sequence[Search] = (),
         examine: Callable[..., Introduced | Unknown] = introduced_error,
-        definitions: DefinitionsOfPass | None = None,
         matches: Mapping[int, Match] | None = None,
     ) -> None:
         self.values = values
-        stated = StatedDifferences(values, comparisons, definitions)
         recomputing = Recomputing(values, deep=deep, examine=examine)
         tell = Telling(values, comparisons, recomputing)
         self.examined: Mapping[int, Introduced | Unknown] = recomputing.examined
@@ -77,10 +75,6 @@ class Search:
     def explained(self) -> Mapping[int, str]:
         """Comparisons that failed and that what came in explains, with the words for it."""
         return self._explaining.explained
-
-    def states_otherwise(self) -> bool:
-        """True if my run states what golden's does not, whatever its values are."""
-        return self._statements.states_otherwise()
 
     def find(self, grown: Iterable[int] = (), looks: Looks = _NO_LOOKS) -> Finding | None:
         """The origin; None where nothing went wrong.

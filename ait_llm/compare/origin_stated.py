@@ -99,6 +99,11 @@ class StatedDifferences:
         """The golden run; None where nobody knows it."""
         return None if self._definitions is None else RunStructure(self._definitions.golden)
 
+    @property
+    def any(self) -> bool:
+        """True if a weight or a definition is not golden's, whatever values they lead to."""
+        return self.any_weight() is not None or next(self.modules(), None) is not None
+
     def operators(self) -> Iterator[OtherOperators]:
         """Modules that alone of their class run other operators than golden's."""
         if self._definitions is not None:

@@ -256,10 +256,6 @@ class Statements:
         value = self.values.flow.at(op, tensor.role, tensor.index)
         return 0.0 if value is None else self.values.error(value.number) or 0.0
 
-    def states_otherwise(self) -> bool:
-        """True if my run states what golden's does not, whatever its values are."""
-        return self.stated.any_weight() is not None or next(self.stated.modules(), None) is not None
-
     def alone(self) -> Finding | None:
         """What is stated otherwise, and moves values by less than their limits."""
         found = self.stated.any_weight()

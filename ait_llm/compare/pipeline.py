@@ -57,6 +57,7 @@ from ait_llm.storage import address, expect_values, local_path
 FoundMatches = Sequence[tuple[Pass, Pass, Sequence[Match]]]
 
 
+@without_full_collections()
 def compare(
     golden_path: Path | str,
     my_path: Path | str,
@@ -166,8 +167,7 @@ def compare(
         sides = address(golden_path), address(my_path)
         request = _request(sides, weights, step_map, match_options, settings)
         engine.prepare(partial(open_both, request), request.roots)
-    with without_full_collections():
-        pairing = pair_runs(scenario, step_map)
+    pairing = pair_runs(scenario, step_map)
     if match_options.mapping is not None:
         from ait_llm.match.saved_mapping import check_mapping  # rarely wanted
 
@@ -187,29 +187,28 @@ def compare(
     )
     if on_start is not None:
         on_start(report)
-    with without_full_collections():
-        flows = Flows() if dataflow else None
-        items, sources, problems, definitions = _match(pairing, match_options, on_matches, flows)
-        total = len(items)
-        unknown = unknown_rows(items, sources, pairing.pairs)
-        every: dict[int, Match] = {}
-        if ledger is not False:
-            every = {place: item for place, item in enumerate(items) if isinstance(item, Match)}
-        for side in (scenario.golden, scenario.mine):
-            if side.dump is not None:
-                side.dump.forget()  # memory for the results
-        elsewhere = None
-        if engine is not None and request is not None:
-            elsewhere = Elsewhere(engine, request, sources)
-        measured = measure_all(
-            items,
-            settings,
-            jobs=default_jobs() if jobs is None else jobs,
-            elsewhere=elsewhere,
-            earlier=earlier,
-            on_comparison=on_comparison,
-            on_progress=on_progress,
-        )
+    flows = Flows() if dataflow else None
+    items, sources, problems, definitions = _match(pairing, match_options, on_matches, flows)
+    total = len(items)
+    unknown = unknown_rows(items, sources, pairing.pairs)
+    every: dict[int, Match] = {}
+    if ledger is not False:
+        every = {place: item for place, item in enumerate(items) if isinstance(item, Match)}
+    for side in (scenario.golden, scenario.mine):
+        if side.dump is not None:
+            side.dump.forget()  # memory for the results
+    elsewhere = None
+    if engine is not None and request is not None:
+        elsewhere = Elsewhere(engine, request, sources)
+    measured = measure_all(
+        items,
+        settings,
+        jobs=default_jobs() if jobs is None else jobs,
+        elsewhere=elsewhere,
+        earlier=earlier,
+        on_comparison=on_comparison,
+        on_progress=on_progress,
+    )
     places = [place for place, item in enumerate(measured.comparisons) if item is not None]
     found = [item for item in measured.comparisons if item is not None]
     comparisons = without_parted(found, unknown, places)
@@ -223,8 +222,7 @@ def compare(
         runs = [pair.mine for pair in pairing.pairs]
         if (checkpoint := match_options.weights_from.get("mine")) is not None:
             runs = [with_parameters(run, checkpoint) for run in runs]
-        with without_full_collections():
-            findings = _origins(comparisons, runs, matches, settings, deep, problems, definitions)
+        findings = _origins(comparisons, runs, matches, settings, deep, problems, definitions)
     completed = apply_findings(comparisons, findings)
     rows: tuple[LedgerRow, ...] = ()
     runs = [pair.mine for pair in pairing.pairs]
@@ -415,11 +413,22 @@ def _origins(
     if not deep and nothing_differs(comparisons, definitions):
         return Findings()
     try:
-        # loaded here: a third of all modules, and equal runs need none of them
+        # loaded here: equal runs need none of them, and healthy ones a few
+        from ait_llm.compare.origin_reasons import reasons_of
+
+        reasons = list(reasons_of(comparisons, runs, definitions, deep=deep))
+        if not any(each.failures or each.besides_failures for each in reasons):
+            return Findings()
         from ait_llm.compare.origin import find_origins
 
         return find_origins(
-            comparisons, runs, matches, deep=deep, definitions=definitions, settings=settings
+            comparisons,
+            runs,
+            matches,
+            deep=deep,
+            definitions=definitions,
+            settings=settings,
+            reasons=reasons,
         )
     except Exception as error:  # noqa: BLE001  what was measured must not be lost with it
         text = f"the origin could not be looked for: {told(error)}"

@@ -197,6 +197,12 @@ def open_payload(payload: Payload) -> Values:
         FormatError: the file vanished, changed, or holds values that cannot be represented.
     """
     path, dtype = payload.path, payload.dtype
+    if payload.kept is not None:
+        content, stamp = payload.kept
+        try:
+            return Values(_shaped(np.frombuffer(content, np.uint8), payload), dtype, stamp=stamp)
+        except (ValueError, OverflowError) as error:
+            raise FormatError(path, str(error)) from None
     descriptor, status = open_descriptor(path)
     try:
         if status.st_size < payload.offset + payload.length:

@@ -37,6 +37,8 @@ _BATCH_PAIRS = 128
 _REMOTE_BYTES = 256 << 20
 _REMOTE_PAIRS = 4096
 _UNITS_PER_SLOT = 16
+# After measuring so much, what errors left in cycles is looked for: they hold on to values.
+_COLLECTED_BYTES = 64 << 20
 
 
 Item = Match | Unmatched
@@ -127,7 +129,7 @@ def measure_all(
     items.clear()
     total_pairs = sum(batch.pairs for batch in batches)
     total_bytes = sum(batch.bytes for batch in batches)
-    done_pairs = done_bytes = resumed = 0
+    done_pairs = done_bytes = resumed = since = 0
 
     if elsewhere is None:
         outcomes = _here(batches, settings, earlier, jobs)
@@ -145,7 +147,9 @@ def measure_all(
                 done_pairs += sum(_is_pair(comparison) for _, comparison in results)
                 done_bytes += batch.bytes
                 resumed += taken_over
-                gc.collect(0)
+                if (since := since + batch.bytes) >= _COLLECTED_BYTES:
+                    since = 0
+                    gc.collect(0)
                 if on_progress is not None:
                     on_progress(Progress(done_pairs, total_pairs, done_bytes, total_bytes, resumed))
     except KeyboardInterrupt:

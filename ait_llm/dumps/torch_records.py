@@ -17,7 +17,7 @@ from ait_llm.formats import LoadedTensor, Statistics, load
 from ait_llm.formats.elements import Array
 from ait_llm.formats.opening import contained_file
 from ait_llm.formats.payload import Payload
-from ait_llm.formats.pth_payload import pth_payloads
+from ait_llm.formats.pth_payload import sole_payload
 from ait_llm.formats.torch_bridge import read_tensor
 
 if TYPE_CHECKING:
@@ -25,16 +25,27 @@ if TYPE_CHECKING:
 
 SUFFIX = ".pth"
 
+# The bytes of a small tensor are kept with its place: opening the file once more costs more than
+# all else. So much of a tensor, and of all tensors of a dump.
+_KEPT_BYTES, _ALL_KEPT_BYTES = 4096, 32 << 20
+
 # Size and time of last change of a file; offset, length and strides of the tensor in it.
 _Place = tuple[int, int, int, int, tuple[int, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Located:
-    """The header of a file, and where the values lie for as long as the file does not change."""
+    """The header of a file, and where the values lie for as long as the file does not change.
+
+    Attributes:
+        desc: type and dims.
+        place: where the values lie.
+        kept: the values of a small tensor.
+    """
 
     desc: TensorDesc
     place: _Place | None
+    kept: bytes | None = None
 
 
 # Many tensors of a dump are of few types and shapes.
@@ -48,15 +59,18 @@ class TorchFiles(Source):
         root: folder that no link may leave.
     """
 
-    __slots__ = ("_root",)
+    __slots__ = ("_free", "_root")
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._free = _ALL_KEPT_BYTES
 
     def header(self, tensor: Tensor) -> Header:
         """Type and shape, and where the values lie."""
         payload, located = self._locate(tensor)
         if payload is not None:
+            if located.kept is not None:
+                self._free -= len(located.kept)
             return located
         loaded = self.loaded(tensor)
         return Described(_desc(loaded.dtype, loaded.array.shape))
@@ -68,12 +82,20 @@ class TorchFiles(Source):
     def payload(self, tensor: Tensor) -> Payload | None:
         """Where the values lie; None if only :meth:`values` can read them."""
         header = self._known(tensor)
-        place = header.place if isinstance(header, _Located) else None
-        if place is not None and _state(tensor.file) == place[:2]:
-            _, _, offset, length, strides = place
-            desc = header.desc
-            return Payload(tensor.file, offset, length, desc.dtype, desc.shape, strides=strides)
-        return self._locate(tensor)[0]
+        if not isinstance(header, _Located) or header.place is None:
+            return self._locate(tensor)[0]
+        desc, place, kept = header.desc, header.place, header.kept
+        if _state(tensor.file) != place[:2]:
+            return self._locate(tensor)[0]
+        return Payload(
+            tensor.file,
+            place[2],
+            place[3],
+            desc.dtype,
+            desc.shape,
+            strides=place[4],
+            kept=None if kept is None else (kept, place[:2]),
+        )
 
     def loaded(self, tensor: Tensor) -> LoadedTensor:
         """The values with their logical type."""
@@ -91,15 +113,17 @@ class TorchFiles(Source):
 
     def _locate(self, tensor: Tensor) -> tuple[Payload | None, _Located]:
         """Where the values lie; nothing, and no header, if only loading tells."""
-        path = contained_file(tensor.file, self._root)
-        state = _state(tensor.file)
-        payloads = pth_payloads(path)
-        found = payloads.get("") if payloads is not None and len(payloads) == 1 else None
+        name = tensor.file
+        path = contained_file(name, self._root)
+        found, state, content = sole_payload(path)
         if found is None:
             return None, _Located(_desc(DType.UNDEFINED, ()), None)
-        # a link is followed each time
-        place = (*state, found.offset, found.length, found.strides) if state[0] >= 0 else None
-        return found, _Located(_desc(found.dtype, found.shape), place)
+        desc = _desc(found.dtype, found.shape)
+        if path is not name or state[0] < 0:
+            return found, _Located(desc, None)  # a link is followed each time
+        keeps = content is not None and len(content) <= min(_KEPT_BYTES, self._free)
+        place = (*state, found.offset, found.length, found.strides)
+        return found, _Located(desc, place, content if keeps else None)
 
 
 class TorchRow(TorchFiles):

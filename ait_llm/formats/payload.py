@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -27,6 +27,8 @@ class Payload:
             not recorded in such a file, None elsewhere.
         groups: group count of FRACTAL_Z in such files.
         origin: format of the logical dims in such files, None if not recorded.
+        kept: the bytes themselves where whoever found the place had read them, with size in bytes
+            and time of the last change in ns of the file.
     """
 
     path: Path | str
@@ -39,6 +41,7 @@ class Payload:
     logical: tuple[int, ...] | None = None
     groups: int = 0
     origin: int | None = None
+    kept: tuple[bytes, tuple[int, int]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def elements(self) -> int:

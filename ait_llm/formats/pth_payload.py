@@ -40,6 +40,35 @@ def pth_payloads(path: Path | str) -> dict[str, Payload] | None:
         os.close(descriptor)
 
 
+def sole_payload(path: Path | str) -> tuple[Payload | None, tuple[int, int], bytes | None]:
+    """The one tensor of a file.
+
+    Returns:
+        Where it lies, None if ``read_torch`` must read the file or it holds several; size in bytes
+        and time of the last change in ns of the file, -1 of one elsewhere; and the bytes of the
+        tensor, if they had to be read to find their place.
+
+    Raises:
+        FormatError: as :func:`pth_payloads`.
+    """
+    if not_here(path) is not None:
+        return _sole(pth_payloads(path)), (-1, -1), None
+    descriptor, status = open_descriptor(path)
+    try:
+        archive = Archive(partial(os.pread, descriptor), status.st_size)
+        found = _sole(_payloads(path, archive))
+    finally:
+        os.close(descriptor)
+    stamp = (status.st_size, status.st_mtime_ns)
+    if found is None or found.offset + found.length > len(archive.head):
+        return found, stamp, None
+    return found, stamp, archive.head[found.offset : found.offset + found.length]
+
+
+def _sole(payloads: Mapping[str, Payload] | None) -> Payload | None:
+    return payloads.get("") if payloads is not None and len(payloads) == 1 else None
+
+
 def _payloads(path: Path | str, archive: Archive) -> dict[str, Payload] | None:
     known = known_payload(path, archive)
     if known is not None:

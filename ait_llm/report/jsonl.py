@@ -22,7 +22,7 @@ from ait_llm.report.writing import writers
 MAX_LINE_BYTES = 16 << 20
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 FLUSH_SECONDS = 0.25  # what a kill may cost
-FIRST_SECONDS = 2.0  # without any line: a report that is finished by then needs none on the way
+FIRST_SECONDS = 5.0  # without any line: a report that is finished by then needs none on the way
 
 
 def line(data: records.Object) -> str:

@@ -45,6 +45,7 @@ _SINGLE = {  # fields that are one number
     "max", "min", "mean", "norm", "inherited", "introduced", "total", "excess", "confidence",
     "low", "high",
 }  # fmt: skip
+_INTEGERS = frozenset({int})
 _NUMBERS = {"values", "tolerance", "needed"}  # fields that map names to numbers
 
 
@@ -228,6 +229,8 @@ def _object(item: Any) -> Object:  # any of the frozen types of core.comparison
             result[name] = value.value
         elif kind is DType:
             result[name] = value.label
+        elif kind is tuple and _INTEGERS.issuperset(map(type, value)):
+            result[name] = list(value)
         elif name in _NUMBERS and kind is dict and all(map(math.isfinite, value.values())):
             result[name] = value
         else:

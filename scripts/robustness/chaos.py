@@ -2,6 +2,7 @@
 
     scripts/chaos --draws 100 --seed 1
     scripts/chaos --minutes 30 --seed 2 --write
+    scripts/chaos --minutes 90 --seed 3 --results draws.jsonl --share 1/2
 
 Everything follows from the seed and the number of a draw but for moments, which depend on the
 machine: ``--from N --draws 1`` draws number N again. Whatever is found is printed, and the exit
@@ -18,13 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from chaos_page import publish
+from chaos_page import Drawn, publish, read
 from draws import COMMANDS, KINDS, Fault, draw_fault, moment
 from hosts import HABITS, LARGE
 from invariants import Seen, Undisturbed, broken, result_of, stable
@@ -45,28 +45,40 @@ def main() -> int:
     parser.add_argument("--draws", type=int, help="how many, instead")
     parser.add_argument("--seed", type=int, default=1, help="draws other faults")
     parser.add_argument("--from", type=int, default=0, dest="first", help="number of the first")
+    parser.add_argument("--share", default="1/1", help="draw each Nth number from the Kth on: K/N")
+    parser.add_argument("--results", type=Path, help="a file that draws are added to")
     parser.add_argument("--kinds", nargs="+", choices=(*KINDS, *COMMANDS), help="only these")
     parser.add_argument("--huge", action="store_true", help="draw programs with 5 GB tensors, too")
     parser.add_argument("--keep", type=Path, help="where folders of draws with findings stay")
     parser.add_argument("--write", action="store_true", help="write its part of docs/robustness.md")
     given = parser.parse_args()
+    place, shares = map(int, given.share.split("/"))
+    earlier = [] if given.results is None else read(given.results)
+    known = {each.number for each in earlier if each.seed == given.seed}
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         kinds = given.kinds or possible((*KINDS, *COMMANDS))
         chaos = Chaos(Path(temporary), kinds, given.keep, huge=given.huge)
         end = None if given.minutes is None else time.monotonic() + 60 * given.minutes
         most = given.draws if given.draws is not None else (100 if end is None else 1 << 30)
-        for number in range(given.first, given.first + most):
+        for number in range(given.first + place - 1, given.first + most, shares):
             if end is not None and time.monotonic() > end:
                 break
-            chaos.draw(given.seed, number)
+            if number in known:
+                continue
+            drawn = chaos.draw(given.seed, number)
+            if given.results is not None:
+                with given.results.open("a", encoding="utf-8") as file:
+                    file.write(drawn.line())
         chaos.close()
-    print(f"{chaos.count} draws, {len(chaos.findings)} with findings")
+    findings = [each for each in chaos.drawn if each.found]
+    print(f"{len(chaos.drawn)} draws, {len(findings)} with findings")
     if given.write:
         command = ["git", "rev-parse", "--short=7", "HEAD"]
         commit = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
         for page in PAGES:
-            publish(page, given.seed, commit.stdout.strip(), chaos.drawn, chaos.findings)
-    return int(bool(chaos.findings))
+            draws = chaos.drawn if given.results is None else read(given.results)
+            publish(page, draws, commit.stdout.strip())
+    return int(bool(findings))
 
 
 class Chaos:
@@ -77,14 +89,15 @@ class Chaos:
         kinds: of subjects.
         keep: where to put what a finding left.
         huge: draw programs with a tensor of 5 GB, too.
+
+    Attributes:
+        drawn: all draws.
     """
 
     def __init__(
         self, folder: Path, kinds: Sequence[str], keep: Path | None, *, huge: bool = False
     ) -> None:
-        self.count = 0
-        self.drawn: Counter[tuple[str, str]] = Counter()
-        self.findings: dict[str, list[str]] = {}
+        self.drawn: list[Drawn] = []
         self._folder, self._kinds, self._keep = folder, kinds, keep
         self._habits = [each for each in HABITS if huge or each != "huge"]
         self._store: ObjectStore | None = None
@@ -96,7 +109,7 @@ class Chaos:
         )
         self._inputs = folder / "inputs"
 
-    def draw(self, seed: int, number: int) -> None:
+    def draw(self, seed: int, number: int) -> Drawn:
         """Run one draw, and keep what it broke."""
         rng = Random(f"{seed}/{number}")
         kind = rng.choice(self._kinds)
@@ -108,18 +121,17 @@ class Chaos:
         place = self._folder / f"draw-{number}"
         seen = self._run(subject, fault, place, f"{seed}.{number}", moment(rng, usual.seconds))
         found = broken(seen, usual, strikes=fault.strikes, removes=fault.removes, ends=fault.ends)
-        self.count += 1
-        self.drawn[kind, _family(fault)] += 1
         what = f"{number} {kind} {habit}, {fault.name}"
+        drawn = Drawn(seed, number, kind, _family(fault), what, tuple(found))
+        self.drawn.append(drawn)
         print(f"{what}: exit {seen.code}, {seen.seconds:.1f} s", flush=True)
         for each in found:
             print(f"    {each}", flush=True)
-        if found:
-            self.findings[what] = found
-            if self._keep is not None:
-                place.joinpath("text").write_text(seen.text, encoding="utf-8")
-                shutil.copytree(place, self._keep / f"{seed}-{number}", symlinks=True)
+        if found and self._keep is not None:
+            place.joinpath("text").write_text(seen.text, encoding="utf-8")
+            shutil.copytree(place, self._keep / f"{seed}-{number}", symlinks=True)
         shutil.rmtree(place, ignore_errors=True)
+        return drawn
 
     def _usually(self, subject: Subject) -> Undisturbed:
         """A run without a fault, twice, so that what changes from run to run is known."""

@@ -12,6 +12,7 @@ from capture_models import Decoder, calls, capture, ids, opened, values
 from torch import nn
 
 from ait_llm import open_dump
+from ait_llm.compare.values import open_payload, open_values
 from ait_llm.core import DType
 from ait_llm.dumps import torch_records
 from ait_llm.errors import FormatError
@@ -236,6 +237,38 @@ def test_a_place_is_looked_up_again_when_its_file_has_changed(upstream: Path) ->
     tensor.path.symlink_to(upstream / "elsewhere.pth")
     with pytest.raises(FormatError, match="link"):
         tensor.payload()
+
+
+def test_values_that_were_kept_with_their_place_are_those_of_the_file(out: Path) -> None:
+    for operation in opened(out).operations():
+        for tensor in operation.tensors:
+            shape = tensor.shape  # whoever reads it reads the values of a small tensor with it
+            payload = tensor.payload()
+            assert payload is not None
+            assert payload.kept is not None
+            with open_payload(payload) as kept, open_values(tensor) as again:
+                assert kept.array.shape == shape
+                assert kept.array.tobytes() == again.array.tobytes()
+                assert kept.stamp == again.stamp
+
+
+def test_a_small_file_that_has_changed_since_its_header_was_read_is_read_again(out: Path) -> None:
+    tensor = calls(opened(out), 0)["root.head"].outputs[0]
+    assert tensor.shape
+    torch.save(torch.full((2,), 7.0), tensor.path)
+    with open_values(tensor) as found:
+        assert found.array.tolist() == [7.0, 7.0]
+
+
+def test_no_more_values_are_kept_than_a_dump_may(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_records, "_ALL_KEPT_BYTES", 2000)
+    tensors = [each for operation in opened(out).operations() for each in operation.tensors]
+    assert all(each.shape is not None for each in tensors)
+    kept = [payload.kept for each in tensors if (payload := each.payload()) is not None]
+    assert 0 < sum(len(content) for content, _ in filter(None, kept)) <= 2000
+    assert None in kept
 
 
 def test_a_weightless_value_without_data_says_so(tmp_path: Path) -> None:

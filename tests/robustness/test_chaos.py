@@ -12,7 +12,7 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts" / "robustness"
 sys.path.insert(0, str(SCRIPTS))
 
-from chaos_page import publish, table  # noqa: E402
+from chaos_page import Drawn, publish, read  # noqa: E402
 from invariants import Seen, Undisturbed, broken, stable  # noqa: E402
 
 RESULT = f"result {'0' * 64}\n"
@@ -107,26 +107,48 @@ def test_the_page_has_all_draws_and_findings(tmp_path: Path) -> None:
     page.write_text(
         "a\n<!-- chaos: written by scripts/chaos --write -->\nold\n<!-- end of chaos -->\nb\n"
     )
-    drawn = {("torch", "nothing"): 2, ("show", "nothing"): 1}
-    publish(page, 7, "abc", drawn, {"1 torch, nothing": ["it broke"]})
+    draws = [
+        Drawn(7, 0, "torch", "nothing", "0 torch, nothing"),
+        Drawn(7, 1, "torch", "nothing", "1 torch, nothing", ("it broke",)),
+        Drawn(9, 0, "show", "nothing", "0 show, nothing"),
+    ]
+    publish(page, draws, "abc")
     text = page.read_text("utf-8")
     assert text.startswith("a\n")
     assert text.endswith("<!-- end of chaos -->\nb\n")
     assert "old" not in text
-    assert table(7, "abc", drawn, {}) != text
+    assert "3 draws of seeds 7, 9, on abc: 1 with findings." in text
     assert "| nothing | 1 | 2 | 3 |" in text
     assert "- **1 torch, nothing**: it broke" in text
+
+
+def test_results_are_what_runs_have_added(tmp_path: Path) -> None:
+    path = tmp_path / "draws.jsonl"
+    assert read(path) == []
+    draws = [Drawn(1, each, "show", "nothing", "what", ("ü",)) for each in range(2)]
+    path.write_text("".join(each.line() for each in draws), encoding="utf-8")
+    assert read(path) == draws
 
 
 @pytest.mark.native
 def test_draws_without_a_moment_break_nothing() -> None:
     # Clocks that jump, in a plain program and in one that forks.
     words = ["--draws", "2", "--seed", "1151", "--kinds", "tensor"]
-    done = subprocess.run(
-        [sys.executable, SCRIPTS / "chaos.py", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = _chaos(*words)
     assert done.stdout.endswith("2 draws, 0 with findings\n"), done.stdout + done.stderr
     assert done.returncode == 0
+
+
+@pytest.mark.native
+def test_draws_are_shared_out_and_not_made_again(tmp_path: Path) -> None:
+    results = str(tmp_path / "draws.jsonl")
+    words = ["--draws", "4", "--seed", "1152", "--kinds", "show", "--results", results]
+    assert "2 draws, 0 with findings" in _chaos(*words, "--share", "2/2").stdout
+    assert [each.number for each in read(Path(results))] == [1, 3]
+    assert "2 draws, 0 with findings" in _chaos(*words).stdout
+    assert sorted(each.number for each in read(Path(results))) == [0, 1, 2, 3]
+
+
+def _chaos(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, SCRIPTS / "chaos.py", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
