@@ -22,6 +22,7 @@ from ait_llm.opcheck.golden.masks import Mask
 # Keys at a time, the fewest that the kernel takes: the more blocks, the more roundings.
 _TILE = 128
 _SEED = 20261123
+_ROUNDINGS_OF_FLOAT32 = 2.0**-20  # sixteen
 # The exponential of a kernel for one chip: the eighth power of a polynomial in float16.
 _LOWEST = -15.0859375
 _CUBIC = (0.12492632389959098, 0.007646947396369985, 0.00024482644572629384)
@@ -65,6 +66,7 @@ def attend_stored(
     clamp_last: bool = False,
     row_scale: Tensor | None = None,
     own_power: Store | None = None,
+    kept: Store | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The attention of ``attention_core``, with ``store`` wherever values are kept.
 
@@ -80,6 +82,8 @@ def attend_stored(
         clamp_last: clamp after the mask is added, not before.
         row_scale: further factor per query row.
         own_power: the exponential of shifted scores, where it is not that of float32.
+        kept: what keeping probabilities for their product does to them, where sums and output stay
+            in float32 and see nothing of it.
 
     Returns:
         ``[qs, H, Dv]`` and the logarithm of the sums of rows ``[qs, H]``; rows that see no key are
@@ -109,14 +113,20 @@ def attend_stored(
         if clamp is not None and clamp_last:
             scores = scores.clamp(*clamp)
         found, log = _weighted(
-            scores, values[:, block], store, own_power or torch.exp, half_sums=half_sums
+            scores, values[:, block], store, own_power or torch.exp, kept, half_sums=half_sums
         )
         output[own_rows], logs[own_rows] = found.transpose(0, 1), log.T
     return output, logs
 
 
 def _weighted(
-    scores: Tensor, values: Tensor, store: Store, power: Store, *, half_sums: bool
+    scores: Tensor,
+    values: Tensor,
+    store: Store,
+    power: Store,
+    kept: Store | None,
+    *,
+    half_sums: bool,
 ) -> tuple[Tensor, Tensor]:
     """Softmax of ``[H, rows, keys]`` times ``[H, keys, Dv]``, and the logarithm of its sums."""
     highest = scores.amax(-1, keepdim=True)
@@ -124,7 +134,13 @@ def _weighted(
     shifted = scores - highest.masked_fill(blind, 0.0)
     # A hidden score has no size that could be rounded.
     hidden = shifted == -math.inf
-    powers = store(power(store(shifted.masked_fill(hidden, 0.0)))).masked_fill(hidden, 0.0)
+    powers = power(store(shifted.masked_fill(hidden, 0.0)))
+    if kept is not None:
+        powers = powers.masked_fill(hidden, 0.0)
+        sums = powers.sum(-1, keepdim=True)
+        found = kept(powers) @ values / sums.masked_fill(sums == 0, 1.0)
+        return found, (sums.log() + highest).squeeze(-1)
+    powers = store(powers).masked_fill(hidden, 0.0)
     total = scores.new_zeros(*scores.shape[:2], values.shape[2])
     sums = scores.new_zeros(*scores.shape[:2], 1)
     tile = _TILE if half_sums else max(1, scores.shape[-1])
@@ -194,10 +210,35 @@ def _moved_power(arithmetic: Arithmetic) -> Store:
     return power
 
 
-def attention_with_lse_of(
-    arithmetic: Arithmetic, dtype: torch.dtype, *, plain: bool = False
+def attention_in_float32(
+    arithmetic: Arithmetic, dtype: torch.dtype, *, half_scores: bool = False
 ) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The same of ``attend_with_lse``."""
-    if plain or not arithmetic.move or dtype != torch.float16:
+    """``attend_with_lse``, or where what is on the way moves, its like that moves it.
+
+    Args:
+        arithmetic: of the operator.
+        dtype: of its inputs.
+        half_scores: the kernel keeps scores in float16 where its inputs are. It stores
+            probabilities for their product, and leaves all else in float32.
+    """
+    if not arithmetic.move:
         return attend_with_lse
-    return partial(attend_stored, store=stored(arithmetic, dtype), half_sums=False)
+    kept = stored(arithmetic, dtype)
+    store = kept if half_scores and dtype == torch.float16 else _as_it_is
+    return partial(attend_stored, store=store, kept=kept, half_sums=False)
+
+
+def noisy(values: Tensor, arithmetic: Arithmetic, store: Store) -> Tensor:
+    """Values of float32 that cancel: each moves by some roundings of float32.
+
+    Args:
+        values: what cancels.
+        arithmetic: by how much values of 16 bits move.
+        store: moves them.
+    """
+    share = _ROUNDINGS_OF_FLOAT32 / max(arithmetic.move, _ROUNDINGS_OF_FLOAT32)
+    return values + (store(values) - values) * share
+
+
+def _as_it_is(values: Tensor) -> Tensor:
+    return values

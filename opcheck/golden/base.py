@@ -151,6 +151,8 @@ class KernelArithmetic:
         quantises: its int8 outputs are rounded numbers, which may fall either way at a tie.
         roundings: how often values on the way to the output are stored in the input's 16 bits.
         shared: what is rounded on the way enters all elements of a row.
+        in_place: nothing else is stored in 16 bits than what the golden operator moves itself where
+            ``Arithmetic.move`` is given; its inputs are not moved.
         products: it sums products of its floating inputs, linear in each. On absolute values the
             operator then is the bound of every partial sum.
         terms: of its longest sum; 0 to go by the shapes of its inputs.
@@ -176,6 +178,7 @@ class KernelArithmetic:
     quantises: bool = False
     roundings: int = 0
     shared: bool = False
+    in_place: bool = False
     products: bool = False
     terms: int = 0
     unknown: bool = False
@@ -202,6 +205,10 @@ PRODUCTS = KernelArithmetic(products=True)
 # Scores and probabilities in 16 bits, as the fast attention kernels keep them. The one is like
 # rounding query and key, the other like rounding value: together one rounding of all inputs.
 ATTENTION = KernelArithmetic(roundings=1, shared=True)
+# Kernels that leave all in float32 but probabilities, for the product that they enter; and those
+# that for float16 store scores, too, and round their factor, which is the same error everywhere.
+PROBABILITIES = KernelArithmetic(roundings=1, shared=True, in_place=True)
+SCORES = replace(PROBABILITIES, alike=2.0)
 
 
 @dataclass(frozen=True, slots=True)

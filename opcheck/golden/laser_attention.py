@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Refusal, Result, golden_op
+from ait_llm.opcheck.golden.attention_half import noisy, stored
+from ait_llm.opcheck.golden.base import (
+    ATTENTION,
+    PROBABILITIES,
+    Arithmetic,
+    Params,
+    Refusal,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.shapes import (
     BF16,
     F32,
@@ -156,13 +165,14 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     return Result(outputs, undefined={2: torch.ones(1, dtype=torch.bool)})
 
 
-@golden_op(GRAD, infer_shape=infer_shape_grad, kernel=ATTENTION)
+@golden_op(GRAD, infer_shape=infer_shape_grad, kernel=PROBABILITIES)
 def compute_grad(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """``P = exp(S - max - log(sum))``, ``dS = P * (dO . v - sum(O * dO)) * scale``.
 
     Then ``dq = dS . k``, ``dk = dS^T . q`` with zeros for padded entries, ``dv = P^T . dO``; groups
     of query heads add up. Inputs: query, key, value, gradient of the output; mask at 7; maxima and
-    sums ``[B, N, S]`` at 8 and 9; the forward result at 11. Output 3 is a placeholder.
+    sums ``[B, N, S]`` at 8 and 9; the forward result at 11. Output 3 is a placeholder. The kernel
+    stores ``P`` and ``dS`` in 16 bits for the products that they enter, and nothing else.
     """
     joined = _joined(GRAD, params)
     given = [tensor_at(GRAD, inputs, index) for index in range(3)]
@@ -182,6 +192,7 @@ def compute_grad(inputs: Sequence[Tensor | None], params: Params, arithmetic: Ar
     bias = _bias(query.shape[2], optional_at(inputs, _GRAD_MASK), params, query)
     groups = query.shape[1] // key.shape[1]
     d_query, d_key, d_value = (torch.zeros_like(tensor) for tensor in (query, key, value))
+    store = stored(arithmetic, given[0].dtype) if arithmetic.move else None
     size = query.shape[3]
     for head in range(query.shape[1]):
         shared = head // groups
@@ -189,7 +200,11 @@ def compute_grad(inputs: Sequence[Tensor | None], params: Params, arithmetic: Ar
         chances = torch.exp(scores - lse[:, head].unsqueeze(-1))
         towards = gradient[:, head] @ value[:, shared].transpose(-1, -2)
         along = (forward[:, head] * gradient[:, head]).sum(dim=-1, keepdim=True)
+        if store is not None:
+            towards = noisy(towards, arithmetic, store)
         d_scores = chances * (towards - along) * scale
+        if store is not None:
+            chances, d_scores = store(chances), store(d_scores)
         d_query[:, head] = d_scores @ key[:, shared, :, :size]
         d_key[:, shared, :, :size] += d_scores.transpose(-1, -2) @ query[:, head]
         d_value[:, shared] += chances.transpose(-1, -2) @ gradient[:, head]

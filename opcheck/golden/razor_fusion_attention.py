@@ -10,8 +10,15 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.attention_half import attention_of
-from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Refusal, Result, golden_op
+from ait_llm.opcheck.golden.attention_half import attention_in_float32
+from ait_llm.opcheck.golden.base import (
+    PROBABILITIES,
+    Arithmetic,
+    Params,
+    Refusal,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -117,7 +124,7 @@ def visible(razor: Razor) -> Tensor:
     return shown
 
 
-@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
+@golden_op(NAME, infer_shape=infer_shape, kernel=PROBABILITIES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention with -10000 added where the razor pattern hides a key.
 
@@ -139,9 +146,9 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
     added = torch.where(visible(razor), 0.0, _HIDDEN).unsqueeze(0)
     mask = Mask(lambda row0, row1, key0, key1: added[:, row0:row1, key0:key1])
     scale = float_param(NAME, params, "qkScale", 1.0)
-    attention = attention_of(arithmetic, query.dtype)
+    attention = attention_in_float32(arithmetic, query.dtype)
     parts = [
-        attention(*sequence, scale=scale, mask=mask)
+        attention(*sequence, scale=scale, mask=mask)[0]
         for sequence in zip(rows, keys, values, strict=True)
     ]
     output = torch.stack(parts).reshape(query.shape)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.attention_half import attention_of
+from ait_llm.opcheck.golden.attention_half import attention_in_float32
 from ait_llm.opcheck.golden.base import (
-    ATTENTION,
+    PROBABILITIES,
     Arithmetic,
     Params,
     Refusal,
@@ -73,7 +73,7 @@ def infer_shape(descs: Sequence[TensorDesc], params: Params) -> tuple[TensorDesc
     return (descs[0],)
 
 
-@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
+@golden_op(NAME, infer_shape=infer_shape, kernel=PROBABILITIES)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention over ``cat(own[:length - shared], prefix[map][:shared])``.
 
@@ -126,6 +126,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
                 )
             )
         scale = float_param(NAME, params, "qkScale", 1.0)
-        attention = attention_of(arithmetic, query.dtype)
-        output[own_rows] = attention(split[own_rows], parts[0], parts[1], scale=scale, mask=mask)
+        attention = attention_in_float32(arithmetic, query.dtype)
+        own = split[own_rows]
+        output[own_rows] = attention(own, parts[0], parts[1], scale=scale, mask=mask)[0]
     return Result((arithmetic.round(output.reshape(query.shape), query.dtype),))

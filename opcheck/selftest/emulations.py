@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import torch
+from torch import Tensor
 
 from ait_llm.opcheck.selftest.emulated_attention import (
     Array,
@@ -21,6 +24,13 @@ from ait_llm.opcheck.selftest.emulated_attention import (
     paged_attention,
     self_attention,
 )
+from ait_llm.opcheck.selftest.emulated_float_attention import (
+    laser_attention_grad,
+    latent_prefill,
+    razor_fusion_attention,
+    relay_attention,
+    ring_mla,
+)
 
 Emulate = Callable[[Inputs, Mapping[str, Any]], list[Array] | None]
 
@@ -28,7 +38,38 @@ _HALF = np.float16
 emulations: dict[str, Emulate] = {
     "SelfAttentionOperation": self_attention,
     "PagedAttentionOperation": paged_attention,
+    "RelayAttentionOperation": relay_attention,
+    "RazorFusionAttentionOperation": razor_fusion_attention,
+    "LaserAttentionGradOperation": laser_attention_grad,
+    "MultiLatentAttentionOperation": latent_prefill,
+    "RingMLAOperation": ring_mla,
 }
+# Those that take bfloat16, too.
+IN_BFLOAT16 = frozenset(
+    {
+        "RelayAttentionOperation",
+        "RazorFusionAttentionOperation",
+        "LaserAttentionGradOperation",
+        "MultiLatentAttentionOperation",
+        "RingMLAOperation",
+    }
+)
+
+
+def as_array(tensor: Tensor | None) -> Array | None:
+    """A tensor of any type that NumPy has with ``ml_dtypes``."""
+    if tensor is None or tensor.dtype != torch.bfloat16:
+        return None if tensor is None else tensor.numpy()
+    array: Array = tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return array
+
+
+def as_tensor(array: Array) -> Tensor:
+    """The inverse of :func:`as_array`."""
+    array = np.ascontiguousarray(array)
+    if array.dtype != ml_dtypes.bfloat16:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
 
 
 def _emulates(name: str) -> Callable[[Emulate], Emulate]:

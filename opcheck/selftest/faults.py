@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from ait_llm.core import Registry
 from ait_llm.opcheck.golden import DEVICE, EXACT, GOLDEN, Arithmetic, GoldenOp, Result
 from ait_llm.opcheck.selftest import kernels
 from ait_llm.opcheck.selftest.cases import Built
-from ait_llm.opcheck.selftest.emulations import emulations
+from ait_llm.opcheck.selftest.emulations import IN_BFLOAT16, as_array, as_tensor, emulations
 
 _TAIL = 16
 
@@ -131,7 +130,8 @@ def half_probabilities(run: Run) -> Result | None:
 @variations.register("16-bit scores")
 def half_scores(run: Run) -> Result | None:
     """Attention stores its scores, too, in 16 bits, where the contract permits it."""
-    if not run.golden.kernel(run.built.params).shared or run.dtype.itemsize != 2:
+    kernel = run.golden.kernel(run.built.params)
+    if not kernel.shared or kernel.in_place or run.dtype.itemsize != 2:
         return None
     return run.compute(by=kernels.half_probabilities(run.dtype, scores=True))
 
@@ -163,14 +163,15 @@ def half_exchange(run: Run) -> Result | None:
 def device_kernel(run: Run) -> Result | None:
     """The device's own kernel, step by step in its types, as its public sources have it."""
     emulate = emulations.get(run.golden.name)
-    if emulate is None or run.dtype == torch.bfloat16 or run.built.ranks:
+    if emulate is None or run.built.ranks:
         return None
-    inputs = [None if one is None else one.numpy() for one in run.built.inputs]
-    found = emulate(inputs, run.built.params)
+    if run.dtype == torch.bfloat16 and run.golden.name not in IN_BFLOAT16:
+        return None
+    found = emulate([as_array(one) for one in run.built.inputs], run.built.params)
     if found is None:
         return None
     outputs = tuple(
-        torch.from_numpy(np.ascontiguousarray(one)).reshape(right.shape)
+        as_tensor(one).reshape(right.shape)
         for one, right in zip(found, run.device.outputs, strict=True)
     )
     return replace(run.device, outputs=outputs)

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ait_llm.opcheck.golden import DEVICE, golden_ops
 from ait_llm.opcheck.selftest.emulated_attention import causal
-from ait_llm.opcheck.selftest.emulations import emulations, scale_bits
+from ait_llm.opcheck.selftest.emulations import as_array, as_tensor, emulations, scale_bits
 
 HALVES = (torch.float16, torch.bfloat16)
 BLOCK = 128
@@ -310,23 +311,34 @@ def sdpa(chance: Chance) -> Draw:
 
 def emulated(chance: Chance, name: str) -> Draw:
     """One of the emulations of the device's kernels."""
-    op, inputs, params = _given(chance, name)
-    arrays = [one.numpy() for one in inputs]
-    found = emulations[op](arrays, params)
+    either = chance.dtype
+    op, inputs, params = _given(chance, name, either)
+    found = emulations[op]([as_array(one) for one in inputs], params)
     assert found is not None, name
     if chance.of(True, False):  # nobody may know the chip
         params.pop("socVersion", None)
-    outputs = [torch.from_numpy(np.ascontiguousarray(one)) for one in found]
+    outputs = [as_tensor(one) for one in found]
+    assert inputs[0] is not None
     return Draw(op, list(inputs), params, outputs, "x".join(map(str, inputs[0].shape)))
 
 
 EMULATED = (
     "flash", "one core flash", "paged int8", "int8 product", "swiglu quant", "asymmetric quant",
     "rms norm 1", "rms norm 2", "layer norm 1", "layer norm 2", "rms norm, residual",
+    "relay", "razor", "latent prefill", "ring", "laser gradient",
 )  # fmt: skip
 
 
-def _given(chance: Chance, name: str) -> tuple[str, Sequence[Tensor], dict[str, Any]]:
+Given = tuple[str, Sequence[Tensor | None], dict[str, Any]]
+
+
+def _given(chance: Chance, name: str, either: torch.dtype) -> Given:
+    if name in (own := {"relay": _relay, "razor": _razor, "laser gradient": _gradient}):
+        chance.dtype = either
+        return own[name](chance)
+    if name in ("latent prefill", "ring"):
+        chance.dtype = either
+        return _prefilled(chance, ring=name == "ring")
     chance.dtype = torch.float16
     width = int(chance.of(256, 1024, 4096, 11008))
     row = chance.floats(24, width, scale=chance.of(0.3, 1.0, 4.0))
@@ -374,3 +386,67 @@ def _given(chance: Chance, name: str) -> tuple[str, Sequence[Tensor], dict[str, 
         own |= {"beginNormAxis": 1, "beginParamsAxis": 1}
     op = "LayerNormOperation" if name.startswith("layer") else "RmsNormOperation"
     return op, [row, *weights], {"layerType": 1, "normParam": own}
+
+
+def _relay(chance: Chance) -> Given:
+    size, kv_heads = int(chance.of(64, 128)), 2
+    shared = [int(chance.of(0, 100, 700, 2000)) for _ in range(2)]
+    own = [int(chance.of(1, 90, 300)) for _ in range(4)]
+    groups = [int(chance.of(-1, 0, 1)) for _ in own]
+    lengths = [a + (shared[g] if g >= 0 else 0) for a, g in zip(own, groups, strict=True)]
+    scale = chance.of(0.5, 1.0, 2.0)
+    caches = [chance.floats(len(own), max(own), kv_heads, size) for _ in range(2)]
+    prefixes = [chance.floats(2, max(*shared, 1), kv_heads, size) for _ in range(2)]
+    counts = [torch.tensor(each, dtype=torch.int32) for each in ([1] * 4, lengths, groups, shared)]
+    query = chance.floats(len(own), 4 * size, scale=scale)
+    params = {"headNum": 4, "kvHeadNum": kv_heads, "qkScale": size**-0.5}
+    return "RelayAttentionOperation", [query, *caches, *prefixes, torch.empty(0), *counts], params
+
+
+def _razor(chance: Chance) -> Given:
+    size, length = int(chance.of(64, 128)), int(chance.of(60, 200, 700, 1500))
+    text_rows, text_keys = int(chance.of(0, 10)), int(chance.of(0, 40))
+    params = {
+        "razorLen": length, "tileQ": 1, "tileKv": 1, "textQLen": text_rows, "textKvLen": text_keys,
+        "preTokens": 2 * length + 256, "nextTokens": 2 * length + 256, "headNum": 2,
+        "kvHeadNum": 2, "qkScale": size**-0.5,
+    }  # fmt: skip
+    rows, keys = length + text_rows, length + text_keys
+    query = chance.floats(rows, 2, size, scale=chance.of(0.5, 1.0, 3.0))
+    given = [query, *(chance.floats(keys, 2, size) for _ in range(2))]
+    return "RazorFusionAttentionOperation", given, params
+
+
+def _prefilled(chance: Chance, *, ring: bool) -> Given:
+    heads, counts = 2, [int(chance.of(5, 60, 160, 400)) for _ in range(2)]
+    tokens, loud = sum(counts), chance.of(0.5, 1.0, 2.0)
+    sizes = (128, 64, 128, 64, 128)
+    parts: list[Tensor | None] = [
+        chance.floats(tokens, heads, size, scale=loud if at < 2 else 1.0)
+        for at, size in enumerate(sizes)
+    ]
+    params = {"headNum": heads, "kvHeadNum": heads, "qkScale": 192**-0.5}
+    given = torch.tensor(counts, dtype=torch.int32)
+    if not ring:
+        own = {"cacheMode": 1, "calcType": 4, "maskType": chance.of(0, 3)}
+        return "MultiLatentAttentionOperation", [*parts, given, given.clone()], params | own
+    mask = torch.triu(torch.ones(512, 512), 1) * -10000
+    lengths = torch.stack([given, given])
+    own = {"maskType": chance.of(0, 1), "calcType": 1}
+    return "RingMLAOperation", [*parts, mask.to(chance.dtype), lengths], params | own
+
+
+def _gradient(chance: Chance) -> Given:
+    chance.dtype = torch.bfloat16
+    tokens, size = int(chance.of(128, 256, 512)), int(chance.of(64, 128))
+    tensors = [chance.floats(1, heads, tokens, size) for heads in (4, 2, 2)]
+    params = {"headNum": 4, "inputLayout": "BNSD", "scaleValue": size**-0.5, "preTokens": tokens}
+    mask = None
+    if chance.of(True, False):
+        mask = torch.triu(torch.ones(tokens, tokens), 1).to(chance.dtype)
+    forward = golden_ops.get("LaserAttentionOperation").compute(
+        [*tensors, None, None, None, mask, None, None, None], params, DEVICE
+    )
+    maxima, sums, _, attention = forward.outputs
+    given = [*tensors, chance.floats(*attention.shape), None, None, None, mask, maxima, sums]
+    return "LaserAttentionGradOperation", [*given, None, attention, None, None, None], params

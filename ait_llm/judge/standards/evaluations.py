@@ -107,10 +107,13 @@ def _moved(
     from ait_llm.opcheck.golden.base import UNROUNDED
 
     unmoved = _unmoved(computation)
+    in_place = computation.golden.kernel(computation.params).in_place
     moved = []
     for sample in range(samples if unmoved is not None else 0):
         inputs = [  # each by chances of its own, or what cancels would move together
-            moved_input(tensor, move, sample + _SAMPLES * place, to_neighbours=to_neighbours)
+            tensor
+            if in_place
+            else moved_input(tensor, move, sample + _SAMPLES * place, to_neighbours=to_neighbours)
             for place, tensor in enumerate(computation.inputs)
         ]
         result = _again(computation, inputs, replace(UNROUNDED, move=move, sample=sample))
@@ -122,14 +125,17 @@ def _moved(
 _nudged: WeakKeyDictionary[Computation, Result | None] = WeakKeyDictionary()
 
 
-def nudged_of(computation: Computation) -> Result | None:
+def nudged_of(computation: Computation, move: float) -> Result | None:
     """The result of inputs of 16 bits that are each a neighbour; None where there is none.
 
     One cheap sample: what is rounded on the way stays, half of the elements move, and the chances
-    repeat.
+    repeat. A kernel that moves what it stores in its place moves that by ``move`` instead.
     """
     from ait_llm.opcheck.golden.base import UNROUNDED
 
+    if computation not in _nudged and computation.golden.kernel(computation.params).in_place:
+        moving = replace(UNROUNDED, move=move)
+        _nudged[computation] = _again(computation, list(computation.inputs), moving)
     if computation not in _nudged:
         inputs = [
             tensor if tensor is None or not is_half(tensor.dtype) else _neighbours(tensor, place)

@@ -117,7 +117,8 @@ def staged_of(output: Output, roundings: int) -> Staged | None:
     staged = (count / 3) ** 0.5 * unit
     felt = told = _told(output, exact, staged)
     if felt is None:
-        felt = _felt(output, exact, staged, TYPICAL_MOVE * unit / 2**0.5)
+        move = TYPICAL_MOVE * unit
+        felt = _felt(output, exact, staged, move if kernel.in_place else move / 2**0.5)
     if felt is None:
         return None
     rows = [one.reshape(-1, exact.shape[-1]) for one in (exact, output.golden, output.mine)]
@@ -153,7 +154,7 @@ def _felt(output: Output, exact: Tensor, staged: float, move: float) -> Tensor |
         staged: deviation of those roundings, relative to the inputs.
         move: of the inputs of the sample.
     """
-    nudged = nudged_of(output.computation)
+    nudged = nudged_of(output.computation, move)
     if nudged is None or pick(nudged, output).shape != exact.shape:
         return None
     change = (pick(nudged, output) - exact).square_().mean(-1, keepdim=True).sqrt_()
