@@ -60,6 +60,7 @@ COMMANDS = {
     "repro": Listed("", f"{_CLI}.repro:repro", "Put one operator into a zip of its own."),
     "doctor": Listed("", f"{_CLI}.doctor:doctor", "Say what works on this machine."),
     "mcp": Listed("", f"{_CLI}.mcp:mcp", "Offer these commands to agents, over MCP.", hidden=True),
+    "explain": Listed("", f"{_CLI}.explain:explain", "Say what an error code means.", hidden=True),
     "schema": Listed(
         "", f"{_CLI}.schema:schema", "Print the JSON Schema of an output.", hidden=True
     ),

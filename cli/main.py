@@ -190,7 +190,7 @@ def _exit_code(run: Callable[[], Any]) -> int:
     except AitError as error:
         if shows_traces():
             traceback.print_exc()
-        click.echo(f"ait: {_titled('error', str(error))}", err=True)
+        click.echo(f"ait: {_titled('error', str(error))}{_coded(error, str(error))}", err=True)
         return error.exit_code
     except BrokenPipeError:  # as other programs of a pipeline end: without a word
         _close_streams()
@@ -235,12 +235,25 @@ def _titled(title: str, text: str) -> str:
     return f"{translate(title)}{translate(': ')}{translate(text)}"
 
 
+def _coded(error: Exception, text: str) -> str:
+    """The code of an error in brackets, for ``ait llm explain``; nothing where it has none."""
+    from ait_llm.language.codes import code_of  # most commands end without an error
+
+    kinds = [
+        f"click.{kind.__name__}" if kind.__module__.startswith("click") else kind.__name__
+        for kind in type(error).__mro__
+    ]
+    code = code_of(kinds, text)
+    return f" [{code}]" if code else ""
+
+
 def _show(error: click.ClickException) -> None:
     """One sentence, in the language of the messages; help where nothing was asked for."""
     if type(error).__name__ == "NoArgsIsHelpError":  # click 8.2 and later
         error.show()
         return
-    click.echo(told(f"ait: {_titled('error', usage_sentence(error))}"), err=True)
+    text = usage_sentence(error)
+    click.echo(told(f"ait: {_titled('error', text)}{_coded(error, text)}"), err=True)
 
 
 @click.command(

@@ -160,6 +160,12 @@ class Catalogue:
             return exact
         return "\n".join(self._line(line) for line in text.split("\n"))
 
+    def meaning_of(self, text: str) -> str | None:
+        """The meaning of exactly this text, clauses in it as they are; None if it has no entry."""
+        if (exact := self._exact.get(text)) is not None:
+            return exact
+        return next((entry.filled(values) for entry, values in self._matches(text)), None)
+
     def label(self, word: str) -> str:
         """What begins a line of columns; such words mean nothing elsewhere."""
         return self._exact.get(f"{_LABEL}{word}", word)
@@ -205,14 +211,19 @@ class Catalogue:
             return exact
         if depth == 0:
             return None
+        for entry, values in self._matches(text, within):
+            said = {name: self._of(value, depth - 1) for name, value in values.items()}
+            return entry.filled(said)
+        return None
+
+    def _matches(self, text: str, within: str = "") -> Iterator[tuple[Entry, dict[str, str]]]:
+        """Entries that a text belongs to, with the values in it; the best comes first."""
         for entry in self._candidates(text):
             if within not in entry.text or not all(part in text for part in entry.literals):
                 continue
             match = entry.pattern.fullmatch(text)
             if match is not None:
-                values = [self._of(value, depth - 1) for value in match.groups()]
-                return entry.filled(dict(zip(entry.names, values, strict=True)))
-        return None
+                yield entry, dict(zip(entry.names, match.groups(), strict=True))
 
 
 def _plain(text: str) -> str:

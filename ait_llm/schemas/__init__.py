@@ -28,6 +28,7 @@ VERSIONS: Mapping[str, int] = {
     "dump": 1,
     "errcheck": 1,
     "errcheck-report": 1,
+    "explain": 1,
     "export": 1,
     "golden": 1,
     "merge-result": 1,

@@ -22,12 +22,14 @@ from ait_llm.opcheck.golden.masks import Mask
 # Keys at a time, the fewest that the kernel takes: the more blocks, the more roundings.
 _TILE = 128
 _SEED = 20261123
-_ROUNDINGS_OF_FLOAT32 = 2.0**-20  # sixteen
+# Of the product of the norms; a bound is some five times what the moves of one sample do.
+_SUM_OF_FLOAT32 = 2.0**-23
 # The exponential of a kernel for one chip: the eighth power of a polynomial in float16.
 _LOWEST = -15.0859375
 _CUBIC = (0.12492632389959098, 0.007646947396369985, 0.00024482644572629384)
 # Its error is known, not one of a rounding that is typically 0.74 / 3**0.5 of float16's unit.
-_PER_MOVE = 2.0**11 * 3**0.5 / 0.74
+# Where one key has nearly all the weight it is larger than samples tell: two thirds are added.
+_PER_MOVE = 5 / 3 * 2.0**11 * 3**0.5 / 0.74
 _NO_MASK = Mask()
 
 Store = Callable[[Tensor], Tensor]
@@ -67,6 +69,7 @@ def attend_stored(
     row_scale: Tensor | None = None,
     own_power: Store | None = None,
     kept: Store | None = None,
+    summed: Store | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The attention of ``attention_core``, with ``store`` wherever values are kept.
 
@@ -84,6 +87,7 @@ def attend_stored(
         own_power: the exponential of shifted scores, where it is not that of float32.
         kept: what keeping probabilities for their product does to them, where sums and output stay
             in float32 and see nothing of it.
+        summed: what adding up scores in float32 does, by the products of the norms.
 
     Returns:
         ``[qs, H, Dv]`` and the logarithm of the sums of rows ``[qs, H]``; rows that see no key are
@@ -100,7 +104,13 @@ def attend_stored(
         if seen[0] == seen[1]:
             continue
         block, own_rows = slice(*seen), slice(*rows)
-        scores = store(query[own_rows].transpose(0, 1) @ keys[:, block].transpose(1, 2))
+        asked, found_keys = query[own_rows].transpose(0, 1), keys[:, block].transpose(1, 2)
+        scores = asked @ found_keys
+        if summed is not None:
+            scores += summed(
+                asked.norm(dim=-1, keepdim=True) * found_keys.norm(dim=-2, keepdim=True)
+            )
+        scores = store(scores)
         if row_scale is not None:
             own = row_scale.to(scores.dtype).reshape(-1, 1)
             scores = store(scores * (own if len(own) == 1 else own[own_rows]))
@@ -225,19 +235,19 @@ def attention_in_float32(
         return attend_with_lse
     kept = stored(arithmetic, dtype)
     store = kept if half_scores and dtype == torch.float16 else _as_it_is
-    return partial(attend_stored, store=store, kept=kept, half_sums=False)
+    summed = partial(noise, arithmetic=arithmetic, store=kept)
+    return partial(attend_stored, store=store, kept=kept, summed=summed, half_sums=False)
 
 
-def noisy(values: Tensor, arithmetic: Arithmetic, store: Store) -> Tensor:
-    """Values of float32 that cancel: each moves by some roundings of float32.
+def noise(sizes: Tensor, arithmetic: Arithmetic, store: Store) -> Tensor:
+    """What float32 makes of sums of products that cancel: up or down by chance.
 
     Args:
-        values: what cancels.
+        sizes: products of the norms of what is multiplied.
         arithmetic: by how much values of 16 bits move.
         store: moves them.
     """
-    share = _ROUNDINGS_OF_FLOAT32 / max(arithmetic.move, _ROUNDINGS_OF_FLOAT32)
-    return values + (store(values) - values) * share
+    return (store(sizes) - sizes) * (_SUM_OF_FLOAT32 / arithmetic.move)
 
 
 def _as_it_is(values: Tensor) -> Tensor:

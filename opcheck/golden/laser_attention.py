@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.attention_half import noisy, stored
+from ait_llm.opcheck.golden.attention_half import noise, stored
 from ait_llm.opcheck.golden.base import (
     ATTENTION,
     PROBABILITIES,
@@ -201,7 +201,9 @@ def compute_grad(inputs: Sequence[Tensor | None], params: Params, arithmetic: Ar
         towards = gradient[:, head] @ value[:, shared].transpose(-1, -2)
         along = (forward[:, head] * gradient[:, head]).sum(dim=-1, keepdim=True)
         if store is not None:
-            towards = noisy(towards, arithmetic, store)
+            norms = gradient[:, head].norm(dim=-1, keepdim=True)
+            norms = norms * value[:, shared].norm(dim=-1).unsqueeze(-2)
+            towards = towards + noise(norms, arithmetic, store)
         d_scores = chances * (towards - along) * scale
         if store is not None:
             chances, d_scores = store(chances), store(d_scores)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from error_catalogue import PAGE, CatalogueError, catalogue, page
+from error_catalogue import CODES, PAGE, USAGE, CatalogueError, catalogue, page
+from error_codes import Codes
 from error_templates import ErrorTemplate, error_classes, error_templates
 from source_index import Index
 
@@ -163,7 +164,8 @@ def test_what_the_program_says_is_in_the_catalogue(
 
 def test_the_page_has_every_error_of_the_source(index: Index, ours: list[ErrorTemplate]) -> None:
     current = PAGE.read_text(encoding="utf-8")
-    wanted = page(current, catalogue(ours, error_classes(index)))
+    codes = Codes.of(ours, Codes.read(CODES), USAGE)
+    wanted = page(current, catalogue(ours, error_classes(index), codes))
     assert current.splitlines() == wanted.splitlines(), "run scripts/error_catalogue.py"
 
 

@@ -39,6 +39,7 @@ UNREADABLE = {
     "repro": ["--dump", "absent", "--op", "1", "-o", "out.zip"],
     "doctor": ["--absent"],
     "mcp": ["--allow", "absent"],
+    "explain": ["absent"],
     "schema": ["absent"],
 }
 """Words of a command that has nothing to read."""

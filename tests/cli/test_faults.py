@@ -56,6 +56,7 @@ INJECTED = {
     ),
     "doctor": (["-o", "out"], f"{CLI}.doctor.check_machine"),
     "mcp": (["--allow", "."], "ait_llm.mcp.server.serve"),
+    "explain": (["AIT-F001"], f"{CLI}.explain.explained"),
     "schema": (["doctor"], f"{CLI}.schema.read_schema"),
 }
 

@@ -146,4 +146,5 @@ def test_a_dump_without_graphs_has_no_onnx(tmp_path: Path) -> None:
 def test_graphs_of_a_path_that_is_not_there_are_wrong_use(tmp_path: Path) -> None:
     result = show(str(tmp_path / "gone"), "--onnx", str(tmp_path / "out"))
     assert result.exit_code == 2
-    assert result.output == f"ait: error: {tmp_path / 'gone'}: no such file or directory\n"
+    said = f"ait: error: {tmp_path / 'gone'}: no such file or directory ["
+    assert result.output.startswith(said)

@@ -13,6 +13,7 @@ from report_builder import comparison, decoder_report, problems, record, report,
 
 from ait_llm.core.comparison import Report, Verdict
 from ait_llm.errors import UsageError
+from ait_llm.language import speaking
 from ait_llm.report.summary import Finding, SourceLine, Summary, annotate, write_summaries
 from ait_llm.report.summary.markdown import markdown_lines
 from ait_llm.report.summary.of_compare import compare_summary
@@ -54,6 +55,20 @@ def test_where_an_error_starts_is_told_with_its_line_and_not_each_tensor_after_i
     assert f"| FAIL | {value.counts[Verdict.FAIL]} |" in text
     assert "Reports: `out/report.csv`" in text
     assert text.endswith("```\nnext one\n```")
+
+
+def test_markdown_is_in_the_language_of_the_messages() -> None:
+    value = decoder_report()
+    with speaking("zh"):
+        lines = markdown_lines(of(value, lines={value.origins[0].op: LINE}))
+    text = "\n".join(lines)
+    assert lines[2].endswith("36 个张量")
+    assert "| 张量 | 数量 |" in lines
+    assert "### 误差的起点" in lines
+    assert "| 位置 | 内容 | 行 |" in lines
+    assert f"| {value.origins[0].op} 第 0 步 |" in text
+    assert any(line.startswith("报告") and "`out/report.csv`" in line for line in lines)
+    assert lines[-5].startswith("下一步")
 
 
 def test_without_an_origin_each_operation_that_fails_is_a_finding() -> None:

@@ -131,7 +131,7 @@ def _findings(command: str, found: Sequence[Finding]) -> list[str]:
         cells = [
             f'<span class="badge {kind}">{word}</span>' if word else "",
             _text(each.where),
-            _text(each.part),
+            _text(translate(each.part)),
             _text(translate(each.text)),
         ]
         if with_source:
