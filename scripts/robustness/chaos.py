@@ -119,7 +119,8 @@ class Chaos:
         subject, fault = Subject(kind, habit), draw_fault(rng)
         usual = self._usually(subject)
         place = self._folder / f"draw-{number}"
-        seen = self._run(subject, fault, place, f"{seed}.{number}", moment(rng, usual.seconds))
+        when, mark = moment(rng, usual.seconds), f"{seed}.{number}"
+        seen = self._run(subject, fault, place, mark, when, usual.seconds)
         found = broken(seen, usual, strikes=fault.strikes, removes=fault.removes, ends=fault.ends)
         what = f"{number} {kind} {habit}, {fault.name}"
         drawn = Drawn(seed, number, kind, _family(fault), what, tuple(found))
@@ -169,7 +170,13 @@ class Chaos:
             self._store.close()
 
     def _run(
-        self, subject: Subject, fault: Fault, place: Path, mark: str, when: float | None
+        self,
+        subject: Subject,
+        fault: Fault,
+        place: Path,
+        mark: str,
+        when: float | None,
+        usual: float = 0.0,
     ) -> Seen:
         output = place / "out"
         output.mkdir(parents=True)
@@ -190,7 +197,7 @@ class Chaos:
                 fault.act(process, output)
         code, seconds = _ended(process), time.monotonic() - started
         companion = _ended(other) if other is not None else 0
-        remaining = left(mark)
+        remaining = left(mark, usual)
         new_segments = sorted(segments() - before)
         if mounted:  # its files stay, for what looks at them
             shutil.copytree(output, place / "copy", symlinks=True)

@@ -56,9 +56,14 @@ def segments() -> set[str]:
     return {name for name in names if "ait" in name and not name.startswith("ait-fuzz")}
 
 
-def left(mark: str) -> list[int]:
-    """Processes of a draw that do not end by themselves."""
-    end = time.monotonic() + _QUIET_SECONDS
+def left(mark: str, usual: float = 0.0) -> list[int]:
+    """Processes of a draw that do not end by themselves.
+
+    Args:
+        mark: of the draw.
+        usual: seconds that it takes undisturbed; a program whose ``ait`` was killed runs on.
+    """
+    end = time.monotonic() + _QUIET_SECONDS + 3 * usual
     while (found := members(mark)) and time.monotonic() < end:
         time.sleep(0.05)
     for each in found:
