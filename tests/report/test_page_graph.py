@@ -134,6 +134,34 @@ def test_keys_walk_through_both_programs_and_show_what_they_stop_at(
     assert "op=LinearOperation_1_1" in chosen[2]
 
 
+def test_a_link_has_the_groups_that_somebody_closed_and_opened(
+    tmp_path: Path, browser: Browser
+) -> None:
+    names = "graph.laid.visible.map((node) => node.op)"
+    with shown(programs_report(), tmp_path, browser) as tab:
+        before = tab.run(names)
+        tab.run("graph.svg.focus()")
+        tab.press("ArrowDown")
+        tab.press("Backspace")
+        closed, address = tab.run(names), tab.run("location.hash.slice(1)")
+    with shown(programs_report(), tmp_path, browser, fragment=address) as tab:
+        again = tab.run(names)
+        tab.run("location.hash = ''")
+        tab.wait(f"graph.laid.visible.length === {len(before)}")
+        without = tab.run(names)
+    assert closed == again != before
+    assert without == before
+
+
+def test_groups_that_a_link_names_and_nobody_has_are_no_error(
+    tmp_path: Path, browser: Browser
+) -> None:
+    many = "&".join(f"open=0+{each}%3Cb%3E" for each in range(500))
+    with shown(programs_report(), tmp_path, browser, fragment=many) as tab:
+        assert tab.run("graph.byHand.size") == 60
+        assert tab.run("graph.laid.visible.length") > 0
+
+
 def test_groups_close_and_open_on_both_sides(tmp_path: Path, browser: Browser) -> None:
     names = "graph.laid.visible.map((node) => node.op)"
     with shown(programs_report(), tmp_path, browser) as tab:

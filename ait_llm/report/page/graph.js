@@ -147,7 +147,11 @@ function useNode(node) {
 }
 function toggleGroup(group, open) {
   const pair = [group, ...[...group.links.values()].filter((each) => each.isSure).map((each) => (group.side === MINE ? each.golden : each.mine)).filter((other) => other.members.length)];
-  for (const each of pair) graph.byHand.set(`${each.side} ${each.op}`, open);
+  for (const each of pair) {
+    graph.byHand.delete(`${each.side} ${each.op}`);  // the last one is the youngest
+    graph.byHand.set(`${each.side} ${each.op}`, open);
+  }
+  showAddress();
   const inner = open ? group.members[0] : group;
   layGraph();
   const shown = graph.laid.visible.find((node) => node === inner || [...outer(node)].includes(group));

@@ -17,8 +17,11 @@ function addressOf() {
   }
   if (state.verdicts.size < VERDICTS.length) parts.set("verdicts", [...state.verdicts].map((verdict) => VERDICTS[verdict]).join(" "));
   if (sides.as !== "graph") parts.set("programs", sides.as);
+  for (const [group, isOpen] of [...graph.byHand].slice(-LONGEST_LIST)) parts.append(isOpen ? "open" : "closed", group);
   return parts.toString();
 }
+const LONGEST_LIST = 60;  // of groups: an address of some thousand characters is taken everywhere
+const showAddress = () => { if (document.documentElement.dataset.ready) history.replaceState(null, "", `#${addressOf()}`); };
 
 // What an address asks for; nothing where it names nothing that this report has.
 function asked(address) {
@@ -37,6 +40,11 @@ function asked(address) {
   return changes;
 }
 
+// Groups of the graphs that somebody opened or closed.
+function askedGroups() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  return new Map([["open", true], ["closed", false]].flatMap(([name, isOpen]) => parts.getAll(name).slice(-LONGEST_LIST).map((group) => [group, isOpen])));
+}
 const askedSides = () => (new URLSearchParams(location.hash.slice(1)).get("programs") === "list" ? "list" : "graph");
 
 function showChoices() {
@@ -67,6 +75,6 @@ function connectLinks() {
   by("copy-link").addEventListener("click", (event) => copy(event.target, `${location.href.split("#")[0]}#${addressOf()}`));
   by("copy-next").addEventListener("click", (event) => copy(event.target, by("next").textContent));
   by("copy-next").hidden = !by("next").textContent;
-  window.addEventListener("hashchange", () => { change({ ...asked(location.hash.slice(1)), redraw: true }); showChoices(); showSides(askedSides()); });
+  window.addEventListener("hashchange", () => { graph.byHand = askedGroups(); change({ ...asked(location.hash.slice(1)), redraw: true }); showChoices(); showSides(askedSides()); });
 }
-views.push(() => { by("show-all").hidden = state.step === null && state.layer === null; if (document.documentElement.dataset.ready) history.replaceState(null, "", `#${addressOf()}`); });
+views.push(() => { by("show-all").hidden = state.step === null && state.layer === null; showAddress(); });

@@ -81,6 +81,7 @@ document.documentElement.dataset.theme = preferredTheme();
 const origin = source.origins.find((item) => item.operation)?.operation;
 const start = origin || operations.find((operation) => operation.verdict === FAIL) || operations.find((operation) => operation.mine) || operations[0];
 if (!origin && tree.children.size === 1) expanded.add(tree.children.values().next().value);
+graph.byHand = askedGroups();
 change({
   redraw: true, ...(start ? { operation: start, row: start.rows.find((row) => row.role !== "in") || start.rows[0] } : { operation: null }),
   ...asked(location.hash.slice(1)),
