@@ -98,6 +98,7 @@ class Chaos:
         self, folder: Path, kinds: Sequence[str], keep: Path | None, *, huge: bool = False
     ) -> None:
         self.drawn: list[Drawn] = []
+        self._own = f"usual-{os.getpid()}"  # another run beside this one has such programs, too
         self._folder, self._kinds, self._keep = folder, kinds, keep
         self._habits = [each for each in HABITS if huge or each != "huge"]
         self._store: ObjectStore | None = None
@@ -142,7 +143,7 @@ class Chaos:
             self._store = ObjectStore(self._inputs)
         if subject not in self._usual:
             places = [self._folder / f"usual-{number}" for number in range(2)]
-            runs = [self._run(subject, Fault("nothing"), each, "usual", None) for each in places]
+            runs = [self._run(subject, Fault("nothing"), each, self._own, None) for each in places]
             files = stable(*(each.output for each in runs))
             first = runs[0]
             if len({result_of(each.text) for each in runs}) > 1:
