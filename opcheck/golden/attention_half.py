@@ -220,23 +220,27 @@ def _moved_power(arithmetic: Arithmetic) -> Store:
     return power
 
 
-def attention_in_float32(
-    arithmetic: Arithmetic, dtype: torch.dtype, *, half_scores: bool = False
+def attention_with_lse_of(
+    arithmetic: Arithmetic, dtype: torch.dtype, *, plain: bool = False
 ) -> Callable[..., tuple[Tensor, Tensor]]:
-    """``attend_with_lse``, or where what is on the way moves, its like that moves it.
+    """The same of ``attend_with_lse``."""
+    if plain or not arithmetic.move or dtype != torch.float16:
+        return attend_with_lse
+    return partial(attend_stored, store=stored(arithmetic, dtype), half_sums=False)
 
-    Args:
-        arithmetic: of the operator.
-        dtype: of its inputs.
-        half_scores: the kernel keeps scores in float16 where its inputs are. It stores
-            probabilities for their product, and leaves all else in float32.
+
+def attention_in_float32(
+    arithmetic: Arithmetic, dtype: torch.dtype
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    """``attend_with_lse``, or where what is on the way moves, its like whose probabilities do.
+
+    The kernel stores them for the product that they enter, and leaves all else in float32.
     """
     if not arithmetic.move:
         return attend_with_lse
     kept = stored(arithmetic, dtype)
-    store = kept if half_scores and dtype == torch.float16 else _as_it_is
     summed = partial(noise, arithmetic=arithmetic, store=kept)
-    return partial(attend_stored, store=store, kept=kept, summed=summed, half_sums=False)
+    return partial(attend_stored, store=_as_it_is, kept=kept, summed=summed, half_sums=False)
 
 
 def noise(sizes: Tensor, arithmetic: Arithmetic, store: Store) -> Tensor:

@@ -205,10 +205,8 @@ PRODUCTS = KernelArithmetic(products=True)
 # Scores and probabilities in 16 bits, as the fast attention kernels keep them. The one is like
 # rounding query and key, the other like rounding value: together one rounding of all inputs.
 ATTENTION = KernelArithmetic(roundings=1, shared=True)
-# Kernels that leave all in float32 but probabilities, for the product that they enter; and those
-# that for float16 store scores, too, and round their factor, which is the same error everywhere.
+# Kernels that leave all in float32 but probabilities, for the product that they enter.
 PROBABILITIES = KernelArithmetic(roundings=1, shared=True, in_place=True)
-SCORES = replace(PROBABILITIES, alike=2.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,8 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.attention_core import attend_with_lse
-from ait_llm.opcheck.golden.attention_half import attention_in_float32
-from ait_llm.opcheck.golden.base import (
-    ATTENTION,
-    SCORES,
-    Arithmetic,
-    KernelArithmetic,
-    Params,
-    Result,
-    golden_op,
-)
+from ait_llm.opcheck.golden.attention_half import attention_with_lse_of
+from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Result, golden_op
 from ait_llm.opcheck.golden.latent_int8 import attend_latent_int8
 from ait_llm.opcheck.golden.masks import MASKED, Mask, effective, tensor_mask
 from ait_llm.opcheck.golden.multi_latent_attention_config import (
@@ -204,11 +195,7 @@ def _cached(named: dict[str, Tensor], sequence: _Sequence) -> tuple[Tensor, Tens
     return read("cache", "query"), read("rope_cache", "query_rope")
 
 
-def _kernel(params: Params) -> KernelArithmetic:
-    return SCORES if read_config(params).prefill else ATTENTION
-
-
-@golden_op(NAME, infer_shape=infer_shape, kernel=_kernel)
+@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Softmax attention whose keys are a latent and a rotated part and whose values are latent.
 
@@ -258,9 +245,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
                 values, rope = _cached(named, sequence)
                 keys = torch.cat([values, rope], dim=-1)
             joined = torch.cat([query[rows], rotated[rows]], dim=-1)
-            attention = attend_with_lse
-            if config.prefill:
-                attention = attention_in_float32(arithmetic, query.dtype, half_scores=True)
+            attention = attention_with_lse_of(arithmetic, query.dtype, plain=not config.prefill)
             part, total = attention(
                 arithmetic.widen(joined),
                 arithmetic.widen(keys),

@@ -10,15 +10,8 @@ import torch
 from torch import Tensor
 
 from ait_llm.core import TensorDesc
-from ait_llm.opcheck.golden.attention_half import attention_in_float32
-from ait_llm.opcheck.golden.base import (
-    SCORES,
-    Arithmetic,
-    Params,
-    Refusal,
-    Result,
-    golden_op,
-)
+from ait_llm.opcheck.golden.attention_half import attention_with_lse_of
+from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Refusal, Result, golden_op
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -113,7 +106,7 @@ def _merged(new: Tensor, new_lse: Tensor, old: Tensor, old_lse: Tensor) -> tuple
     return mean / divisor.unsqueeze(-1), highest + total.log()
 
 
-@golden_op(NAME, infer_shape=infer_shape, kernel=SCORES)
+@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention with its logarithms of sums; merged with the previous ones unless first in a ring.
 
@@ -155,7 +148,7 @@ def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithme
         hidden = mask_tensor is not None
         if mask_tensor is not None and mask_tensor.dim() == 3:
             hidden = bool((mask_tensor[number % len(mask_tensor)] != 0).any())
-        part, total = attention_in_float32(arithmetic, query.dtype, half_scores=True)(
+        part, total = attention_with_lse_of(arithmetic, query.dtype)(
             arithmetic.widen(query[own]),
             arithmetic.widen(key[first_key : first_key + length]),
             arithmetic.widen(value[first_key : first_key + length]),

@@ -66,7 +66,7 @@ def legal(*, inductor: bool) -> Mapping[str, Make]:
     found |= {
         "float16 scores and end, prefill": partial(prefill, kernel=HALF),
         "float16 scores and end, decoding": partial(decode, kernel=HALF),
-        "float16 scores, latent": partial(ring, kernel=Kernel(half_scores=True)),
+        "float16 scores and end, latent": partial(ring, kernel=HALF),
         "float16 end, prefill": partial(prefill, kernel=Kernel(half_end=True)),
         "float16 end, decoding": partial(decode, kernel=Kernel(half_end=True)),
     }
