@@ -205,6 +205,9 @@ PRODUCTS = KernelArithmetic(products=True)
 # Scores and probabilities in 16 bits, as the fast attention kernels keep them. The one is like
 # rounding query and key, the other like rounding value: together one rounding of all inputs.
 ATTENTION = KernelArithmetic(roundings=1, shared=True)
+# Those that round the factor of their scores to float16, too: the same error at all scores, and a
+# scale that all elements have in common, by about as much.
+HALF_FACTOR = replace(ATTENTION, alike=1.5)
 # Kernels that leave all in float32 but probabilities, for the product that they enter.
 PROBABILITIES = KernelArithmetic(roundings=1, shared=True, in_place=True)
 

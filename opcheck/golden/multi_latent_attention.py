@@ -11,7 +11,15 @@ from torch import Tensor
 
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.attention_half import attention_with_lse_of
-from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Result, golden_op
+from ait_llm.opcheck.golden.base import (
+    ATTENTION,
+    HALF_FACTOR,
+    Arithmetic,
+    KernelArithmetic,
+    Params,
+    Result,
+    golden_op,
+)
 from ait_llm.opcheck.golden.latent_int8 import attend_latent_int8
 from ait_llm.opcheck.golden.masks import MASKED, Mask, effective, tensor_mask
 from ait_llm.opcheck.golden.multi_latent_attention_config import (
@@ -195,7 +203,11 @@ def _cached(named: dict[str, Tensor], sequence: _Sequence) -> tuple[Tensor, Tens
     return read("cache", "query"), read("rope_cache", "query_rope")
 
 
-@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
+def _kernel(params: Params) -> KernelArithmetic:
+    return HALF_FACTOR if params.get("calcType") == CalcType.PREFILL else ATTENTION
+
+
+@golden_op(NAME, infer_shape=infer_shape, kernel=_kernel)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Softmax attention whose keys are a latent and a rotated part and whose values are latent.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ait_llm.core import TensorDesc
 from ait_llm.opcheck.golden.attention_half import attention_with_lse_of
-from ait_llm.opcheck.golden.base import ATTENTION, Arithmetic, Params, Refusal, Result, golden_op
+from ait_llm.opcheck.golden.base import HALF_FACTOR, Arithmetic, Params, Refusal, Result, golden_op
 from ait_llm.opcheck.golden.masks import Mask
 from ait_llm.opcheck.golden.shapes import (
     BF16,
@@ -106,7 +106,7 @@ def _merged(new: Tensor, new_lse: Tensor, old: Tensor, old_lse: Tensor) -> tuple
     return mean / divisor.unsqueeze(-1), highest + total.log()
 
 
-@golden_op(NAME, infer_shape=infer_shape, kernel=ATTENTION)
+@golden_op(NAME, infer_shape=infer_shape, kernel=HALF_FACTOR)
 def compute(inputs: Sequence[Tensor | None], params: Params, arithmetic: Arithmetic) -> Result:
     """Attention with its logarithms of sums; merged with the previous ones unless first in a ring.
 
