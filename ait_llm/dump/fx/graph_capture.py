@@ -24,7 +24,7 @@ from ait_llm.dump.fx.arrays import (
 from ait_llm.dump.fx.graph_file import describe_graph, is_dumped, target_of
 from ait_llm.dump.fx.graph_json import FILE, write_graph
 from ait_llm.dump.fx.model_calls import model_call
-from ait_llm.dump.fx.npy_files import NodeFiles, link_file, remove_file, write_array
+from ait_llm.dump.fx.npy_files import NodeFiles, link_file, write_array
 from ait_llm.dump.fx.options import FxOptions
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.pytorch.identity import ObservedWrites, identity_of, may_write
@@ -179,11 +179,7 @@ class _StepCapture:
         if not self._made:
             make_folder(self._folder)
             self._made = True
-        try:
-            files.bytes += write_array(path, array, hollow=self._options.survey)
-        except OSError:
-            remove_file(path)
-            raise
+        files.bytes += write_array(path, array, hollow=self._options.survey)
         files.tensors += 1
         if isinstance(value, Tensor) and array.nbytes >= _LINKED_BYTES:
             self._files[id(value)] = (weakref.ref(value), path)

@@ -63,7 +63,7 @@ class NodeFiles:
 
 
 def write_array(path: str, array: Array, *, hollow: bool = False) -> int:
-    """Make an ``.npy`` file, and return the bytes of its data.
+    """Make an ``.npy`` file, and return the bytes of its data; none is left that is not whole.
 
     Args:
         path: a file that is not there yet.
@@ -74,13 +74,18 @@ def write_array(path: str, array: Array, *, hollow: bool = False) -> int:
         OSError: the file cannot be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o640), "wb") as file:
-        if hollow:
-            header = np.lib.format.header_data_from_array_1_0(array)
-            np.lib.format.write_array_header_1_0(file, header)
-            file.truncate(file.tell() + array.nbytes)
-        else:
-            np.lib.format.write_array(file, array, allow_pickle=False)
+    descriptor = os.open(path, flags, 0o640)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if hollow:
+                header = np.lib.format.header_data_from_array_1_0(array)
+                np.lib.format.write_array_header_1_0(file, header)
+                file.truncate(file.tell() + array.nbytes)
+            else:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+    except BaseException:
+        remove_file(path)
+        raise
     return array.nbytes
 
 

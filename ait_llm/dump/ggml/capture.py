@@ -185,7 +185,6 @@ class ContextCapture:
         try:
             write_array(path, array, hollow=self._session.options.survey)
         except OSError:
-            remove_file(path)
             return
         run.files[name] = path
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from ait_llm.dump.folders import make_folder
 from ait_llm.dump.fx.graph_json import FILE, described, write_graph
-from ait_llm.dump.fx.npy_files import NodeFiles, link_file, remove_file, write_array
+from ait_llm.dump.fx.npy_files import NodeFiles, link_file, write_array
 from ait_llm.dump.fx.session import FxSession
 from ait_llm.dump.onnx.describing import describe
 from ait_llm.dump.onnx.graph import Placed, lay_out
@@ -223,13 +223,8 @@ class SessionCapture:
         files = values.files if name in values.values else self._weight_files
         if name in files and link_file(files[name], path):
             return 0
-        try:
-            written = write_array(
-                path, self._value(name, values), hollow=self._session.options.survey
-            )
-        except OSError:
-            remove_file(path)
-            raise
+        hollow = self._session.options.survey
+        written = write_array(path, self._value(name, values), hollow=hollow)
         files[name] = path
         return written
 

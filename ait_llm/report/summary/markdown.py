@@ -20,7 +20,10 @@ def markdown_lines(summary: Summary) -> list[str]:
     """The verdict, counts, findings by kind, what is missing, the files and the next command."""
     lines = [f"## {markdown_text(summary.title)}", "", markdown_text(translate(summary.about))]
     if summary.counts:
-        lines += ["", *markdown_table((translate(summary.counted), translate("number")), _counts(summary))]
+        lines += [
+            "",
+            *markdown_table((translate(summary.counted), translate("number")), _counts(summary)),
+        ]
     for rule, title in TITLES.items():
         found = [each for each in summary.findings if each.rule == rule]
         if found:
