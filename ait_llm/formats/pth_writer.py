@@ -8,6 +8,7 @@ uncompressed zip archive with correct checksums; ``torch.load(weights_only=True)
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 import os
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # torch.load maps storages whose data start on this boundary.
 _ALIGNMENT = 64
+# How often a file is begun anew whose descriptor the program closed meanwhile.
+_TURNS = 8
 # Sizes in a plain zip record are 32-bit.
 MAX_PLAIN_BYTES = 0xFFFFFFFF - (1 << 20)
 
@@ -252,17 +255,48 @@ def write_pth(path: Path | str, template: PthTemplate, data: memoryview) -> int:
         raise ValueError(f"{data.nbytes} bytes of data where {template.data_size} were expected")
     temporary = f"{path}.part"
     parts = template.parts(data)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
-        try:
-            written = _write_all(descriptor, parts)
-        finally:
-            os.close(descriptor)
+        for turn in range(_TURNS):
+            written = _written(temporary, parts, is_last=turn == _TURNS - 1)
+            if written is not None:
+                break
+        assert written is not None
         os.replace(temporary, path)  # noqa: PTH105 - a Path costs more than the system call
     except OSError:
         Path(temporary).unlink(missing_ok=True)
         raise
     return written
+
+
+def _written(path: str, parts: Sequence[bytes | memoryview], *, is_last: bool) -> int | None:
+    """Bytes that were written; None where the program took the descriptor away, as daemons do.
+
+    Its number may stand for a file of the program by then, which is neither written nor closed.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    try:
+        written = _write_all(descriptor, parts)
+    except OSError as error:
+        if _is_file_of(descriptor, path):
+            os.close(descriptor)
+            raise
+        if is_last or error.errno != errno.EBADF:
+            raise
+        return None
+    if _is_file_of(descriptor, path):
+        os.close(descriptor)
+        return written
+    if is_last:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), path)
+    return None
+
+
+def _is_file_of(descriptor: int, path: str) -> bool:
+    try:
+        opened, named = os.fstat(descriptor), os.lstat(path)
+    except OSError:
+        return False
+    return os.path.samestat(opened, named)
 
 
 def _write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> int:

@@ -189,3 +189,23 @@ def test_file_has_the_mode_of_captured_files(tmp_path: Path, write: Write) -> No
     finally:
         os.umask(before)
     assert (tmp_path / "a.pth").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_whose_descriptor_the_program_takes_away_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensor = torch.arange(12.0)
+    writev, taken = os.writev, []
+
+    def takes_away(descriptor: int, parts: list[memoryview]) -> int:
+        if not taken:  # as daemons do: the number is then one of a file of theirs
+            os.close(descriptor)
+            taken.append(os.open(os.devnull, os.O_RDWR))
+            assert taken == [descriptor]
+        return writev(descriptor, parts)
+
+    monkeypatch.setattr(os, "writev", takes_away)
+    path = tmp_path / "a.pth"
+    write_pth(path, pth_template(tensor.dtype, tensor.shape), tensor.numpy().view("u1").data)
+    assert torch.equal(torch.load(path, weights_only=True), tensor)
+    os.close(taken[0])  # it is still open: it was not ours

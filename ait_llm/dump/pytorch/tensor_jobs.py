@@ -111,24 +111,11 @@ def _order(kernels: NativeKernels | None, job: WriteJob) -> FileOrder | None:
 def _write_together(kernels: NativeKernels, pairs: Sequence[tuple[WriteJob, FileOrder]]) -> None:
     errors = write_files(kernels, [order for _, order in pairs])
     for (job, order), error in zip(pairs, errors, strict=True):
-        if not error and not _is_whole(job.path, order):
-            # seen in programs that close all descriptors: a file of no bytes without an error
-            [error] = write_files(kernels, [order])
-            error = error or (0 if _is_whole(job.path, order) else errno.EIO)
         if error:
             job.outcome.fail(OSError(error, os.strerror(error), job.path))
         else:
             job.outcome.bytes += order.head.size + order.size + order.tail.size
             job.outcome.tensors += 1
-
-
-def _is_whole(path: str, order: FileOrder) -> bool:
-    """Whether a file has all its bytes, as far as its size tells."""
-    try:
-        size = os.stat(path).st_size  # noqa: PTH116 - a Path costs more
-    except OSError:
-        return False
-    return bool(size == order.head.size + order.size + order.tail.size)
 
 
 def _write_alone(kernels: NativeKernels | None, job: WriteJob) -> None:
