@@ -117,7 +117,10 @@ class Journal:
             self._file.write(json.dumps(data, separators=(",", ":")) + "\n")
             self._file.flush()
         except OSError as error:
-            raise UsageError(f"{self.path}: cannot be written ({error.strerror})") from error
+            raise self._not_written(error) from error
+
+    def _not_written(self, error: OSError) -> UsageError:
+        return UsageError(f"{self.path}: cannot be written ({error.strerror})")
 
     def __enter__(self) -> Journal:
         return self
@@ -128,7 +131,11 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        try:
+            self._file.close()  # writes what the disk did not take, once more
+        except OSError as full:
+            if error is None:
+                raise self._not_written(full) from full
 
 
 def read_journal(path: Path, options: Mapping[str, Any]) -> dict[Key, list[Checked]]:

@@ -124,7 +124,11 @@ class Tables:
         trace: TracebackType | None,
     ) -> None:
         for file in self._files:
-            file.close()
+            try:
+                file.close()  # writes what the disk did not take, once more
+            except OSError as full:
+                if error is None:
+                    raise self._not_written(full) from full
 
     def add(self, result: ApiResult) -> None:
         """Write a call. The result comes after the details, so that what it names is whole."""
@@ -135,10 +139,13 @@ class Tables:
             csv.writer(results, lineterminator="\n").writerow(result_row(result))
             results.flush()
         except OSError as error:
-            raise UsageError(
-                f"{self.result_path}: cannot be written ({error.strerror}); continue with "
-                f"-csv_path {self.result_path} when there is room"
-            ) from error
+            raise self._not_written(error) from error
+
+    def _not_written(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"{self.result_path}: cannot be written ({error.strerror}); continue with "
+            f"-csv_path {self.result_path} when there is room"
+        )
 
 
 def result_row(result: ApiResult) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from operator_dumps import LINEAR, OperatorDump
 from ait_llm.core.comparison import Verdict
 from ait_llm.errors import FormatError, UsageError
 from ait_llm.opcheck.checker import Checker
-from ait_llm.opcheck.journal import as_record, from_record
+from ait_llm.opcheck.journal import Journal, as_record, from_record
 from ait_llm.opcheck.outcome import Checked, Rerun
 from ait_llm.opcheck.pipeline import opcheck
 
@@ -136,3 +138,18 @@ def test_a_result_survives_the_journal(
     )
     kept = from_record(json.loads(json.dumps(as_record(item), allow_nan=False)))
     assert kept == item
+
+
+def test_a_full_disk_ends_a_journal_with_one_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+
+    def written(add: Callable[[Journal], object]) -> None:
+        with Journal(path, {}) as journal:
+            device = os.open("/dev/full", os.O_WRONLY)
+            os.dup2(device, journal._file.fileno())
+            os.close(device)
+            add(journal)
+
+    for add in (lambda journal: journal.add([]), lambda journal: journal._file.write("waits")):
+        with pytest.raises(UsageError, match=r"journal\.jsonl: cannot be written \(No space"):
+            written(add)

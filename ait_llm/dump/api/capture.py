@@ -112,6 +112,14 @@ class Capture:
         self._modes.leave()
         self._interception.remove()
 
+    def enter_thread(self) -> None:
+        """See the calls of this thread; one that is seen already stays so."""
+        self._modes.enter()
+
+    def leave_thread(self) -> None:
+        """See the calls of this thread no more."""
+        self._modes.leave()
+
     def receive(
         self,
         found: Api | None,

@@ -35,6 +35,9 @@ from ait_llm.dump.pytorch.statistics import (
 )
 from ait_llm.dump.pytorch.writer import BackgroundWriter
 
+_MOMENT = 2.0
+"""Seconds that the end of a step waits for calls on other threads."""
+
 
 class Encoded(str):
     """A record that is JSON text already."""
@@ -60,12 +63,15 @@ class RecordFolder:
         self.settings = settings
         self.selection = Selection(settings)
         self.active = True
+        self.closing = False
         self.paused = False
         self.process = os.getpid()
         self._counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self._last: dict[str, int] = {}
         self._order = itertools.count()
         self._lock = threading.RLock()
+        self._ended = threading.Condition(self._lock)
+        self._running: dict[str, int] = {}  # threads of calls that have begun, by record
         self._complaints = Complaints(folder)
         self._account = Account(ledger, folder, written_later=settings.asynchronous, holds=holds)
         self._writer: BackgroundWriter | None = None
@@ -152,9 +158,27 @@ class RecordFolder:
 
     # Records of any kind
 
+    def has_begun(self, call: Call) -> None:
+        """A call runs on this thread, and its record is to be completed."""
+        self._running[call.name] = threading.get_ident()
+
+    def has_ended(self, call: Call) -> None:
+        """It has its record, or needs none."""
+        with self._lock:
+            self._running.pop(call.name, None)
+            self._ended.notify_all()
+
+    def _wait_for_others(self) -> None:
+        """Give calls of other threads a moment to end; a new one does not begin."""
+        here = threading.get_ident()
+        self._ended.wait_for(lambda: {here}.issuperset(self._running.values()), _MOMENT)
+
     def put(self, call: Call, record: Any) -> None:
         """Write a complete record, at once or as soon as a device has its numbers."""
-        if call.deferred or (self._writer is not None and self.settings.asynchronous):
+        if not self.active:  # on another thread the step has ended meanwhile
+            self.lose(call, call.name, RuntimeError("ended after its step, on another thread"))
+            self._account.record(call, "")
+        elif call.deferred or (self._writer is not None and self.settings.asynchronous):
             self._background().call(self._put_later, call, record)
         else:
             self._put_now(call, record)
@@ -229,6 +253,9 @@ class RecordFolder:
             self.folder.parent.rmdir()
 
     def _finish_files(self) -> None:
+        with self._lock:
+            self.closing = True
+            self._wait_for_others()
         self.flush()
         with self._lock:
             self.active = False

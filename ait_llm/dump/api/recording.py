@@ -43,7 +43,7 @@ class Recording(RecordFolder):
         with self._lock:
             number = self._last[found.full] = next(self._counts[found.full])
             name = f"{found.full}.{number}.forward"
-            if self.paused or not self.selection.begins(name, modules):
+            if not self._begins(name, modules):
                 return None
             call = Call(name, next(self._order), modules[-1] if modules else None, self.saves(name))
             try:
@@ -55,6 +55,7 @@ class Recording(RecordFolder):
                     self._show(call)
             except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
                 self.lose(call, name, error)
+            self.has_begun(call)
             return call
 
     @property
@@ -92,11 +93,14 @@ class Recording(RecordFolder):
                         record = Encoded(f'{call.shown[:-1]}, "output": {output}}}')
                 self.put(call, record)
             self.selection.ended(call.name)
+            self.has_ended(call)
 
     def drop(self, call: Call) -> None:
         """Forget a call that turned out to be none: an operator that left it to the other side."""
         with self._lock:
-            self._dump.end(call.name, None, call.order)
+            if self.active:
+                self._dump.end(call.name, None, call.order)
+            self.has_ended(call)
 
     def gradients(
         self,
@@ -116,7 +120,7 @@ class Recording(RecordFolder):
             lost: why some of them could not be had.
         """
         with self._lock:
-            if self.selection.has_scope and not self.selection.begins(name):
+            if not self.active or (self.selection.has_scope and not self.selection.begins(name)):
                 return
             call = Call(name, next(self._order), parent, self.saves(name))
             if lost is not None:
@@ -142,6 +146,7 @@ class Recording(RecordFolder):
                 call.inputs["output"] = [None]
             if self.settings.forward:
                 self.put(call, call.inputs)
+            self.has_ended(call)
             self.complain(f"{call.name} raised {type(error).__name__}: {reason_of(error)}")
 
     # Calls of modules
@@ -156,7 +161,7 @@ class Recording(RecordFolder):
     ) -> Call | None:
         """Begin the record of a call of a module; None if it is not wanted."""
         with self._lock:
-            if self.paused or not self.selection.begins(name, modules):
+            if not self._begins(name, modules):
                 return None
             call = Call(name, 0, modules[-1] if modules else None, self.saves(name))
             try:
@@ -167,6 +172,7 @@ class Recording(RecordFolder):
                     self._show(call)
             except Exception as error:  # noqa: BLE001 - foreign values; the program must go on
                 self.lose(call, name, error)
+            self.has_begun(call)
             return call
 
     def end_module(self, call: Call, module: nn.Module, output: Any) -> None:
@@ -189,12 +195,19 @@ class Recording(RecordFolder):
             if self.settings.forward:
                 self.put(call, call.inputs)
             self.selection.ended(call.name)
+            self.has_ended(call)
 
     def raised_module(self, call: Call, module: nn.Module, error: BaseException) -> None:
         """Complete the record of a module that raised, or that recomputation stopped early."""
         if "StopRecomputation" not in type(error).__name__:
             self.complain(f"{call.name} raised {type(error).__name__}: {reason_of(error)}")
         self.end_module(call, module, None)
+
+    def _begins(self, name: str, modules: list[str]) -> bool:
+        """False for a call that is not wanted, or comes when the files are finished."""
+        if self.paused or self.closing or not self.active:
+            return False
+        return self.selection.begins(name, modules)
 
     def _inputs(self, call: Call, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if not self._values:

@@ -164,6 +164,16 @@ class ApiSession:
                 self.recording.flush()
                 self._seal("stop")
 
+    def enter_thread(self) -> None:
+        """Have calls of this thread recorded, too, while the window is open."""
+        if self._capture is not None:
+            self._capture.enter_thread()
+
+    def leave_thread(self) -> None:
+        """Have them recorded no more; the window stays open for other threads."""
+        if self._capture is not None:
+            self._capture.leave_thread()
+
     def note(self, text: str, **facts: Any) -> None:
         """Write a remark into the ledger, if there is one yet."""
         if self._ledger is not None and os.getpid() == self._process:

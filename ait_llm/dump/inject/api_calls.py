@@ -2,7 +2,7 @@
 
 A step is a pass of an engine, or else one call of an outermost model. The window of capture is open
 from the first call of the model in it to its end, so that logits and what is chosen of them belong
-to their pass.
+to their pass. Calls that overlap, on several threads, are one step: it ends when none of them runs.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ _ROOT = "root"
 
 
 class _Depth(threading.local):
-    """How many module calls are open on one thread."""
+    """How many module calls are open on one thread, and whether the outermost is in the window."""
 
     value = 0
+    is_inside = False
 
 
 class ApiCalls:
@@ -64,6 +65,7 @@ class ApiCalls:
         self._handles: list[RemovableHandle] = []
         self._step = -1
         self._is_open = self._failed = False
+        self._running = 0  # outermost calls in the window, one for each thread
         channel = os.environ.get(CHANNEL_VARIABLE)
         self._switch = Switch(channel, settings.control, on=settings.start)
         selection = RequestSelection(settings.steps, settings.requests, settings.passes)
@@ -135,6 +137,10 @@ class ApiCalls:
             try:
                 with self._lock:
                     self._begin(module, args, sys._getframe(1).f_locals.get("kwargs") or {})
+                    self._depth.is_inside = self._is_open
+                    if self._is_open and self._session is not None:
+                        self._running += 1
+                        self._session.enter_thread()
             except Exception as error:  # noqa: BLE001 - a failure of ours is never the program's
                 self._say(error)
 
@@ -142,8 +148,17 @@ class ApiCalls:
         if is_compiling() or is_wrapper(module):
             return
         self._depth.value = max(0, self._depth.value - 1)
-        if not self._depth.value and self._is_open and not self._engines.seen:
-            self._end(None)
+        if self._depth.value or not self._depth.is_inside:
+            return
+        self._depth.is_inside = False
+        with self._lock:
+            self._running = max(0, self._running - 1)
+            if self._engines.seen:
+                return
+            if not self._running:
+                self._end(None)
+            elif self._session is not None:
+                self._session.leave_thread()
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Open the window of the step that an outermost call belongs to, if it was asked for."""
@@ -187,6 +202,7 @@ class ApiCalls:
     def _end(self, run: EngineRun | None) -> None:
         """Close the window of the step that has ended; all of it is then in the files."""
         with self._lock:
+            self._running = 0
             if self._is_open and self._session is not None:
                 self._is_open = False
                 try:
@@ -210,6 +226,7 @@ class ApiCalls:
         self._depth = _Depth()
         self._session = None
         self._is_open = False
+        self._running = 0
 
     def _say(self, error: Exception) -> None:
         """Tell once that the capture has failed; nothing more is tried."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,38 @@ def recorded(folder: Path, **settings: Any) -> Iterator[None]:
     finally:
         calls.close()
         sys.meta_path[:] = finders
+
+
+class Meeting(torch.nn.Module):
+    """The second call begins within the first one, and goes on when that has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        self.meets = Meets()
+
+    def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        made: torch.Tensor = self.layers(self.meets(x, number))
+        if number == 0:
+            self.meets.first_done.set()
+        return made
+
+
+class Meets(torch.nn.Module):
+    """Where one call waits for the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second_here, self.first_done = threading.Event(), threading.Event()
+
+    def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        if number == 0:
+            self.second_here.wait(60)
+        else:
+            self.second_here.set()
+            self.first_done.wait(60)
+            time.sleep(0.3)  # until the first one has left its model, too
+        return x
 
 
 def served(folder: Path, model: Any, **settings: Any) -> dict[str, list[int]]:
@@ -196,6 +229,31 @@ def test_each_call_of_a_plain_model_is_a_step(tmp_path: Path) -> None:
             layers(torch.ones(2, 4))
     assert steps(tmp_path) == {"step1", "step2"}
     assert "Functional.gelu.0.forward" in Captured(tmp_path, 1).data
+
+
+def test_calls_that_overlap_on_two_threads_are_one_step_and_keep_their_results(
+    tmp_path: Path,
+) -> None:
+    model = Meeting()
+    with torch.no_grad():
+        alone = [model.layers(torch.full((2, 4), float(number))) for number in range(2)]
+    found: dict[int, torch.Tensor] = {}
+
+    def call(number: int) -> None:
+        with torch.no_grad():
+            found[number] = model(torch.full((2, 4), float(number)), number)
+
+    with recorded(tmp_path):
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(2)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert all(torch.equal(found[number], alone[number]) for number in range(2))
+    calls = lines(tmp_path, "op")
+    assert {each["state"] for each in calls} == {"saved"}
+    assert {each["step"] for each in calls} == {0}
+    assert sum(each["op"].startswith("Module.layers.1.") for each in calls) == 2
 
 
 def test_a_folder_that_cannot_be_written_is_said_and_the_answers_stay(
