@@ -248,12 +248,15 @@ class RootFinder:
             frame: the caller's; None if the module is not called itself, but what it wraps.
             args: what the call gets, if its inputs are to be recorded here.
         """
+        was_hooked = module in self._belongs
         try:
             with self._lock:
                 if module not in self._known:
                     self._find(module, frame, args)
                 elif frame is not None and module in self._belongs:
                     self._begin_preamble(module, frame)
+                    if not was_hooked:  # another thread has called it first, at the same moment
+                        self._enter_late(module, frame, args)
         except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
             reason = f"{type(error).__name__}: {error}"
             report("failed", reason=reason, executable=sys.executable)
@@ -281,10 +284,16 @@ class RootFinder:
             return
         if capture.model is not module:
             self._begin_preamble(module, frame)
+        self._enter_late(module, frame, args)
+
+    def _enter_late(
+        self, module: nn.Module, frame: FrameType, args: tuple[Any, ...] | None
+    ) -> None:
+        """Account for a call that began before its module had our hooks."""
+        capture = self._belongs[module]
         if args is None:
             return
-        # Its hooks came too late for this call. Global hooks get no keyword arguments: they are a
-        # variable of torch's caller.
+        # Global hooks get no keyword arguments: they are a variable of torch's caller.
         kwargs = frame.f_locals.get("kwargs") or {}
         if capture.model is module:
             capture.enter_root(args, kwargs)

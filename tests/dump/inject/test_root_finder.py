@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,26 @@ def test_the_first_call_is_recorded_with_positional_and_keyword_arguments(tmp_pa
     assert found["root", 0].params == {"input_shift": 0.5}
     for step in (0, 1):
         assert torch.equal(saved(found["root", step], "output"), expected[step])
+
+
+@pytest.mark.usefixtures("finder")
+def test_first_calls_on_two_threads_at_once_are_both_recorded(tmp_path: Path) -> None:
+    model, together = Block(), threading.Barrier(2)
+
+    def meet(module: nn.Module, _: Any) -> None:
+        if module is model:
+            together.wait(60)
+
+    handle = torch_hooks.register_module_forward_pre_hook(meet)
+    torch_hooks._global_forward_pre_hooks.move_to_end(handle.id, last=False)  # before ours
+    threads = [threading.Thread(target=model, args=(torch.full((1, 2), 1.0 + n),)) for n in (0, 1)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    found = calls(tmp_path)
+    roots = [call for (name, _), call in found.items() if name == "root"]
+    assert sorted(float(saved(call, "input_0")[0, 0]) for call in roots) == [1.0, 2.0]
 
 
 @pytest.mark.usefixtures("finder")
