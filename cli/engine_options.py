@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ait_llm.cli.supervised import RUNS_COMMAND, is_supervised, supervise
 from ait_llm.engine import ENGINES, Engine, open_engine
 from ait_llm.errors import UsageError
 
@@ -65,4 +66,6 @@ def take_engine(settings: dict[str, Any]) -> EngineChoice:
     choice = EngineChoice(settings.pop("engine_name"), settings.pop("address"))
     if choice.address is not None and choice.name == "local":
         raise UsageError("--address is for --engine ray")
+    if choice.name == "ray" and not is_supervised() and RUNS_COMMAND.get():
+        raise click.exceptions.Exit(supervise())
     return choice

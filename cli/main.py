@@ -18,6 +18,7 @@ import click
 from ait_llm.cli.fault import end_with_fault, shows_traces
 from ait_llm.cli.localised import localised, take_language
 from ait_llm.cli.manual import HELP_NAMES, examples, write_examples, write_prose
+from ait_llm.cli.supervised import RUNS_COMMAND, follow_supervisor, is_supervised, tell_end
 from ait_llm.cli.usage import usage_sentence
 from ait_llm.cli.version import version_options
 from ait_llm.errors import AitError, FormatError, IncompleteError, MissingDependencyError
@@ -128,6 +129,7 @@ class Host(LazyGroup):
             if isinstance(stream, io.TextIOWrapper):  # file names may hold half characters
                 stream.reconfigure(errors="backslashreplace")
         standalone = extra.pop("standalone_mode", True)
+        RUNS_COMMAND.set(standalone and args is None)
         words, language = take_language(sys.argv[1:] if args is None else args)
         try:
             spoken = chosen(language, os.environ)
@@ -140,7 +142,7 @@ class Host(LazyGroup):
             host = localised(self)
             if not standalone:
                 return host.run(words, extra)
-            sys.exit(_exit_code(lambda: host.run(words, extra)))
+            sys.exit(_ended(lambda: host.run(words, extra)))
 
     def run(self, words: Sequence[str], extra: Mapping[str, Any]) -> Any:
         """Run as click does, and let errors through."""
@@ -174,6 +176,16 @@ def _passed() -> Iterator[None]:
         yield
     except (EOFError, OSError) as error:
         raise _PassedError(error) from error
+
+
+def _ended(run: Callable[[], Any]) -> int:
+    """What a command ends with, which whoever supervises it is told, too."""
+    if not is_supervised():
+        return _exit_code(run)
+    follow_supervisor()
+    code = _exit_code(run)
+    tell_end(code)
+    return code
 
 
 def _exit_code(run: Callable[[], Any]) -> int:
