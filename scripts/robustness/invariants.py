@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _NUMBER = re.compile(r"(?<![0-9a-f])[0-9]+(?![0-9a-f])")
+_GRAPH = re.compile(rb'"graph": ?[0-9]+')  # a second capture counts on
 _CODES = frozenset({0, 1, 2, 3})
 _SAID = re.compile(r"result ([0-9a-f]{64})")
 
@@ -84,6 +85,8 @@ def files_in(folder: Path) -> dict[str, Files]:
             if path.is_file() and not path.is_symlink():
                 called = named.relative_to(folder) / path.relative_to(place)
                 content = path.read_bytes()
+                if path.suffix == ".json":
+                    content = _GRAPH.sub(b"", content)
                 # Of a table rows may be missing where the disk was full, and threads mix them.
                 parts = content.splitlines() if path.suffix == ".csv" else [content]
                 one = found.setdefault(_NUMBER.sub("N", str(called)), Files())
@@ -176,15 +179,31 @@ def _of_lines(folder: Path, name: str) -> Iterator[str]:
 
 
 def _of_losses(seen: Seen, usual: Undisturbed, *, removes: bool) -> Iterator[str]:
-    there = files_in(seen.output)
-    missing = [
-        name for name, each in usual.files.items() if there.get(name, Files()).count < each.count
-    ]
+    missing = _missing(seen.output, usual)
     if not missing or seen.code != 0:
         return
+    if removes and not all(_missing(each, usual) for each in _moved(seen.output)):
+        return  # all was there and told when it was taken away
     where = "a part was taken away, and " if removes else ""
     such = f"files of {len(missing)} names are missing, {missing[0]} for one"
     yield f"{where}{such}; the exit code is 0"
+
+
+def _missing(folder: Path, usual: Undisturbed) -> list[str]:
+    there = files_in(folder)
+    return [
+        name for name, each in usual.files.items() if there.get(name, Files()).count < each.count
+    ]
+
+
+def _moved(output: Path) -> Iterator[Path]:
+    """Folders like the output, with what a fault has moved away from it."""
+    for inner in output.parent.glob("moved-ait_dump"):
+        whole = output.parent / "moved"
+        whole.mkdir()
+        inner.rename(whole / "ait_dump")
+        yield whole
+    yield from output.parent.glob(f"moved-{output.name}")
 
 
 def _of_remains(seen: Seen) -> Iterator[str]:

@@ -67,6 +67,30 @@ def test_a_missing_file_is_broken_only_where_the_exit_code_is_zero(
     assert "files of 1 names are missing, ait_dump/N_N/a.bin for one" in found
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_capture_that_was_moved_away_is_broken_only_where_it_was_not_whole(
+    output: Path, usual: Undisturbed, is_whole: bool
+) -> None:
+    if not is_whole:
+        output.joinpath("ait_dump", "0_4242", "a.bin").unlink()
+    output.joinpath("ait_dump").rename(output.parent / "moved-ait_dump")
+    output.joinpath("ait_dump").write_text("not a folder", encoding="utf-8")
+    seen = Seen(output, RESULT, 0, 1.0)
+    found = broken(seen, usual, strikes=False, removes=True, ends=False)
+    assert bool(found) is not is_whole
+
+
+def test_a_second_capture_in_a_folder_may_number_its_graph_anew(output: Path) -> None:
+    graph = output / "ait_dump" / "graph_1" / "graph.json"
+    graph.parent.mkdir()
+    graph.write_text('{"graph": 1, "nodes": []}', encoding="utf-8")
+    usual = Undisturbed(stable(output, output), "0" * 64, 0, 1.0)
+    graph.write_text('{"graph": 2, "nodes": []}', encoding="utf-8")
+    assert _broken(Seen(output, RESULT, 0, 1.0), usual) == []
+    graph.write_text('{"graph": 2, "nodes": [1]}', encoding="utf-8")
+    assert _broken(Seen(output, RESULT, 0, 1.0), usual)
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
