@@ -131,7 +131,9 @@ class Chaos:
             print(f"    {each}", flush=True)
         if found and self._keep is not None:
             place.joinpath("text").write_text(seen.text, encoding="utf-8")
-            shutil.copytree(place, self._keep / f"{seed}-{number}", symlinks=True)
+            kept = self._keep / f"{seed}-{number}"
+            shutil.rmtree(kept, ignore_errors=True)  # of the same draw, earlier
+            shutil.copytree(place, kept, symlinks=True)
         shutil.rmtree(place, ignore_errors=True)
         return drawn
 

@@ -427,3 +427,7 @@ def start_from_environment() -> None:
         ApiCalls(settings).install()
     else:
         RootFinder(settings).install()
+        if settings.change:
+            from ait_llm.dump.changes.start import start_change  # most captures change nothing
+
+            start_change(settings.change)

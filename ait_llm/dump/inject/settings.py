@@ -74,6 +74,8 @@ class TorchSettings:
         follow: dump of the golden run whose tokens ``generate`` takes; None for its own.
         tokens: file that the launcher wrote these tokens to.
         record_arguments: ledgers also hold the command line of their program.
+        change: a change that must not change the answer, by its name in
+            :mod:`ait_llm.dump.changes.catalogue`; ``plain`` only reports answers.
 
     Raises:
         UsageError: a type or a pattern that cannot be used.
@@ -105,6 +107,7 @@ class TorchSettings:
     follow: Path | None = None
     tokens: Path | None = None
     record_arguments: bool = False
+    change: str = ""
 
     def __post_init__(self) -> None:
         for name in self.types:
