@@ -11,6 +11,7 @@ from pathlib import Path
 
 _NUMBER = re.compile(r"(?<![0-9a-f])[0-9]+(?![0-9a-f])")
 _GRAPH = re.compile(rb'"graph": ?[0-9]+')  # a second capture counts on
+_USAGE = 2
 _CODES = frozenset({0, 1, 2, 3})
 _SAID = re.compile(r"result ([0-9a-f]{64})")
 
@@ -123,10 +124,11 @@ def broken(
         if seen.beside is not None
         else []
     )
+    refused = removes and seen.code == _USAGE  # before the program was started
     return [
         *(f"beside it: {each}" for each in companion),
-        *_of_program(seen, usual, strikes=strikes),
-        *_of_exit(seen, usual, strikes=strikes, ends=ends),
+        *_of_program(seen, usual, strikes=strikes or refused),
+        *_of_exit(seen, usual, strikes=strikes or refused, ends=ends),
         *_of_files(seen, usual),
         *_of_losses(seen, usual, removes=removes),
         *_of_remains(seen),

@@ -80,6 +80,14 @@ def test_a_capture_that_was_moved_away_is_broken_only_where_it_was_not_whole(
     assert bool(found) is not is_whole
 
 
+def test_an_output_that_is_taken_away_before_the_program_starts_is_refused(
+    output: Path, usual: Undisturbed
+) -> None:
+    seen = Seen(output, "", 2, 1.0)
+    assert broken(seen, usual, strikes=False, removes=True, ends=False) == []
+    assert broken(seen, usual, strikes=False, removes=False, ends=False)
+
+
 def test_a_second_capture_in_a_folder_may_number_its_graph_anew(output: Path) -> None:
     graph = output / "ait_dump" / "graph_1" / "graph.json"
     graph.parent.mkdir()
