@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ait_llm.dump.torch_hook import DumpConfig as DumpConfig
     from ait_llm.dump.torch_hook import register_hook as register_hook
     from ait_llm.dumps import open_dump as open_dump
+    from ait_llm.invariance.in_process import invariant as invariant
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ _EXPORTS = {
     "compare": "ait_llm.compare",
     "compare_data": "ait_llm.compare",
     "diff": "ait_llm.dump.in_process",
+    "invariant": "ait_llm.invariance.in_process",
     "open_dump": "ait_llm.dumps",
     "register_hook": "ait_llm.dump.torch_hook",
 }

@@ -42,6 +42,9 @@ COMMANDS = {
     "bisect": Listed(
         "", f"{_CLI}.bisect:bisect_command", "Find where two programs part, for few bytes."
     ),
+    "invariant": Listed(
+        "", f"{_CLI}.invariant:invariant", "Change what must not matter, and compare."
+    ),
     "api-precision-compare": Listed(
         "", f"{_CLI}.api_check:api_precision_compare", "Compare API checks of two devices."
     ),

@@ -23,6 +23,7 @@ from ait_llm.report.summary import (
     Finding,
     SourceLine,
     Summary,
+    Table,
     annotate,
     finding_order,
     summary_files,
@@ -124,7 +125,7 @@ class Build:
         """The files that :meth:`publish` is going to write."""
         return summary_files(self.formats, self.folder, self.stem)
 
-    def publish(self, summary: Summary, *, as_json: bool) -> None:
+    def publish(self, summary: Summary, *, as_json: bool, tables: Sequence[Table] = ()) -> None:
         """Write the files, and print annotations: to stderr if the JSON line stands on stdout.
 
         GitHub reads both. They are printed with ``--quiet`` too, because they were asked for.
@@ -134,7 +135,7 @@ class Build:
         """
         if not self.formats:
             return
-        write_summaries(summary, self.files())
+        write_summaries(summary, self.files(), tables)
         for line in annotate(summary, self.formats, os.environ):
             click.echo(told(line), err=as_json)
 

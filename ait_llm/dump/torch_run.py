@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,7 +95,10 @@ def _usable(control: Path) -> None:
 
 
 def run_torch_dump(
-    plan: TorchDumpPlan, environ: Mapping[str, str], output: IO[bytes] | None = None
+    plan: TorchDumpPlan,
+    environ: Mapping[str, str],
+    output: IO[bytes] | None = None,
+    heard: Callable[[Sequence[Report]], object] = lambda _: None,
 ) -> TorchSummary:
     """Run the program with the capture in its environment and report what was captured.
 
@@ -105,6 +108,7 @@ def run_torch_dump(
         plan: what :func:`plan_torch_dump` returned.
         environ: the user's environment.
         output: takes what the program prints; None leaves it our own streams.
+        heard: gets all that the processes of the program reported.
 
     Raises:
         UsageError: the program cannot be started.
@@ -114,6 +118,7 @@ def run_torch_dump(
         environment = injection_environment(settings, environ, channel)
         exit_code = run_command(plan.words, environment, output)
         reports = list(read_reports(channel))
+    heard(reports)
     why_nothing = no_graphs if settings.is_compiled else nothing_captured
     observation = None
     if settings.observe and any(report.event == "output" for report in reports):

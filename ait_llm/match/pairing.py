@@ -24,9 +24,10 @@ from ait_llm.match.scheduled_rest import find_partings as find_scheduled_parting
 from ait_llm.match.scheduled_rest import rest_problems
 from ait_llm.match.tokens import find_offset
 from ait_llm.program.one_pass import Pass
+from ait_llm.program.padded_requests import row_keys
 from ait_llm.program.passes import passes_of
 from ait_llm.program.proposals import in_equal_calls, needs_places, with_places
-from ait_llm.program.readings import read_the_same, readings
+from ait_llm.program.readings import Reading, read_the_same, readings
 
 _RANK_NAMES = ("RANK", "LOCAL_RANK")
 
@@ -58,6 +59,9 @@ class Pairing:
     pairs: tuple[RunPair, ...]
     problems: tuple[Problem, ...]
     partings: tuple[Parting, ...] = ()
+
+
+_PADDED = 2  # axes of the tokens of a batch
 
 
 def parse_steps(text: str) -> dict[int, int]:
@@ -367,10 +371,39 @@ def _pair_passes(
         first = next((run for run in mine if _executed(run) == given[1]), mine[0])
         pairs = [RunPair(golden[0], first, "both execution counts were given")]
     parted = find_partings(*read, [(pair.golden, pair.mine) for pair in pairs])
+    keys = _keys(read[0]), _keys(read[1])
     pairs = [pair for pair in pairs if id(pair.golden) not in parted.behind]
     left = [[run for run in side if id(run) not in parted.behind] for side in (golden, mine)]
     problems = _unpaired(left[0], left[1], pairs, offset, why, explicit)
-    return _without(pairs, parted), problems, list(parted.partings)
+    found = [_with_keys(pair, *keys) for pair in _without(pairs, parted)]
+    return found, problems, list(parted.partings)
+
+
+_Keys = Mapping[int, tuple[int, ...]]
+
+
+def _keys(side: Sequence[Reading]) -> _Keys:
+    """What each row of a batch has read so far, by the step of the pass."""
+    return {
+        each.run.step: keys
+        for each, keys in zip(side, row_keys(side), strict=True)
+        if each.ids is not None
+        and each.ids.ids.ndim == _PADDED
+        and each.run.schedule is None
+        and len(each.ids.ids) == len(keys)
+    }
+
+
+def _with_keys(pair: RunPair, golden: _Keys, mine: _Keys) -> RunPair:
+    """The pair, whose passes know what their rows have read, where they have not as many."""
+    ours, theirs = golden.get(pair.golden.step, ()), mine.get(pair.mine.step, ())
+    if not ours or not theirs or len(ours) == len(theirs):
+        return pair
+    return replace(
+        pair,
+        golden=replace(pair.golden, row_keys=ours),
+        mine=replace(pair.mine, row_keys=theirs),
+    )
 
 
 def _scheduled(shared: Scheduled) -> tuple[list[RunPair], list[Problem], list[Parting]]:

@@ -53,6 +53,8 @@ class Pass:
         schedule: which row is which token of which request, where an engine said so.
         same_rows: rows of it and of the pass that it is compared with that are the same tokens,
             where that is known of the requests; None to find out.
+        row_keys: of each row of a batch, what stands for all tokens that it has read so far; empty
+            where that is not known, or both sides have the same rows.
     """
 
     kind: str
@@ -71,6 +73,7 @@ class Pass:
     left_out: LeftOut | None = None
     schedule: Schedule | None = None
     same_rows: tuple[tuple[int, int], ...] | None = None
+    row_keys: tuple[int, ...] = ()
 
     @property
     def first_id(self) -> int:

@@ -49,6 +49,13 @@ def stretches_of(read: Sequence[Reading]) -> list[tuple[Stretch, ...]]:
     return found
 
 
+def row_keys(read: Sequence[Reading]) -> list[tuple[int, ...]]:
+    """Of each pass and each row of its batch, what stands for all tokens read so far."""
+    return [
+        tuple(each.keys[-1] for each in stretches if each.keys) for stretches in stretches_of(read)
+    ]
+
+
 def _rows(read: TokenIds) -> list[tuple[int, list[int]]]:
     """Of each request the flat row of its first token, and the tokens without padding.
 

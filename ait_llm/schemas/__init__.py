@@ -31,6 +31,7 @@ VERSIONS: Mapping[str, int] = {
     "explain": 1,
     "export": 1,
     "golden": 1,
+    "invariant": 1,
     "merge-result": 1,
     "opcheck": 1,
     "opcheck-journal": 1,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ait_llm.dumps.operations import Operation
 from ait_llm.match.programs.align import Pair
 from ait_llm.match.programs.columns import Columns
 from ait_llm.match.programs.fuse import Share
@@ -115,11 +116,14 @@ class Links:
             self.add(ours, theirs, limit, reason, alternatives=pair.alternatives)
 
     def _looks_up_others(self, a: Unit, t: Unit) -> bool:
-        """True if a module stands against an operator, and may read other rows than it is given.
+        """True if a module may read other rows than it is given, and the other side is not alike.
 
-        A table of learned positions counts them itself, or begins behind its first rows (OPT).
+        A table of learned positions counts them itself, or begins behind its first rows (OPT). It
+        is given a mask, positions, or both.
         """
         ours, theirs = self._left.run.operations[a.op], self._right.run.operations[t.op]
+        if any(map(_takes_several, (ours, theirs))):
+            return True
         if is_operator(ours) == is_operator(theirs):
             return False
         module = theirs if is_operator(ours) else ours
@@ -422,3 +426,10 @@ def _hidden(side: Program, op: int) -> tuple[Value | None, Value | None]:
         None if source is None else side.value(op, source),
         side.value(op, result),
     )
+
+
+def _takes_several(operation: Operation) -> bool:
+    """True for a table with code of its own that is given several tensors of integers."""
+    if is_operator(operation) or operation.type == "Embedding":
+        return False
+    return sum(not is_float(tensor) for tensor in operation.inputs) > 1

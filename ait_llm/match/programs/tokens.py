@@ -145,7 +145,8 @@ def _both_padded(left: Program, first: Rows, right: Program, second: Rows) -> To
         rows = [row for row in range(first.count) if row not in hidden[0] | hidden[1]]
         return _of_pairs(first, second, [(row, row) for row in rows], "by token ids")
     ours = _sequences(ids[0], first, hidden[0])
-    return _by_sequences(first, second, ours, _sequences(ids[1], second, hidden[1]))
+    theirs = _sequences(ids[1], second, hidden[1])
+    return _by_sequences(first, second, ours, theirs, keys=(left.run.row_keys, right.run.row_keys))
 
 
 def _both_packed(left: Program, first: Rows, right: Program, second: Rows) -> Tokens | None:
@@ -173,9 +174,17 @@ def _sequences(table: Array, rows: Rows, padding: Set[int]) -> list[_Sequence]:
 
 
 def _by_sequences(
-    first: Rows, second: Rows, left: Sequence[_Sequence], right: Sequence[_Sequence]
+    first: Rows,
+    second: Rows,
+    left: Sequence[_Sequence],
+    right: Sequence[_Sequence],
+    *,
+    keys: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> Tokens | None:
     """Pair whole sequences, else one that holds the other at its end or at its beginning.
+
+    Where it is known what each has read before, none answers one that has read something else when
+    another one has read the same: single tokens may be alike by chance.
 
     In batches of one size, what is left over answers each other in its order: a request with
     another token is found out only where it is compared.
@@ -189,7 +198,8 @@ def _by_sequences(
             (
                 (number, found)
                 for number in free
-                if (found := _overlap(ids, right[number][1])) is not None
+                if _may_be(keys, place, number)
+                and (found := _overlap(ids, right[number][1])) is not None
             ),
             None,
         )
@@ -209,6 +219,14 @@ def _by_sequences(
             certain = False
     begins = certain and len(left) == len(right) == 1 and _begins(left[0][1], right[0][1])
     return Tokens(first, second, tuple(sorted(pairs)), "by token ids", certain, is_beginning=begins)
+
+
+def _may_be(keys: tuple[Sequence[int], Sequence[int]], place: int, number: int) -> bool:
+    """False where another sequence has read what one of two has read before."""
+    if place >= len(keys[0]) or number >= len(keys[1]):
+        return True
+    own, other = keys[0][place], keys[1][number]
+    return own == other or not (own in keys[1] or other in keys[0])
 
 
 def _begins(left: Array, right: Array) -> bool:

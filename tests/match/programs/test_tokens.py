@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from matching_truth import families
 
 from ait_llm import DumpConfig, compare, register_hook
 from ait_llm.core import Verdict
-from ait_llm.match.programs.tokens import Tokens, find_tokens
+from ait_llm.match.programs.tokens import Tokens, _by_sequences, find_tokens
 from ait_llm.program.one_pass import Pass
 from ait_llm.program.program import Program
+from ait_llm.program.rows import Rows
 from tests.match.programs.checking import matched, matches_of
 from tests.match.programs.families import FAMILIES, LENGTHS, Runs, capture
 
@@ -109,3 +111,21 @@ def test_one_number_of_all_tokens_answers_none_where_there_is_padding(tmp_path: 
     of_all = {each for each in everything if "aten.all" in each}
     assert of_all
     assert of_all <= paired  # what it reads is compared
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_that_read_the_same_token_by_chance_are_told_apart_by_what_they_read_before(
+    turned: bool,
+) -> None:
+    one, two = Rows(1, 1, 1, (0,)), Rows(2, 1, 2, (0, 1))
+    alone = [((0,), np.array([32]))]
+    beside = [((0,), np.array([32])), ((1,), np.array([32]))]
+    known, others = (9,), (7, 9)
+    if turned:
+        found = _by_sequences(two, one, beside, alone, keys=(others, known))
+        assert found is not None
+        assert found.pairs == ((1, 0),)
+    else:
+        found = _by_sequences(one, two, alone, beside, keys=(known, others))
+        assert found is not None
+        assert found.pairs == ((0, 1),)
