@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from ait_llm.compare.origin_between import Between, between
 from ait_llm.compare.origin_recomputing import Recomputing
 from ait_llm.compare.origin_stated import StatedDifferences
 from ait_llm.compare.origin_values import Evidence, RunValues, Upstream
 from ait_llm.compare.origin_words import inherited, lost_in_terms
-from ait_llm.core.comparison import Comparison
+from ait_llm.core.comparison import Comparison, TensorRecord
 from ait_llm.dumps.model import Operation
 from ait_llm.judge.evidence import Introduced
 from ait_llm.judge.gain import (
@@ -158,14 +159,22 @@ class Explaining:
             read = self.values.inputs(op)
             if not read or len(mine.inputs) != len(golden.inputs):
                 return False  # one of them reads a weight instead
-            if not all(self._reads_alike(op, golden, value) for value in read):
+            times = _times(match.golden.tensor.shape, match.mine.tensor.shape)
+            if not all(self._reads_alike(op, golden, value, times) for value in read):
                 return False
             result = self._recomputing.examine(golden)
             return isinstance(result, Introduced) and not result.is_suspect
         return False
 
-    def _reads_alike(self, op: int, golden: Operation, value: Value) -> bool:
-        """True if an input agrees with that of golden's operation, not with another value of it."""
+    def _reads_alike(self, op: int, golden: Operation, value: Value, times: Fraction) -> bool:
+        """True if an input agrees with that of golden's operation, not with another value of it.
+
+        Args:
+            op: mine.
+            golden: golden's.
+            value: the input.
+            times: how often mine has as many results as golden's.
+        """
         known = self.values.evidence.get(value.number)
         mine = self.values.run.operations[op].name
         if known is None or not known.is_right:
@@ -175,8 +184,21 @@ class Explaining:
             if one is None or other is None or (one.role, other.role) != ("in", "in"):
                 continue
             if (one.op, other.op) == (golden.name, mine) and one.name == other.name:
-                return True
+                return _is_all_read(one, other, times)
         return False
+
+
+def _times(golden: Sequence[int], mine: Sequence[int]) -> Fraction:
+    return Fraction(math.prod(mine) or 1, math.prod(golden) or 1)
+
+
+def _is_all_read(golden: TensorRecord, mine: TensorRecord, times: Fraction) -> bool:
+    """False where one side makes the same of more: of columns of padding, or of other requests.
+
+    All that both sides have agrees then, and an operation that goes over it makes something else.
+    """
+    shapes = golden.shape or (), mine.shape or ()
+    return shapes[0][-1:] == shapes[1][-1:] and _times(*shapes) in (1, times)
 
 
 def _agrees(known: Evidence | None) -> bool:

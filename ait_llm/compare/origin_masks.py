@@ -212,7 +212,12 @@ def _none() -> Array:
 
 
 def _told(mine: Array, golden: Array) -> str:
-    """Places that only one side hides; rows that hide all are nobody's."""
+    """Places that only one side hides; rows that hide all are nobody's.
+
+    Of queries, one side may have the newest alone, where it keeps the others in a cache.
+    """
+    rows = min(len(mine), len(golden))
+    mine, golden = mine[len(mine) - rows :], golden[len(golden) - rows :]
     try:
         mine, golden = np.broadcast_arrays(mine, golden)
     except ValueError:

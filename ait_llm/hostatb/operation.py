@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -125,6 +126,7 @@ class Operation:
         self._aliases = aliases
         self._updated = updated
         self._clock = Clock()
+        self._running = threading.Lock()
         self._op_id: OpId | None = None
         self._in_graph: str | None = None
         self._shapes: dict[tuple[TensorDesc, ...], list[TensorDesc]] = {}
@@ -198,14 +200,15 @@ class Operation:
             outputs = self._outputs(descs, tensors)
             native_outputs = [native_tensor(tensor) for tensor in outputs]
             context = current_context()
-            if self._op_id is None:
-                with top_level.lock:  # our numbers and the runtime's are taken in one order
-                    self._place()
+            with self._running:  # what it executes is what it was set up for
+                if self._op_id is None:
+                    with top_level.lock:  # our numbers and the runtime's are taken in one order
+                        self._place()
+                        self._native.setup(context, natives, native_outputs)
+                else:
                     self._native.setup(context, natives, native_outputs)
-            else:
-                self._native.setup(context, natives, native_outputs)
-            self._clock.step += 1
-            self._native.execute(context, natives, native_outputs)
+                self._clock.step += 1
+                self._native.execute(context, natives, native_outputs)
         except OperationError as error:
             raise self._explained(error, descs) from error
         for index in self._updated:

@@ -378,3 +378,24 @@ def test_compatibility_names_exist() -> None:
     assert Path(torch_atb.get_atb_home_path(), "lib", "libatb.so").is_file()
     assert torch_atb.ACL_FLOAT16 is torch_atb.AclDataType.ACL_FLOAT16
     assert vars(torch_atb)["ACTIVATION_SWISH"] is Activation.ACTIVATION_SWISH
+
+
+def test_an_operation_that_several_threads_run_computes_for_each_what_it_was_given() -> None:
+    linear = torch_atb.Operation(torch_atb.LinearParam(has_bias=False))
+    weight = torch.eye(8).half()
+    found: dict[int, bool] = {}
+
+    def run(number: int) -> None:
+        for turn in range(20):
+            rows = 1 + (number + turn) % 4
+            x = torch.full((rows, 8), float(number)).half()
+            found[number] = torch.equal(linear.forward([x, weight])[0], x)
+            if not found[number]:
+                return
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == dict.fromkeys(range(4), True)

@@ -77,6 +77,7 @@ def test_a_model_that_samples_is_not_told_to_depend_on_other_rows(model: Any) ->
     [
         "mask ignores padding 1",
         "a norm over the batch",
+        "rows mixed",
         "depends on the number of the row",
         "keeps the prompt before",
         "coarse cache 0",
