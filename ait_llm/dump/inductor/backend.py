@@ -93,7 +93,13 @@ def compile_watched(
                 each(graph)
 
     def inner(graph: GraphModule, inputs: Sequence[Any], **settings: Any) -> Any:
-        number, folder = session.claim_graph()
+        try:
+            number, folder = session.claim_graph()
+        except OSError as error:  # the program must run as without us
+            path, reason = str(error.filename or session.folder), error.strerror or str(error)
+            notice(f"{path} of a compiled graph cannot be written: {reason}")
+            session.not_written(path, reason)
+            return compile_fx_inner(graph, inputs, **settings)
         if settings.get("is_backward"):
             return compile_fx_inner(graph, inputs, **settings)
         watch.follow(graph)

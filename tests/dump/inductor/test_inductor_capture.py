@@ -56,6 +56,18 @@ def test_the_generated_code_is_that_of_plain_inductor_with_lines_of_our_own(
     assert same[0] == same[1]
 
 
+def test_a_graph_without_a_folder_is_told_and_runs_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.sin() + 1, backend=inductor_capture.capture(tmp_path))
+    (tmp_path / "ait_dump" / "fx_tensors" / "worldsize1_global_rank0").write_text("in the way")
+    with torch.no_grad():
+        result = compiled(torch.ones(4))
+    assert torch.allclose(result, torch.ones(4).sin() + 1)
+    assert "of a compiled graph cannot be written" in caplog.text
+
+
 def test_compiled_and_eager_agree_and_nothing_is_left_out(llama: Captured) -> None:
     report = compare(llama.golden, llama.mine)
     assert all_passed(report)
