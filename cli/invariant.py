@@ -30,6 +30,7 @@ from ait_llm.invariance.result import InvariantResult
 from ait_llm.invariance.running import Request, run_changes
 from ait_llm.invariance.summary import invariant_summary, invariant_tables
 from ait_llm.probe import split_command
+from ait_llm.probe.launch import resolve_program
 
 RESULT = "invariant.json"
 _TYPES = {"torch": ("torch",), "torch-op": ("torch", "torch-op")}
@@ -120,12 +121,14 @@ def invariant(
 
     Runs the program as it is and with each change (in a batch, padded, in chunks, without a cache,
     with other threads and other bytes in new memory, …) and compares the runs. Programs of
-    transformers and vLLM need no preparation. Exits with 0 if every change that applies holds,
-    with 1 if one changes more than rounding may, with 3 if one cannot be decided. A program that
-    fails as it is ends it with the program's own code.
+    transformers need no preparation. Exits with 0 if every change that applies holds, with 1 if
+    one changes more than rounding may, with 3 if one cannot be decided. A program that fails as it
+    is ends it with the program's own code.
     """
+    words = split_command(command)
+    resolve_program(words, os.environ)
     request = Request(
-        tuple(split_command(command)),
+        tuple(words),
         _unused(output),
         changes,
         _TYPES[kind],

@@ -46,7 +46,10 @@ COMMANDS = {
         "", f"{_CLI}.invariant:invariant", "Change what must not matter, and compare."
     ),
     "api-precision-compare": Listed(
-        "", f"{_CLI}.api_check:api_precision_compare", "Compare API checks of two devices."
+        "",
+        f"{_CLI}.api_check:api_precision_compare",
+        "Compare API checks of two devices.",
+        hidden=True,
     ),
     "merge-result": Listed(
         "", f"{_CLI}.merge_result:merge_result", "Put the tables of all ranks side by side."

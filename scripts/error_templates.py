@@ -43,6 +43,7 @@ AREAS = {
     "errcheck": "Overflow check",
     "plan": "Planning a capture",
     "compare": "Comparison",
+    "invariance": "Comparison",
     "engine": "Work on other machines",
     "mcp": "Tools for agents",
     "storage": "Dumps that are addressed by URL",

@@ -22,6 +22,19 @@ from ait_llm.judge.gain import (
 )
 from ait_llm.match.model import Match
 from ait_llm.program.flow import Value
+from ait_llm.program.operators import kind_of
+
+_OVER_ALL = frozenset(
+    {
+        *("_softmax", "softmax", "_log_softmax", "log_softmax", "logsumexp", "cumsum", "cumprod"),
+        *("sum", "mean", "var", "std", "norm", "linalg_vector_norm", "prod", "amax", "amin", "max"),
+        *("min", "argmax", "argmin", "topk", "sort", "mm", "bmm", "matmul", "addmm", "baddbmm"),
+        *("native_layer_norm", "layer_norm", "rms_norm", "native_group_norm"),
+        *("_scaled_dot_product_flash_attention_for_cpu", "scaled_dot_product_attention"),
+        *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
+    }
+)
+"""Operators that make one element of many."""
 
 
 class Explaining:
@@ -184,7 +197,7 @@ class Explaining:
             if one is None or other is None or (one.role, other.role) != ("in", "in"):
                 continue
             if (one.op, other.op) == (golden.name, mine) and one.name == other.name:
-                return _is_all_read(one, other, times)
+                return kind_of(golden) not in _OVER_ALL or _is_all_read(one, other, times)
         return False
 
 

@@ -50,7 +50,7 @@ def invariant(
     Args:
         function: a module, or its ``generate``.
         args, kwargs: what it is called with.
-        changes: names of ``ait llm invariant --changes``; None for all.
+        changes: names of ``ait llm invariant --changes``; None for all that one process can make.
         folder: where the captures stay; by default they are removed.
         operators: also capture every aten operator, so that operators are named and not modules.
 
@@ -67,7 +67,7 @@ def invariant(
         >>> result = invariant(model, ids, changes=["batch", "padding-right"])  # doctest: +SKIP
         >>> [each.origin for each in result.in_state("broken")]  # doctest: +SKIP
     """
-    names = tuple(CHANGES if changes is None else changes)
+    names = tuple((each for each in CHANGES if each != "ranks") if changes is None else changes)
     for name in names:
         if name not in CHANGES:
             raise UnknownNameError(f"there is no change {name!r}; known: {', '.join(CHANGES)}")
@@ -150,6 +150,8 @@ class _Caller:
 
     def outcome(self, name: str, plain: _Heard) -> Outcome:
         """What a change shows."""
+        if name == "ranks":
+            return Outcome(name, "not made", "it is for the command ait llm invariant")
         begun = time.monotonic()
         dump = self._folder / name
         try:

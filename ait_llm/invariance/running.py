@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
 from ait_llm.dump.torch_summary import TorchSummary
 from ait_llm.errors import AitError
-from ait_llm.invariance.judging import Answers, judged
+from ait_llm.invariance.judging import judged
 from ait_llm.invariance.result import InvariantResult, Outcome
 from ait_llm.report.writing import write_reports
 
@@ -129,7 +129,7 @@ def _outcome(request: Request, name: str, plain: _Run, environ: Mapping[str, str
         return Outcome(name, "failed", text, exit_code=code, dump=dump)
     if not changed.made:
         _remove(dump)
-        reason = "; ".join(changed.reasons) or "the program calls no model of transformers or vLLM"
+        reason = "; ".join(changed.reasons) or "the program calls no model of transformers, and does not make it itself"
         return Outcome(name, "not made", reason)
     try:
         report = compare(request.folder / PLAIN, dump)
@@ -191,8 +191,3 @@ def _log(request: Request, name: str) -> Path:
 
 def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def answers_of(rows: Sequence[Sequence[Sequence[int]]]) -> Answers:
-    """Answers of calls, numbered in their order."""
-    return dict(enumerate(rows))

@@ -46,7 +46,9 @@ def healthy(names: tuple[str, ...], families: tuple[str, ...]) -> list[dict[str,
         kind = "SEQ_TO_SEQ_CAUSAL_LM" if family in BOTH else kind
         for dtype in TYPES:
             model = model_of(kind, family, "eager", getattr(torch, dtype))
-            model.generation_config and model.generation_config.update(eos_token_id=None, pad_token_id=0)
+            model.generation_config and model.generation_config.update(
+                eos_token_id=None, pad_token_id=0
+            )
             ways = {"call": (model, {"input_ids": _PAIR})}
             if kind == "SEQ_TO_SEQ_CAUSAL_LM":
                 ways["call"][1]["decoder_input_ids"] = _PAIR[:, :4]
@@ -67,7 +69,17 @@ def healthy(names: tuple[str, ...], families: tuple[str, ...]) -> list[dict[str,
                     rows.append(row)
                     if each.state not in ("held", "not made"):
                         print("   ", row, flush=True)
-                print(family, dtype, way, f"{time.monotonic() - started:.0f} s", " ".join(f"{each.name}:{each.state[:4]}{'=' if each.equal else ''}" for each in result.outcomes), flush=True)
+                print(
+                    family,
+                    dtype,
+                    way,
+                    f"{time.monotonic() - started:.0f} s",
+                    " ".join(
+                        f"{each.name}:{each.state[:4]}{'=' if each.equal else ''}"
+                        for each in result.outcomes
+                    ),
+                    flush=True,
+                )
     return rows
 
 

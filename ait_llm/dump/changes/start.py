@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ait_llm.dump.changes import made
 from ait_llm.dump.changes.calls import ChangedCalls
 from ait_llm.dump.changes.process import change_process
 
@@ -9,4 +10,6 @@ from ait_llm.dump.changes.process import change_process
 def start_change(name: str) -> None:
     """Make a change of all models of this process; ``plain`` only reports their answers."""
     change_process(name)
+    if name in ("threads", "memory"):
+        made(name)
     ChangedCalls(name).install()
