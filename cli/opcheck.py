@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 from pathlib import Path
@@ -312,7 +313,8 @@ def opcheck(
     if report.partial:
         files.append(journal)
     else:
-        journal.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # its folder was taken away, and the file with it
+            journal.unlink()
     lines = summary_lines(report, files)
     if repros is not None:
         lines += [f"  repro   python {script}" for script in sorted(repros.scripts)]

@@ -24,6 +24,7 @@ from ait_llm.report.writing import write_reports
 PLAIN = "plain"
 _OPERATORS = "torch-op"
 _FIRST_STEPS = StepRange(((0, 3),))
+_NOBODY = "the program calls no model of transformers, and does not make it itself"
 _SKIPPED = "the same run again differs already, so that no change can be told from chance"
 
 
@@ -129,8 +130,7 @@ def _outcome(request: Request, name: str, plain: _Run, environ: Mapping[str, str
         return Outcome(name, "failed", text, exit_code=code, dump=dump)
     if not changed.made:
         _remove(dump)
-        reason = "; ".join(changed.reasons) or "the program calls no model of transformers, and does not make it itself"
-        return Outcome(name, "not made", reason)
+        return Outcome(name, "not made", "; ".join(changed.reasons) or _NOBODY)
     try:
         report = compare(request.folder / PLAIN, dump)
     except AitError as error:

@@ -137,7 +137,8 @@ class JsonlWriter:
         with self._lock:
             self._waiting = None
         self.close()
-        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # its folder was taken away, and the file with it
+            self.path.unlink()
 
     def _begin(self) -> None:
         """Write what came until now; what comes from now on is written at once."""

@@ -122,6 +122,16 @@ def test_a_report_that_nobody_needs_is_deleted(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_report_whose_folder_was_taken_away_can_be_discarded(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    writer = JsonlWriter(folder / "r.jsonl", MIXED)
+    folder.rename(tmp_path / "elsewhere")
+    folder.write_text("in the way")
+    writer.discard()
+    assert folder.read_text() == "in the way"
+
+
 def test_the_later_of_two_lines_with_one_index_counts(tmp_path: Path) -> None:
     value = report(comparison(0.5))
     with JsonlWriter(tmp_path / "r.jsonl", value) as writer:
