@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from chaos_page import Drawn, publish, read
+from chaos_page import Drawn, added, publish, read, read_records, write_records
 from draws import COMMANDS, KINDS, Fault, draw_fault, moment
 from hosts import HABITS, LARGE
 from invariants import Seen, Undisturbed, broken, result_of, stable
@@ -34,6 +34,7 @@ from subjects import AIT, Subject, possible
 
 HERE = Path(__file__).resolve().parent
 PAGES = [HERE.parents[1] / "docs" / f"robustness{end}" for end in (".md", ".zh.md")]
+RECORD = HERE / "chaos.json"
 _SLOW = ("fx", "inductor")
 _LEAVING = ("forks", "storms")
 
@@ -55,6 +56,9 @@ def main() -> int:
     place, shares = map(int, given.share.split("/"))
     earlier = [] if given.results is None else read(given.results)
     known = {each.number for each in earlier if each.seed == given.seed}
+    records = read_records(RECORD)
+    if given.draws is None and given.seed in records:  # what was asked for by number is made again
+        known |= records[given.seed].numbers - set(records[given.seed].findings)
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         kinds = given.kinds or possible((*KINDS, *COMMANDS))
         chaos = Chaos(Path(temporary), kinds, given.keep, huge=given.huge)
@@ -75,9 +79,10 @@ def main() -> int:
     if given.write:
         command = ["git", "rev-parse", "--short=7", "HEAD"]
         commit = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
+        draws = chaos.drawn if given.results is None else read(given.results)
+        write_records(RECORD, added(records, draws, commit.stdout.strip()))
         for page in PAGES:
-            draws = chaos.drawn if given.results is None else read(given.results)
-            publish(page, draws, commit.stdout.strip())
+            publish(page, records)
     return int(bool(findings))
 
 

@@ -12,7 +12,14 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts" / "robustness"
 sys.path.insert(0, str(SCRIPTS))
 
-from chaos_page import Drawn, publish, read  # noqa: E402
+from chaos_page import (  # noqa: E402
+    Drawn,
+    added,
+    publish,
+    read,
+    read_records,
+    write_records,
+)
 from invariants import Seen, Undisturbed, broken, stable  # noqa: E402
 
 RESULT = f"result {'0' * 64}\n"
@@ -144,14 +151,30 @@ def test_the_page_has_all_draws_and_findings(tmp_path: Path) -> None:
         Drawn(7, 1, "torch", "nothing", "1 torch, nothing", ("it broke",)),
         Drawn(9, 0, "show", "nothing", "0 show, nothing"),
     ]
-    publish(page, draws, "abc")
+    publish(page, added({}, draws, "abc"))
     text = page.read_text("utf-8")
     assert text.startswith("a\n")
     assert text.endswith("<!-- end of chaos -->\nb\n")
     assert "old" not in text
-    assert "3 draws of seeds 7, 9, on abc: 1 with findings." in text
+    assert "3 draws (2 of seed 7 until abc, 1 of seed 9 until abc): 1 with findings" in text
     assert "| nothing | 1 | 2 | 3 |" in text
     assert "- **1 torch, nothing**: it broke" in text
+
+
+def test_the_record_grows_and_a_draw_that_is_made_again_says_what_it_finds_now(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "chaos.json"
+    assert read_records(path) == {}
+    draws = [Drawn(7, each, "torch", "nothing", f"{each} torch", ("broke",)) for each in (0, 1, 5)]
+    write_records(path, added({}, draws, "abc"))
+    again = added(read_records(path), [replace(draws[1], found=())], "def")
+    write_records(path, again)
+    found = read_records(path)
+    assert found == again
+    assert found[7].numbers == {0, 1, 5}
+    assert found[7].counts == {("torch", "nothing"): 3}
+    assert list(found[7].findings) == [0, 5]
 
 
 def test_results_are_what_runs_have_added(tmp_path: Path) -> None:
