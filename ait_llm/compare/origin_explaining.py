@@ -32,9 +32,10 @@ _OVER_ALL = frozenset(
         *("native_layer_norm", "layer_norm", "rms_norm", "native_group_norm"),
         *("_scaled_dot_product_flash_attention_for_cpu", "scaled_dot_product_attention"),
         *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
+        *("select", "slice"),
     }
 )
-"""Operators that make one element of many."""
+"""Operators that make one element of many, or take some of them out."""
 
 
 class Explaining:

@@ -39,3 +39,11 @@ def are_places(tensor: Tensor) -> bool:
     except (AitError, OverflowError):
         return False
     return bool((np.diff(values) == 1).all()) and int(values[0]) >= 0
+
+
+def have_same_integers(one: Tensor, other: Tensor) -> bool:
+    """True if two small tensors of integers hold the same ones, whatever their shapes."""
+    try:
+        return np.array_equal(one.nd().reshape(-1), other.nd().reshape(-1))
+    except AitError:
+        return True

@@ -35,6 +35,7 @@ from ait_llm.match.programs.unanswered import Unanswered
 from ait_llm.match.programs.weights import WeightLink
 from ait_llm.match.views import View
 from ait_llm.program.adapters import program_of
+from ait_llm.program.counted_places import PLACES
 from ait_llm.program.describe import shape_of
 from ait_llm.program.flow import Use, Value
 from ait_llm.program.one_pass import Pass
@@ -145,6 +146,9 @@ class _Matching:
             return
         links = self._known.links.of_left.get(value.number, []) if value is not None else []
         links = links if self._is_open("left", op) else []
+        if self._unanswered.counts_its_own(0, op, tensor, links):
+            yield self._unanswered.because(0, op, tensor, PLACES)
+            return
         routed = self._known.routed.get(key_of(op, tensor), ())
         yield from (self._port_match(Use(op, tensor), port) for port in routed)
         found = bool(routed)
@@ -180,6 +184,9 @@ class _Matching:
         links = links if self._is_open("right", op) else []
         if (1, key) in self._known.ports.without:
             yield self._unanswered.right(op, tensor, [])
+            return
+        if self._unanswered.counts_its_own(1, op, tensor, links):
+            yield self._unanswered.because(1, op, tensor, PLACES)
             return
         whole = [link for link in links if link.right_columns is None]
         found = False

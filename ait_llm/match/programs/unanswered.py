@@ -14,9 +14,15 @@ from ait_llm.match.programs.link_views import LinkViews
 from ait_llm.match.programs.links import Link
 from ait_llm.match.programs.reasons import OF_OTHER_TOKENS, WEIGHT, reason_for
 from ait_llm.match.programs.sources import source_of
-from ait_llm.program.counted_places import PLACES, are_places, is_function
+from ait_llm.program.counted_places import (
+    PLACES,
+    are_places,
+    have_same_integers,
+    is_function,
+)
 from ait_llm.program.digests import digest
 from ait_llm.program.flow import Use
+from ait_llm.program.roles import Role, is_operator
 
 # Arguments and results of modules of transformers, which hold what projections made before.
 _CACHE = re.compile(r"past_key_values?(_|$)|layer_past")
@@ -105,6 +111,22 @@ class Unanswered:
             reason, lost, by_nature = PLACES, False, True
         source = source_of(side, Use(op, tensor))
         return Unmatched(self._known.side_name(side), source, intern(reason), lost, by_nature)
+
+    def counts_its_own(self, number: int, op: int, tensor: Tensor, links: list[Link]) -> bool:
+        """True for other places than those that the other side counts, beside other padding.
+
+        A function that makes a mask counts all columns of its side, of padding too. What it makes
+        of them is compared for the tokens that both have.
+        """
+        keys = self._known.tokens.keys if self._known.tokens is not None else None
+        if keys is None or keys.left.total == keys.right.total or not links:
+            return False
+        operation = self._sides[number].operations[op]
+        if not is_operator(operation) or self._sides[number].roles[op] is Role.EMBEDDING:
+            return False
+        value = links[0].left if number else links[0].right
+        other = value.uses[0].tensor
+        return are_places(tensor) and are_places(other) and not have_same_integers(tensor, other)
 
     def is_stale(self, op: int, tensor: Tensor) -> bool:
         """True for a left input captured after the operation that is no longer what it was."""
