@@ -32,10 +32,11 @@ _OVER_ALL = frozenset(
         *("native_layer_norm", "layer_norm", "rms_norm", "native_group_norm"),
         *("_scaled_dot_product_flash_attention_for_cpu", "scaled_dot_product_attention"),
         *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
-        *("select", "slice"),
     }
 )
-"""Operators that make one element of many, or take some of them out."""
+"""Operators that make one element of many."""
+_TAKING = frozenset({"select", "slice"})
+"""Of integers, those that take some out; of activations they take the newest, of padding too."""
 
 
 class Explaining:
@@ -198,8 +199,15 @@ class Explaining:
             if one is None or other is None or (one.role, other.role) != ("in", "in"):
                 continue
             if (one.op, other.op) == (golden.name, mine) and one.name == other.name:
-                return kind_of(golden) not in _OVER_ALL or _is_all_read(one, other, times)
+                return not _goes_over_all(golden) or _is_all_read(one, other, times)
         return False
+
+
+def _goes_over_all(operation: Operation) -> bool:
+    kind = kind_of(operation)
+    return kind in _OVER_ALL or (
+        kind in _TAKING and not any(tensor.dtype.is_floating for tensor in operation.inputs)
+    )
 
 
 def _times(golden: Sequence[int], mine: Sequence[int]) -> Fraction:

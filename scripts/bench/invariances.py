@@ -46,9 +46,8 @@ def healthy(names: tuple[str, ...], families: tuple[str, ...]) -> list[dict[str,
         kind = "SEQ_TO_SEQ_CAUSAL_LM" if family in BOTH else kind
         for dtype in TYPES:
             model = model_of(kind, family, "eager", getattr(torch, dtype))
-            model.generation_config and model.generation_config.update(
-                eos_token_id=None, pad_token_id=0
-            )
+            if kind != "MASKED_LM":
+                model.generation_config.update(eos_token_id=None, pad_token_id=0)
             ways = {"call": (model, {"input_ids": _PAIR})}
             if kind == "SEQ_TO_SEQ_CAUSAL_LM":
                 ways["call"][1]["decoder_input_ids"] = _PAIR[:, :4]
