@@ -187,6 +187,9 @@ class ChangedCalls:
         self, model: nn.Module, call: Call, named: dict[str, Any], *, generates: bool
     ) -> Callable[[], Any]:
         refuse_draws(model, named, generates=generates)
+        encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+        if self._change == "place" and generates and encodes:
+            raise NotPossibleError("its decoder begins all rows alike, and none is told apart")
         held = self._held_by(named)
         changed, undo = OtherRows(in_front=self._change == "place").change(
             named, row_count(named), first=held is None

@@ -81,7 +81,8 @@ def pad(
         changed["position_ids"] = positions[:, -changed[name].shape[1] :]
     elif not generates and left:
         raise NotPossibleError("the model takes no positions, and counts padding on the left")
-    if known is not None:
+    encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    if known is not None or (generates and encodes):  # what comes back is the decoder's
         return changed, Undo(lambda value: value), padded
 
     def back(value: Tensor) -> Tensor:

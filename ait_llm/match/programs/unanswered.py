@@ -113,13 +113,16 @@ class Unanswered:
         return Unmatched(self._known.side_name(side), source, intern(reason), lost, by_nature)
 
     def counts_its_own(self, number: int, op: int, tensor: Tensor, links: list[Link]) -> bool:
-        """True for other places than those that the other side counts, beside other padding.
+        """True for other places than those of the other side, beside other rows or padding.
 
-        A function that makes a mask counts all columns of its side, of padding too. What it makes
-        of them is compared for the tokens that both have.
+        A function that makes a mask counts all rows and columns of its side, of padding too. What
+        it makes of them is compared for the tokens that both have.
         """
-        keys = self._known.tokens.keys if self._known.tokens is not None else None
-        if keys is None or keys.left.total == keys.right.total or not links:
+        tokens = self._known.tokens
+        if tokens is None or not links:
+            return False
+        keys = tokens.keys
+        if tokens.is_plain and (keys is None or keys.left.total == keys.right.total):
             return False
         operation = self._sides[number].operations[op]
         if not is_operator(operation) or self._sides[number].roles[op] is Role.EMBEDDING:
