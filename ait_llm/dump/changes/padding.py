@@ -56,6 +56,8 @@ def pad(
         raise NotPossibleError("it is called without token ids")
     if not generates and "attention_mask" not in parameters:
         raise NotPossibleError("the model takes no attention mask")
+    if not left and "cache_params" in parameters:
+        raise NotPossibleError("it keeps a state, into which padding on the right goes")
     for each in _PLACED:
         if named.get(each) is not None and not (each == "cache_position" and known):
             raise NotPossibleError(f"it is called with {each}, whose places padding moves")
