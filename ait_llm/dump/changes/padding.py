@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ait_llm.dump.changes.catalogue import NotPossibleError
+from ait_llm.dump.changes.prompts import CACHE
 from ait_llm.dump.changes.rows import IDS, Undo
 
 _WIDTHS = (3, 5, 7, 11, 13)
@@ -58,8 +59,8 @@ def pad(
         raise NotPossibleError("the model takes no attention mask")
     if not left and "cache_params" in parameters:
         raise NotPossibleError("it keeps a state, into which padding on the right goes")
-    for each in _PLACED:
-        if named.get(each) is not None and not (each == "cache_position" and known):
+    for each in _PLACED if known is None else ():
+        if named.get(each) is not None:
             raise NotPossibleError(f"it is called with {each}, whose places padding moves")
     ids: Tensor = named[name]
     length = ids.shape[1]
@@ -73,9 +74,9 @@ def pad(
         changed[name] = _with(ids, padded, _token(model))
     else:
         padded = known
-    mask = torch.ones_like(ids) if given is None else given
-    if known is not None and given is None:
-        raise NotPossibleError("it goes on without an attention mask")
+        changed.pop("cache_position", None)  # it counts the padding
+    past = 0 if known is None else _tokens_in(named.get(CACHE)) - padded.width
+    mask = ids.new_ones(len(ids), past + length) if given is None else given
     mask = _with(mask, padded, 0)
     changed["attention_mask"] = mask
     if not generates and "position_ids" in parameters and _counts(model):
@@ -96,6 +97,10 @@ def pad(
         return value
 
     return changed, Undo(back), padded
+
+
+def _tokens_in(cache: Any) -> int:
+    return int(cache.get_seq_length())
 
 
 def _with(value: Tensor, padded: Padded, fill: int) -> Tensor:
