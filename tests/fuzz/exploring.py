@@ -52,6 +52,7 @@ class Explored:
         rss_mib: the most memory that the process had.
         corpus: files, each of which reaches code in a way that no other does.
         findings: the first of each kind.
+        seeds: of what was drawn.
     """
 
     target: str
@@ -62,6 +63,7 @@ class Explored:
     rss_mib: int = 0
     corpus: int = 0
     findings: list[Finding] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Explored:
@@ -76,6 +78,7 @@ class Explored:
         self.slowest = max(self.slowest, more.slowest)
         self.rss_mib = max(self.rss_mib, more.rss_mib)
         self.corpus = more.corpus
+        self.seeds = sorted({*self.seeds, *more.seeds})
         add_findings(self.findings, more.findings)
 
     def line(self) -> str:
@@ -109,7 +112,7 @@ def explore(
         each.mkdir(exist_ok=True)
     for number, data in enumerate((*target.corpus, *kept)):
         (corpus / f"seed-{number}").write_bytes(data)
-    explored = Explored(target.name)
+    explored = Explored(target.name, seeds=[seed])
     started = time.monotonic()
     for start in range(_STARTS):
         left = seconds - (time.monotonic() - started)

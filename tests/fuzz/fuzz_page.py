@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from engine import Target, replay
@@ -12,7 +13,36 @@ from exploring import CPU_SECONDS, RSS_MIB, Explored
 
 _ROOT = Path(__file__).resolve().parents[2]
 PAGES = [_ROOT / "docs" / f"robustness{end}" for end in (".md", ".zh.md")]
+RECORD = Path(__file__).with_name("explored.json")
 BEGIN, END = "<!-- fuzzing: written by scripts/fuzz --write -->", "<!-- end of fuzzing -->"
+
+
+def read_record() -> dict[str, Explored]:
+    """What all runs that were written down have read, by reader."""
+    if not RECORD.exists():
+        return {}
+    values = json.loads(RECORD.read_text("utf-8"))
+    return {name: Explored.of({"target": name, **each}) for name, each in values.items()}
+
+
+def added(record: dict[str, Explored], found: Sequence[Explored]) -> dict[str, Explored]:
+    """The record with further runs; those of a seed that it has already are left out."""
+    for each in found:
+        known = record.get(each.target)
+        if known is None:
+            record[each.target] = each
+        elif not set(each.seeds) & set(known.seeds):
+            known.add(each)
+    return record
+
+
+def write_record(record: dict[str, Explored]) -> None:
+    """Write the record, a line for each reader."""
+    lines = []
+    for name, each in sorted(record.items()):
+        values = {key: value for key, value in asdict(each).items() if key != "target"}
+        lines.append(f" {json.dumps(name)}: {json.dumps(values)}")
+    RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 
 
 def read_results(path: Path) -> list[Explored]:
@@ -49,7 +79,10 @@ def table(commit: str, found: Sequence[Explored], still: Iterable[str]) -> str:
 
 
 def publish(found: Sequence[Explored], targets: dict[str, Target]) -> None:
-    """Write the table between its marks in the pages; findings are looked at again."""
+    """Add runs to the record and write its table in the pages; findings are looked at again."""
+    record = added(read_record(), found)
+    write_record(record)
+    found = list(record.values())
     command = ["git", "rev-parse", "--short=7", "HEAD"]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
     still = [
