@@ -173,6 +173,8 @@ class ChangedCalls:
                 return self._with_rows(model, call, named, generates=generates)
             case "padding-left" | "padding-right":
                 return self._with_padding(model, call, named, generates=generates)
+            case "chunks" | "prefix" | "no-cache" if _keeps_state(model):
+                raise NotPossibleError("the model keeps a state in place of a cache")
             case "chunks":
                 return in_chunks(model, call, named, generates=generates)
             case "prefix":
@@ -290,6 +292,11 @@ def _named(function: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     if len(args) > len(names):
         return None
     return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _keeps_state(model: nn.Module) -> bool:
+    """True for models that keep no keys and values, such as those of Mamba."""
+    return "cache_params" in inspect.signature(model.forward).parameters
 
 
 def _length(cache: Any) -> int:

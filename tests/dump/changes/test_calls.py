@@ -93,3 +93,14 @@ def test_a_cache_of_the_programs_own_is_left_alone(model: Any) -> None:
         output = ChangedCalls("batch", told).outermost(model, model, model.forward, (), given)
     assert output.logits.shape[:2] == (2, 1)
     assert told.of("unchanged") == [{"change": "batch", "reason": "it brings a cache of its own"}]
+
+
+@pytest.mark.parametrize("change", ["chunks", "prefix", "no-cache", "padding-right"])
+def test_a_model_that_keeps_a_state_is_not_asked_for_a_cache(change: str) -> None:
+    mamba: Any = model_of("CAUSAL_LM", "mamba", "eager", torch.float32)
+    mamba.generation_config.update(eos_token_id=None, pad_token_id=0)
+    given = {"input_ids": PROMPT[:1], "max_new_tokens": 1, "do_sample": False}
+    told = Told()
+    ChangedCalls(change, told).outermost(mamba, mamba.generate, mamba.generate, (), given)
+    assert not told.of("changed")
+    assert told.of("unchanged")
