@@ -20,7 +20,6 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from ait_llm.errors import IncompleteError
-from ait_llm.probe.launch import run_command
 
 VARIABLE = "AIT_SUPERVISED"
 """Environment variable: the file in which the command says how it ends."""
@@ -45,6 +44,8 @@ def supervise() -> int:
     Raises:
         IncompleteError: it was ended by something else than itself.
     """
+    from ait_llm.probe.launch import run_command  # every command loads this module
+
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="ait-") as folder:
         said = Path(folder, "ended")

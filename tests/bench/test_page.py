@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
 # run by others, running others, with a page of its own, or in an environment of its own
 PARTS = {
+    "invariances",
     "aten_samples",
     "earlier",
     "engine_overhead",
