@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import time
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from ait_llm.bisect import Bisection, BisectResult, Budget, Program, bisect
+from ait_llm.bisect import Bisection, Budget, Program, bisect
 from ait_llm.bisect.running import ProgramRunner
 from ait_llm.bisect.summary import bisect_summary
 from ait_llm.cli.bisect_text import next_step, result_lines, run_line
@@ -22,15 +20,15 @@ from ait_llm.cli.params import (
     ListOption,
     WordsCommand,
     absolute_path,
-    comma_list,
     json_option,
     message_options,
     parse_size,
+    step_range,
 )
+from ait_llm.cli.runs_folder import keep_result, unused_folder
 from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
-from ait_llm.formats.writing import new_file
 from ait_llm.probe import split_command
 
 RESULT = "bisect.json"
@@ -51,10 +49,6 @@ def _budget(ctx: click.Context, param: click.Parameter, value: str) -> Budget:
     elif 0 < float(percent[1]) <= 100:
         return Budget(share=float(percent[1]) / 100)
     raise UsageError(f"--budget {value!r} is nothing; write a size like 200M or a share like 5%")
-
-
-def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRange:
-    return StepRange.parse(",".join(comma_list(value)))
 
 
 @click.command("bisect", cls=WordsCommand)
@@ -105,7 +99,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRang
     cls=ListOption,
     default="0,1",
     show_default=True,
-    callback=_steps,
+    callback=step_range,
     metavar="FIRST,LAST,...",
     help="Tokens to look at, as closed intervals; 'all' is every token.",
 )
@@ -162,7 +156,7 @@ def bisect_command(
         Program("mine", tuple(split_command(command)), _kind(kind)),
         Program("golden", tuple(split_command(golden_command)), _kind(golden_kind)),
         budget,
-        _unused(output),
+        unused_folder(output, "ait_bisect"),
         steps,
         runs,
     )
@@ -173,7 +167,7 @@ def bisect_command(
             ProgramRunner(os.environ),
             on_run=lambda record: say(run_line(record)),
         )
-        _keep(result)
+        keep_result(result.folder / RESULT, result.as_dict())
     finally:
         if clean:
             _remove_dumps(request.folder)
@@ -196,22 +190,6 @@ def _words(budget: Budget) -> str:
         return f"{budget.bytes:,} bytes"
     assert budget.share is not None
     return f"{100 * budget.share:g} % of full dumps"
-
-
-def _unused(output: Path) -> Path:
-    """A folder that does not exist, named after the time."""
-    moment = time.time()
-    while True:
-        name = time.strftime("%Y%m%d%H%M%S", time.localtime(moment))
-        folder = output / f"ait_bisect_{name}"
-        if not folder.exists():
-            return folder
-        moment += 1
-
-
-def _keep(result: BisectResult) -> None:
-    with new_file(result.folder / RESULT) as file:
-        file.write(f"{json.dumps(result.as_dict(), indent=2)}\n".encode())
 
 
 def _remove_dumps(folder: Path) -> None:

@@ -24,6 +24,7 @@ from ait_llm.cli.params import (
     json_option,
     message_options,
     parse_size,
+    step_range,
 )
 from ait_llm.cli.results import finish, report
 from ait_llm.cli.torch_dump import (
@@ -34,7 +35,7 @@ from ait_llm.cli.torch_dump import (
     verdict_code,
 )
 from ait_llm.cli.torch_text import describe_torch_summary, torch_what_next
-from ait_llm.core import OpId, StepRange
+from ait_llm.core import OpId
 from ait_llm.dump.atb import START_TIME_FORMAT, plan_atb_dump, run_atb_dump
 from ait_llm.dump.inject.settings import API_TYPE, GGUF_TYPE, ONNX_TYPE, TORCH_TYPES
 from ait_llm.dump.summary import DumpSummary
@@ -47,10 +48,6 @@ def _ids(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tup
     if value and not fields:
         raise UsageError(f"-ids {value!r} names no operation; write ids such as 2,3_1")
     return tuple(OpId.parse(field) for field in fields)
-
-
-def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRange:
-    return StepRange.parse(",".join(comma_list(value)))
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -132,7 +129,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     cls=ListOption,
     default="0,0",
     show_default=True,
-    callback=_steps,
+    callback=step_range,
     metavar="FIRST,LAST,...",
     help="Tokens to capture, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7; 'all' is every token. "
     "With fx, inductor, onnx and gguf: executions of each graph.",

@@ -19,11 +19,11 @@ from ait_llm.cli.params import (
     ManyOption,
     WordsCommand,
     allow_skip_option,
-    comma_list,
     input_path,
     json_option,
     message_options,
     output_path,
+    step_range,
 )
 from ait_llm.cli.spoken import spoken
 from ait_llm.cli.summaries import Build, places_in, summary_option
@@ -40,10 +40,6 @@ from ait_llm.probe import split_command
 
 _FOUND = 1
 _OF_A_RUN = ("types", "stop", "values", "steps", "keep")
-
-
-def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRange:
-    return StepRange.parse(",".join(comma_list(value)))
 
 
 def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,7 +98,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     cls=ListOption,
     default="all",
     show_default=True,
-    callback=_steps,
+    callback=step_range,
     metavar="FIRST,LAST,...",
     help="Tokens to check, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7.",
 )

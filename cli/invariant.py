@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from pathlib import Path
 
 import click
@@ -21,12 +19,12 @@ from ait_llm.cli.params import (
     comma_list,
     json_option,
     message_options,
+    step_range,
 )
+from ait_llm.cli.runs_folder import keep_result, unused_folder
 from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.core import Registry, StepRange
 from ait_llm.dump.changes.catalogue import CHANGES
-from ait_llm.formats.writing import new_file
-from ait_llm.invariance.result import InvariantResult
 from ait_llm.invariance.running import Request, run_changes
 from ait_llm.invariance.summary import invariant_summary, invariant_tables
 from ait_llm.probe import split_command
@@ -44,10 +42,6 @@ def _changes(
 ) -> tuple[str, ...]:
     names = dict.fromkeys(name for text in value or () for name in comma_list(text))
     return tuple(_known.get(name) for name in names) or tuple(CHANGES)
-
-
-def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRange:
-    return StepRange.parse(",".join(comma_list(value)))
 
 
 @click.command(cls=WordsCommand)
@@ -82,7 +76,7 @@ def _steps(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRang
     cls=ListOption,
     default="0,3",
     show_default=True,
-    callback=_steps,
+    callback=step_range,
     metavar="FIRST,LAST,...",
     help="Tokens to look at, as closed intervals; 'all' is every token.",
 )
@@ -129,7 +123,7 @@ def invariant(
     resolve_program(words, os.environ)
     request = Request(
         tuple(words),
-        _unused(output),
+        unused_folder(output, "ait_invariant"),
         changes,
         _TYPES[kind],
         steps,
@@ -137,7 +131,7 @@ def invariant(
     )
     say(f"ait llm invariant: {len(changes) + 1} runs below {request.folder}")
     result = run_changes(request, os.environ, lambda name, outcome: say(run_line(name, outcome)))
-    written = [_written(result)]
+    written = [keep_result(request.folder / RESULT, result.as_dict())]
     build = Build(formats, request.folder, "invariant")
     files = [*written, *(path for each in result.outcomes for path in each.reports), *build.files()]
     following = next_step(result)
@@ -147,22 +141,3 @@ def invariant(
     summary = invariant_summary(result, result.code, files, following)
     build.publish(summary, as_json=as_json, tables=invariant_tables(result))
     ctx.exit(result.code)
-
-
-def _written(result: InvariantResult) -> Path:
-    path = result.folder / RESULT
-    with new_file(path) as file:
-        file.write(f"{json.dumps(result.as_dict(), indent=2)}\n".encode())
-    return path
-
-
-def _unused(output: Path) -> Path:
-    """A folder that does not exist, named after the time."""
-    moment = time.time()
-    while True:
-        name = time.strftime("%Y%m%d%H%M%S", time.localtime(moment))
-        folder = output / f"ait_invariant_{name}"
-        if not folder.exists():
-            folder.mkdir(mode=0o750, parents=True)
-            return folder
-        moment += 1

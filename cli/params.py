@@ -12,6 +12,7 @@ import click
 
 from ait_llm.cli.console import quiet_option
 from ait_llm.cli.manual import ManualCommand
+from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
 from ait_llm.language import translate
 from ait_llm.naming import told
@@ -136,6 +137,15 @@ def comma_list(text: str) -> list[str]:
     """The non-empty elements of a comma list, without the blanks around them."""
     fields = re.split("|".join(_COMMAS), text)
     return [field.strip() for field in fields if field.strip()]
+
+
+def step_range(_ctx: click.Context, _param: click.Parameter, value: str) -> StepRange:
+    """Steps as closed intervals: ``0,3`` or ``all``; spaces after a comma are taken.
+
+    Raises:
+        UsageError: they are none.
+    """
+    return StepRange.parse(",".join(comma_list(value)))
 
 
 def absolute_path(_ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:

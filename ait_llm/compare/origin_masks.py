@@ -72,6 +72,11 @@ def other_mask(
         if theirs is None or used is None:
             return None
         given = _given(values.run.operations[module])
+        queries = [_queries(each) for each in (other, values.run.operations[module])]
+        if None not in queries and queries[0] != queries[1]:  # one side has the others in a cache
+            rows = min(each for each in queries if each is not None)
+            theirs, used = theirs[-rows:], used[-rows:]
+            given = None if given is None else given[-rows:]
         text = _told(used, theirs)
         if not text:
             if given is not None and not _told(given, theirs):
@@ -107,6 +112,13 @@ def _is_mask(tensor: Tensor) -> bool:
 
 def _is_name(argument: str) -> bool:
     return argument == "mask" or argument.endswith(_MASKS)
+
+
+def _queries(module: Operation) -> int | None:
+    """Tokens that a module is given; None where its inputs do not tell."""
+    shapes = [shape_of(tensor) for tensor in module.inputs if tensor.dtype.is_floating]
+    counts = {shape[-2] for shape in shapes if shape is not None and len(shape) == 3}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def _is_without(operation: Operation) -> bool:
@@ -212,12 +224,7 @@ def _none() -> Array:
 
 
 def _told(mine: Array, golden: Array) -> str:
-    """Places that only one side hides; rows that hide all are nobody's.
-
-    Of queries, one side may have the newest alone, where it keeps the others in a cache.
-    """
-    rows = min(len(mine), len(golden))
-    mine, golden = mine[len(mine) - rows :], golden[len(golden) - rows :]
+    """Places that only one side hides; rows that hide all are nobody's."""
     try:
         mine, golden = np.broadcast_arrays(mine, golden)
     except ValueError:

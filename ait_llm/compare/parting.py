@@ -17,6 +17,8 @@ from ait_llm.dumps.model import Tensor
 from ait_llm.match.partings import Parting
 from ait_llm.program.logits import newest_logits
 
+CHOSE = "chose token"
+"""What problems say that are told of a parting."""
 _WERE = {False: "was not compared", True: "were not compared"}
 
 
@@ -67,7 +69,7 @@ def _sentence(parting: Parting, choices: tuple[_Choice | None, _Choice | None]) 
     step = f"step {parting.mine.step}: " if parting.mine is not None else ""
     where = _request(parting)
     texts = (
-        f"golden chose token {golden}{_margin(choices[0], mine)}",
+        f"golden {CHOSE} {golden}{_margin(choices[0], mine)}",
         f"mine {mine}{_margin(choices[1], golden)}",
     )
     return f"{step}{where}{', '.join(texts)}; {_left_out(parting)}{_advice(parting, choices)}"

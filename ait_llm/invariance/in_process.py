@@ -27,6 +27,7 @@ from ait_llm.dump.changes.catalogue import CHANGES, NotPossibleError
 from ait_llm.dump.changes.process import changed_here
 from ait_llm.dump.torch_hook import DumpConfig, register_hook
 from ait_llm.errors import UnknownNameError, UsageError
+from ait_llm.invariance.heard import Heard
 from ait_llm.invariance.judging import judged
 from ait_llm.invariance.result import InvariantResult, Outcome
 from ait_llm.invariance.running import PLAIN
@@ -91,23 +92,6 @@ def invariant(
     )
 
 
-class _Heard:
-    """What a changed call tells."""
-
-    def __init__(self) -> None:
-        self.answers: dict[int, list[list[int]]] = {}
-        self.made = False
-        self.reasons: list[str] = []
-
-    def __call__(self, event: str, **facts: Any) -> None:
-        if event == "changed":
-            self.made = True
-        elif event == "unchanged":
-            self.reasons.append(facts["reason"])
-        elif event == "answer":
-            self.answers[facts["number"]] = facts["tokens"]
-
-
 class _Caller:
     """Makes the calls."""
 
@@ -125,9 +109,9 @@ class _Caller:
         self._args, self._kwargs = args, kwargs
         self._folder, self._operators = folder, operators
 
-    def run(self, name: str) -> _Heard:
+    def run(self, name: str) -> Heard:
         """Call with a change and capture the call in a folder of its name."""
-        heard = _Heard()
+        heard = Heard()
         change = CHANGES.get(name)
         config = DumpConfig(
             self._folder / name,
@@ -143,12 +127,12 @@ class _Caller:
             changed_here(name, self._owner),
             register_hook(self._owner, config),
         ):
-            ChangedCalls(name, heard, changes_models=False).outermost(
+            ChangedCalls(name, heard.hear, changes_models=False).outermost(
                 self._owner, functools.partial(self._function), names, self._args, self._kwargs
             )
         return heard
 
-    def outcome(self, name: str, plain: _Heard) -> Outcome:
+    def outcome(self, name: str, plain: Heard) -> Outcome:
         """What a change shows."""
         if name == "ranks":
             return Outcome(name, "not made", "it is for the command ait llm invariant")
@@ -163,7 +147,7 @@ class _Caller:
             return Outcome(name, "failed", text, dump=dump)
         if not heard.made:
             shutil.rmtree(dump, ignore_errors=True)
-            return Outcome(name, "not made", "; ".join(heard.reasons))
+            return Outcome(name, "not made", heard.why_not())
         report = compare(self._folder / PLAIN, dump)
         outcome = judged(name, report, plain.answers, heard.answers)
         return replace(outcome, dump=dump, seconds=time.monotonic() - begun)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from ait_llm.compare.parting import CHOSE
 from ait_llm.core.comparison import Comparison, Report, Verdict
-from ait_llm.invariance.result import Flip, Outcome, State
+from ait_llm.invariance.result import Answer, Flip, Outcome, State
 from ait_llm.report.wording import counted
 
-Answers: TypeAlias = Mapping[int, Sequence[Sequence[int]]]
-"""Rows of tokens by the number of the call that gave them."""
+Answers: TypeAlias = Mapping[int, Answer]
+"""By the number of the call that gave them, from 0."""
 _ERROR = "max_absolute_error"
+_BY_ROUNDING = "the largest logit is another one, and the logits agree within rounding"
+_NOT_CAPTURED = (
+    "every value that was compared agrees, and the answer is another one: it is put together by "
+    "what is not captured"
+)
+_BEHIND = "a token changes behind the steps that were looked at; -er all looks at every one"
 
 
 def judged(name: str, report: Report, before: Answers, after: Answers) -> Outcome:
@@ -24,7 +31,7 @@ def judged(name: str, report: Report, before: Answers, after: Answers) -> Outcom
     """
     flip = first_flip(before, after)
     origin = report.origins[0] if report.origins else None
-    state, reason = _state(report, flip)
+    state, reason = _state(report, flip, before)
     return Outcome(
         name,
         state,
@@ -42,7 +49,9 @@ def first_flip(before: Answers, after: Answers) -> Flip | None:
     found: Flip | None = None
     count = 0
     for call in sorted(before.keys() & after.keys()):
-        for row, (old, new) in enumerate(zip(before[call], after[call], strict=False)):
+        for row, (old, new) in enumerate(
+            zip(before[call].tokens, after[call].tokens, strict=False)
+        ):
             places = range(max(len(old), len(new)))
             odd = [place for place in places if old[place : place + 1] != new[place : place + 1]]
             count += len(odd)
@@ -58,7 +67,7 @@ def _at(row: Sequence[int], place: int) -> int | None:
     return row[place] if place < len(row) else None
 
 
-def _state(report: Report, flip: Flip | None) -> tuple[State, str]:
+def _state(report: Report, flip: Flip | None, before: Answers) -> tuple[State, str]:
     if report.verdict is Verdict.FAIL:
         return "broken", _broken(report)
     if not report.complete:
@@ -66,21 +75,25 @@ def _state(report: Report, flip: Flip | None) -> tuple[State, str]:
         if report.missing:
             texts.append(f"{counted(report.missing, 'tensor')} could not be compared")
         return "undecided", "; ".join(texts) or "nothing was compared"
-    parted = any("chose token" in each.text for each in report.problems)
-    if flip is None or parted:
-        texts = [each.text for each in report.problems]
-        return "held", "; ".join(texts)
-    if not _is_generated(report):
-        return "held", "the largest logit is another one, and the logits agree within rounding"
-    return "broken", (
-        "every value that was compared agrees, and the answer is another one: it is chosen, or put "
-        "together, by what is not captured"
-    )
+    if flip is None or any(CHOSE in each.text for each in report.problems):
+        return "held", "; ".join(each.text for each in report.problems)
+    return _of_flip(report, flip, before)
 
 
-def _is_generated(report: Report) -> bool:
-    """True where tokens were chosen from the logits: there is more than one step."""
-    return len(report.passes) != 1
+def _of_flip(report: Report, flip: Flip, before: Answers) -> tuple[State, str]:
+    """What a token says that changes while all values agree.
+
+    It was chosen from logits that agree within rounding, unless the model went on with the token
+    that it had without the change.
+    """
+    answer = before[flip.call]
+    own = flip.place - answer.prompt if answer.generated else 0
+    step = own + sum(each.steps for call, each in before.items() if call < flip.call)
+    compared = {golden for golden, _ in report.passes}
+    if own < 0 or step not in compared:
+        return "undecided", _BEHIND
+    goes_on = answer.generated and own + 1 < answer.steps and step + 1 in compared
+    return ("broken", _NOT_CAPTURED) if goes_on else ("held", _BY_ROUNDING)
 
 
 def _broken(report: Report) -> str:

@@ -13,7 +13,30 @@ from ait_llm.errors import IncompleteError
 from ait_llm.schemas import identity
 
 State = Literal["held", "broken", "undecided", "not made", "failed"]
-_BROKEN = 1
+_BROKEN, _INTERRUPTED = 1, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an outermost call gave its caller.
+
+    Attributes:
+        tokens: of each row, its prompt included where ``prompt`` is not 0; of a call of the model
+            itself, the largest logit at each place.
+        generated: they were generated, and not only computed.
+        prompt: tokens of the prompt.
+    """
+
+    tokens: Sequence[Sequence[int]]
+    generated: bool = False
+    prompt: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps of the model that it took."""
+        if not self.generated:
+            return 1
+        return max((len(row) - self.prompt for row in self.tokens), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +140,8 @@ class InvariantResult:
         """What a command ends with: the program's own failure before all else."""
         if self.exit_code:
             return self.exit_code
+        if self.interrupted:
+            return _INTERRUPTED
         if self.found:
             return _BROKEN
         return 0 if self.complete else IncompleteError.exit_code

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ait_llm.compare.pipeline import compare
 from ait_llm.core import StepRange
 from ait_llm.dump.changes.catalogue import CHANGES, VARIABLE, Change, NotPossibleError
 from ait_llm.dump.changes.ranks import on_ranks
-from ait_llm.dump.inject.channel import Report as Heard
+from ait_llm.dump.inject.channel import Report
 from ait_llm.dump.inject.settings import TorchSettings
 from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
 from ait_llm.dump.torch_summary import TorchSummary
 from ait_llm.errors import AitError
+from ait_llm.formats.writing import new_file
+from ait_llm.invariance.heard import Heard
 from ait_llm.invariance.judging import judged
 from ait_llm.invariance.result import InvariantResult, Outcome
 from ait_llm.report.writing import write_reports
 
 PLAIN = "plain"
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 _OPERATORS = "torch-op"
 _FIRST_STEPS = StepRange(((0, 3),))
-_NOBODY = "the program calls no model of transformers, and does not make it itself"
 _SKIPPED = "the same run again differs already, so that no change can be told from chance"
 
 
@@ -51,21 +54,17 @@ class Request:
     formats: tuple[str, ...] = ("html",)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Run:
     """One run of the program.
 
     Attributes:
         summary: what was captured.
-        answers: by the number of the call.
-        made: the change was made in a call.
-        reasons: why it was not, in others.
+        heard: what its changed calls told.
     """
 
     summary: TorchSummary
-    answers: dict[int, list[list[int]]] = field(default_factory=dict)
-    made: bool = False
-    reasons: tuple[str, ...] = ()
+    heard: Heard
 
 
 def run_changes(
@@ -122,20 +121,22 @@ def _outcome(request: Request, name: str, plain: _Run, environ: Mapping[str, str
         return Outcome(name, "not made", str(error))
     changed = _run(replace(request, words=words), name, environ)
     dump = request.folder / name
+    if changed.summary.exit_code in _STOPPED:  # the signal was for us as well
+        raise KeyboardInterrupt
     if changed.summary.exit_code:
         code = changed.summary.exit_code
         text = (
             f"the program ends with exit code {code} under it; {_log(request, name)} has its words"
         )
         return Outcome(name, "failed", text, exit_code=code, dump=dump)
-    if not changed.made:
+    if not changed.heard.made:
         _remove(dump)
-        return Outcome(name, "not made", "; ".join(changed.reasons) or _NOBODY)
+        return Outcome(name, "not made", changed.heard.why_not())
     try:
         report = compare(request.folder / PLAIN, dump)
     except AitError as error:
         return Outcome(name, "undecided", str(error), dump=dump)
-    outcome = judged(name, report, plain.answers, changed.answers)
+    outcome = judged(name, report, plain.heard.answers, changed.heard.answers)
     if outcome.state == "held" and not request.keep:
         _remove(dump)
         return outcome
@@ -155,14 +156,14 @@ def _run(request: Request, name: str, environ: Mapping[str, str]) -> _Run:
         warmup=0 if change is None else change.warmup,
     )
     environment = {**environ, VARIABLE: name, **({} if change is None else change.environment)}
-    heard: list[Heard] = []
+    reports: list[Report] = []
     plan = plan_torch_dump(request.words, settings, environment)
     if change is None:
-        summary = run_torch_dump(plan, environment, heard=heard.extend)
+        summary = run_torch_dump(plan, environment, heard=reports.extend)
     else:
-        with _log(request, name).open("wb") as log:
-            summary = run_torch_dump(plan, environment, log, heard=heard.extend)
-    return _heard(summary, heard)
+        with new_file(_log(request, name)) as log:
+            summary = run_torch_dump(plan, environment, log, heard=reports.extend)
+    return _Run(summary, _heard(reports))
 
 
 def _types(request: Request, change: Change | None) -> tuple[str, ...]:
@@ -171,18 +172,17 @@ def _types(request: Request, change: Change | None) -> tuple[str, ...]:
     return tuple(name for name in request.types if name != _OPERATORS) or ("torch",)
 
 
-def _heard(summary: TorchSummary, heard: Iterable[Heard]) -> _Run:
-    run = _Run(summary)
-    reasons: list[str] = []
-    for each in heard:
-        if each.event == "changed":
-            run.made = True
-        elif each.event == "unchanged":
-            reasons.append(str(each.facts.get("reason")))
-        elif each.event == "answer":
-            run.answers[int(each.facts["number"])] = each.facts["tokens"]
-    run.reasons = tuple(dict.fromkeys(reasons))
-    return run
+def _heard(reports: Iterable[Report]) -> Heard:
+    """What a run told; of several processes, the answers of the first that gave some."""
+    heard = Heard()
+    answering = ""
+    for each in reports:
+        if each.event == "answer":
+            answering = answering or each.process
+            if each.process != answering:
+                continue
+        heard.hear(each.event, **each.facts)
+    return heard
 
 
 def _log(request: Request, name: str) -> Path:

@@ -371,7 +371,7 @@ def _pair_passes(
         first = next((run for run in mine if _executed(run) == given[1]), mine[0])
         pairs = [RunPair(golden[0], first, "both execution counts were given")]
     parted = find_partings(*read, [(pair.golden, pair.mine) for pair in pairs])
-    keys = _keys(read[0]), _keys(read[1])
+    keys = (_keys(read[0]), _keys(read[1])) if _have_other_rows(pairs, *read) else ({}, {})
     pairs = [pair for pair in pairs if id(pair.golden) not in parted.behind]
     left = [[run for run in side if id(run) not in parted.behind] for side in (golden, mine)]
     problems = _unpaired(left[0], left[1], pairs, offset, why, explicit)
@@ -380,6 +380,17 @@ def _pair_passes(
 
 
 _Keys = Mapping[int, tuple[int, ...]]
+
+
+def _have_other_rows(
+    pairs: Sequence[RunPair], golden: Sequence[Reading], mine: Sequence[Reading]
+) -> bool:
+    """True if passes that belong together have not as many rows."""
+    sizes = [
+        {each.run.step: len(each.ids.ids) for each in side if each.ids is not None}
+        for side in (golden, mine)
+    ]
+    return any(sizes[0].get(pair.golden.step) != sizes[1].get(pair.mine.step) for pair in pairs)
 
 
 def _keys(side: Sequence[Reading]) -> _Keys:

@@ -15,6 +15,31 @@ from ait_llm.cli.main import ait
 from ait_llm.schemas import read_schema
 from tests.support.json_outputs import check
 
+OWN = """
+import os
+import torch
+from torch import nn
+from ait_llm.dump.changes import made
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.second(x / x.abs().amax())  # over the whole batch
+
+
+torch.manual_seed(0)
+net, x = Net(), torch.arange(8.0)[None]
+if os.environ["AIT_INVARIANT_CHANGE"] == "batch":
+    x = torch.cat([x, 9 * x])
+    made("batch")
+with torch.no_grad():
+    net(x)
+"""
 PROGRAM = Path(__file__).parent / "programs" / "padding_net.py"
 
 
@@ -82,6 +107,50 @@ def test_a_program_without_a_model_is_incomplete_and_says_why(tmp_path: Path) ->
     said = CliRunner().invoke(ait, words)
     assert said.exit_code == 3
     assert "INCOMPLETE" in said.output
+
+
+def test_a_program_of_its_own_makes_its_changes_and_says_so(tmp_path: Path) -> None:
+    program = tmp_path / "own.py"
+    program.write_text(OWN, "utf-8")
+    words = ["llm", "invariant", "--exec", f"{sys.executable} {program}", "-o", str(tmp_path)]
+    said = CliRunner().invoke(ait, [*words, "--changes", "again", "batch", "memory", "chunks"])
+    assert said.exit_code == 1, said.output
+    assert "again   held" in said.output
+    assert "batch   broken: rows of a batch touch each other" in said.output
+    assert "memory  held" in said.output
+    assert "chunks  not made: the program calls no model of transformers" in said.output
+
+
+def test_a_signal_that_ends_a_changed_run_ends_the_command_with_what_is_known(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "own.py"
+    program.write_text(OWN.replace('made("batch")', "os.kill(os.getpid(), 2)"), "utf-8")
+    words = ["llm", "invariant", "--exec", f"{sys.executable} {program}", "-o", str(tmp_path)]
+    said = CliRunner().invoke(ait, [*words, "--changes", "again", "batch", "memory"])
+    assert said.exit_code == 130, said.output
+    assert "again    held" in said.output
+    assert "interrupted before every change was made" in said.output
+    assert "memory" not in said.output
+
+
+def test_shards_of_two_ranks_add_up(tmp_path: Path) -> None:
+    done = run(tmp_path, "--changes", "ranks", "--type", "torch")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ranks  held" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("invariant",), ("bisect", "--golden-exec", "true")])
+def test_an_output_that_cannot_be_made_is_wrong_usage(command: tuple[str, ...]) -> None:
+    said = CliRunner().invoke(ait, ["llm", *command, "--exec", "true", "-o", "/proc/nowhere"])
+    assert said.exit_code == 2
+    assert said.stderr.startswith("ait: error: /proc/nowhere")
+
+
+def test_what_a_changed_run_prints_is_for_its_user_and_group(faulty: tuple[Path, Any]) -> None:
+    (made,) = faulty[0].iterdir()
+    assert not made.joinpath("again.log").stat().st_mode & 0o007
+    assert not made.stat().st_mode & 0o007
 
 
 def test_the_schema_is_published() -> None:

@@ -102,15 +102,3 @@ def test_an_unknown_change_is_refused(model: Any) -> None:
 def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(UsageError, match="invariant needs a module or a method of one, not func"):
         invariant(lambda x: x, PROMPTS)
-
-
-def test_the_answer_of_a_decoder_behind_an_encoder_is_given_back_as_it_is() -> None:
-    model: Any = model_of("SEQ_TO_SEQ_CAUSAL_LM", "bart", "eager", torch.float32)
-    model.generation_config.update(eos_token_id=None, pad_token_id=0, decoder_start_token_id=1)
-    names = ["padding-right", "place"]
-    padded, placed = invariant(
-        model.generate, PROMPTS[:1], changes=names, max_new_tokens=2, do_sample=False
-    ).outcomes
-    assert padded.state in ("held", "undecided")
-    assert padded.flip is None
-    assert placed.state == "not made"

@@ -6,8 +6,9 @@ import functools
 import inspect
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -41,19 +42,6 @@ class _Depth(threading.local):
     value = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What a cache was made with.
-
-    Attributes:
-        cache: the object, which lives as long as this does.
-        padded: the padding in it.
-    """
-
-    cache: Any
-    padded: Padded | None
-
-
 class ChangedCalls:
     """Stands around ``generate`` and the outermost calls of models.
 
@@ -70,10 +58,10 @@ class ChangedCalls:
         self._changes_models = changes_models
         self._hear = hear
         self._depth = _Depth()
-        self._held: dict[int, _Held] = {}
+        self._held: weakref.WeakKeyDictionary[Any, Padded | None] = weakref.WeakKeyDictionary()
         self._answers = 0
         self._told: set[str] = set()
-        self._models: set[int] = set()
+        self._models: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._after = False
 
     def install(self) -> None:
@@ -135,7 +123,7 @@ class ChangedCalls:
                 self._tell_unchanged("its arguments have no names")
                 return call(*args, **kwargs)
             output = self._changed(model, call, named, generates=generates)
-            self._report_answer(output, generates=generates)
+            self._report_answer(model, named, output, generates=generates)
             return output
         finally:
             self._depth.value -= 1
@@ -145,9 +133,7 @@ class ChangedCalls:
     ) -> Any:
         """The result of the call, made with the change where that is possible."""
         try:
-            if self._changes_models and id(model) not in self._models:
-                self._models.add(id(model))
-                change_model(self._change, model)
+            self._change_model(model)
             make = self._made(model, call, named, generates=generates)
         except NotPossibleError as error:
             self._tell_unchanged(str(error))
@@ -159,6 +145,22 @@ class ChangedCalls:
             self._told.add(self._change)
             self._hear("changed", change=self._change)
         return make()
+
+    def _change_model(self, model: nn.Module) -> None:
+        """Make what concerns a model, once.
+
+        Raises:
+            NotPossibleError: that cannot be done, now or when it was tried.
+        """
+        if self._changes_models and model not in self._models:
+            self._models[model] = ""
+            try:
+                change_model(self._change, model)
+            except Exception as error:  # noqa: BLE001 - a failure of ours is never the program's
+                known = isinstance(error, NotPossibleError)
+                self._models[model] = str(error) if known else f"{type(error).__name__}: {error}"
+        if reason := self._models.get(model, ""):
+            raise NotPossibleError(reason)
 
     def _made(
         self, model: nn.Module, call: Call, named: dict[str, Any], *, generates: bool
@@ -194,7 +196,7 @@ class ChangedCalls:
             raise NotPossibleError("its decoder begins all rows alike, and none is told apart")
         held = self._held_by(named)
         changed, undo = OtherRows(in_front=self._change == "place").change(
-            named, row_count(named), first=held is None
+            named, row_count(named), first=not held
         )
 
         def make() -> Any:
@@ -221,7 +223,7 @@ class ChangedCalls:
             left=left,
             generates=generates,
             parameters=frozenset(inspect.signature(model.forward).parameters),
-            known=None if held is None else held.padded,
+            known=held[0] if held else None,
         )
 
         def make() -> Any:
@@ -249,24 +251,27 @@ class ChangedCalls:
 
         return make
 
-    def _held_by(self, named: Mapping[str, Any]) -> _Held | None:
-        """What the cache of a call was made with; None for a call without one.
+    def _held_by(self, named: Mapping[str, Any]) -> tuple[Padded | None, ...]:
+        """The padding of a call's cache that was made with the change; nothing without a cache.
 
         Raises:
             NotPossibleError: the cache was made without the change.
         """
         cache = named.get(CACHE)
         if cache is None:
-            return None
-        held = self._held.get(id(cache))
-        if held is None and (type(cache).__name__ != "DynamicCache" or _length(cache)):
+            return ()
+        if cache in self._held:
+            return (self._held[cache],)
+        if type(cache).__name__ != "DynamicCache" or _length(cache):
             raise NotPossibleError("it brings a cache of its own")
-        return held
+        return ()
 
     def _hold(self, output: Any, padded: Padded | None) -> None:
+        """Know a cache again that a call has filled, for as long as the program has it."""
         cache = output.get(CACHE) if isinstance(output, Mapping) else None
         if cache is not None:
-            self._held[id(cache)] = _Held(cache, padded)
+            with suppress(TypeError):  # one that nobody can watch is not known again
+                self._held[cache] = padded
 
     def _tell_unchanged(self, reason: str) -> None:
         if reason not in self._told:
@@ -275,10 +280,14 @@ class ChangedCalls:
             if self._change not in ("plain", "again"):
                 notice(f"a call is made as it is: {reason}")
 
-    def _report_answer(self, output: Any, *, generates: bool) -> None:
+    def _report_answer(
+        self, model: nn.Module, named: Mapping[str, Any], output: Any, *, generates: bool
+    ) -> None:
         tokens = _answer(output, generates=generates)
         if tokens is not None:
-            self._hear("answer", number=self._answers, generated=generates, tokens=tokens)
+            prompt = _prompt(model, named) if generates else 0
+            facts = {"generated": generates, "prompt": prompt, "tokens": tokens}
+            self._hear("answer", number=self._answers, **facts)
         self._answers += 1
 
 
@@ -292,6 +301,16 @@ def _named(function: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     if len(args) > len(names):
         return None
     return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _prompt(model: nn.Module, named: Mapping[str, Any]) -> int:
+    """Tokens that ``generate`` gives back before those that it makes."""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return 1
+    try:
+        return int(token_ids(named)[1].shape[1])
+    except NotPossibleError:  # embeddings are not given back
+        return 0
 
 
 def _keeps_state(model: nn.Module) -> bool:

@@ -10,6 +10,6 @@ from ait_llm.dump.changes.process import change_process
 def start_change(name: str) -> None:
     """Make a change of all models of this process; ``plain`` only reports their answers."""
     change_process(name)
-    if name in ("threads", "memory"):
+    if name in ("again", "threads", "memory"):  # no call of the program needs to be another one
         made(name)
     ChangedCalls(name).install()

@@ -95,6 +95,7 @@ class ApiCalls:
 
     def _hook(self) -> None:
         self._depth = _Depth()
+        self._running = 0
         self._handles = [
             register_module_forward_pre_hook(self._before),
             register_module_forward_hook(self._after, always_call=True),

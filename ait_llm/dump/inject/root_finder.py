@@ -248,14 +248,14 @@ class RootFinder:
             frame: the caller's; None if the module is not called itself, but what it wraps.
             args: what the call gets, if its inputs are to be recorded here.
         """
-        was_hooked = module in self._belongs
+        hooks = len(module._forward_pre_hooks)  # that this call runs: torch has listed them
         try:
             with self._lock:
                 if module not in self._known:
                     self._find(module, frame, args)
                 elif frame is not None and module in self._belongs:
                     self._begin_preamble(module, frame)
-                    if not was_hooked:  # another thread has called it first, at the same moment
+                    if len(module._forward_pre_hooks) > hooks:  # another thread called it first
                         self._enter_late(module, frame, args)
         except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the program
             reason = f"{type(error).__name__}: {error}"

@@ -119,7 +119,7 @@ class Unanswered:
         it makes of them is compared for the tokens that both have.
         """
         tokens = self._known.tokens
-        if tokens is None or not links:
+        if tokens is None or not links or not are_places(tensor):
             return False
         keys = tokens.keys
         if tokens.is_plain and (keys is None or keys.left.total == keys.right.total):
@@ -129,7 +129,7 @@ class Unanswered:
             return False
         value = links[0].left if number else links[0].right
         other = value.uses[0].tensor
-        return are_places(tensor) and are_places(other) and not have_same_integers(tensor, other)
+        return are_places(other) and not have_same_integers(tensor, other)
 
     def is_stale(self, op: int, tensor: Tensor) -> bool:
         """True for a left input captured after the operation that is no longer what it was."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -104,3 +106,37 @@ def test_a_model_that_keeps_a_state_is_not_asked_for_a_cache(change: str) -> Non
     ChangedCalls(change, told).outermost(mamba, mamba.generate, mamba.generate, (), given)
     assert not told.of("changed")
     assert told.of("unchanged")
+
+
+@pytest.mark.parametrize("change", ["padding-right", "batch", "no-cache"])
+def test_the_answer_of_a_decoder_behind_an_encoder_stays(change: str) -> None:
+    bart: Any = model_of("SEQ_TO_SEQ_CAUSAL_LM", "bart", "eager", torch.float32)
+    bart.generation_config.update(eos_token_id=None, pad_token_id=0, decoder_start_token_id=1)
+    given = {"input_ids": PROMPT[:1], "max_new_tokens": 3, "do_sample": False}
+    told = Told()
+    changed = ChangedCalls(change, told).outermost(bart, bart.generate, bart.generate, (), given)
+    assert torch.equal(changed, bart.generate(**given))
+    assert told.of("changed")
+    assert told.of("answer")[0]["prompt"] == 1  # what the decoder begins with
+
+
+def test_a_model_without_another_attention_is_told_to_be_unchanged_in_every_call() -> None:
+    bloom: Any = model_of("CAUSAL_LM", "bloom", "eager", torch.float32)
+    told = Told()
+    calls = ChangedCalls("attention", told)
+    with torch.no_grad():
+        for _ in range(2):
+            calls.outermost(bloom, bloom, bloom.forward, (), {"input_ids": PROMPT})
+    assert told.of("unchanged")
+    assert not told.of("changed")
+
+
+def test_a_cache_lives_no_longer_than_the_program_has_it(model: Any) -> None:
+    calls = ChangedCalls("batch", Told())
+    with torch.no_grad():
+        output = calls.outermost(model, model, model.forward, (), {"input_ids": PROMPT})
+    cache = weakref.ref(output.past_key_values)
+    assert cache() is not None
+    del output
+    gc.collect()
+    assert cache() is None
