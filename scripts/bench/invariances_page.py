@@ -98,9 +98,10 @@ def page(rows: Sequence[Row], commit: str) -> str:
     found, named = sum(row.is_found for row in faults), sum(row.is_named for row in faults)
     lines = [
         _HEAD,
-        f"Rows made until {commit}: {len(programs)} programs of {families} families, {len(changes)} changes, "
-        f"{states['broken']} accused; {states['held']} held, {states['undecided']} undecided, "
-        f"{states['not made']} do not apply, {states['failed']} failed. "
+        f"Rows made until {commit}: {len(programs)} programs of {families} families, "
+        f"{len(changes)} changes, {states['broken']} accused; {states['held']} held, "
+        f"{states['undecided']} undecided, {states['not made']} do not apply, "
+        f"{states['failed']} failed. "
         f"{found} of {len(faults)} faults found, {named} named.",
         "",
         f"| program | {' | '.join(changes)} |",
