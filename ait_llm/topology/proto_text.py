@@ -218,6 +218,8 @@ class _Reader:
                     value = self._decoded(key, decoders[key], found)
                 else:
                     value = self._message(key, {}, depth + 1)
+            elif key in decoders and kind in (_SCALAR, _LIST):
+                raise self._error(f"{key!r} has a value where a message belongs")
             elif kind == _LIST:
                 message.setdefault(key, []).extend(_IN_LIST.findall(value))
                 continue

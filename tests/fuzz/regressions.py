@@ -34,6 +34,10 @@ REGRESSIONS: tuple[tuple[str, bytes], ...] = (
     ("capsule_json", b"\xff"),
     ("capsule_safetensors", bytes(8)),
     ("capsule_safetensors", b"\x02\0\0\0\0\0\0\0[]"),
+    # a value where a message belongs
+    ("ge_graph_text", b'op { name: "a" type: "B" attr: "abcd" }'),
+    ("ge_graph_text", b'op { name: "a" type: "B" output_desc: "x" }'),
+    ("ge_graph_text", b'op { name: "a" type: "B" output_desc: [1, 2] }'),
     # infinity and huge numbers where counts are
     ("opcheck_journal", JOURNAL_HEADER + b'{"outputs": [{"verdict": "PASS", "shape": [1e999]}]}\n'),
     ("capture_config", b'{"dump_path": "/tmp/x", "statistics": {"slice": [{"dim": 1e999}]}}'),
