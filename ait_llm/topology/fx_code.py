@@ -25,7 +25,7 @@ _ARGUMENT = re.compile(
 )
 _STRING = re.compile(r"'(?:[^'\\]|\\.)*'")
 _INPUT = re.compile(r'\w+ = ge\.(?:Data|RefData)\(.*node_name="(\w+)"\)\s*')
-_SOURCE = re.compile(r'# File "([^"]*)", line (\d+)')
+_SOURCE = re.compile(r'# File "([^"]*)", line (\d{1,9})')
 _GETITEM = re.compile(r"(\w+)(?:: [^,]*)?, (\d{1,6})")
 
 

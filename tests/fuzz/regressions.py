@@ -14,6 +14,7 @@ _BASELINE = b'{"standard": "", "rerun": "", "problems": [], "partial": false, "o
 REGRESSIONS: tuple[tuple[str, bytes], ...] = (
     # a number with thousands of digits was no AitError
     ("ge_graph_text", _GE_OP % b"Tensor(dtype=torch.float16, shape=torch.Size([%s]))" % _DIGITS),
+    ("fx_code", b'# File "a", line %s\n' % _DIGITS),
     ("dump_data_files", b'{"x": {"%s": ["a.npy", "b.npy"]}}' % _DIGITS),
     (
         "ledger",
