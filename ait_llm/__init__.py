@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ait_llm.dump.torch_hook import register_hook as register_hook
     from ait_llm.dumps import open_dump as open_dump
     from ait_llm.invariance.in_process import invariant as invariant
+    from ait_llm.transplanting.in_process import transplant as transplant
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ _EXPORTS = {
     "invariant": "ait_llm.invariance.in_process",
     "open_dump": "ait_llm.dumps",
     "register_hook": "ait_llm.dump.torch_hook",
+    "transplant": "ait_llm.transplanting.in_process",
 }
 
 

@@ -45,6 +45,9 @@ COMMANDS = {
     "invariant": Listed(
         "", f"{_CLI}.invariant:invariant", "Change what must not matter, and compare."
     ),
+    "transplant": Listed(
+        "", f"{_CLI}.transplant:transplant", "Tell which difference matters for the answer."
+    ),
     "api-precision-compare": Listed(
         "",
         f"{_CLI}.api_check:api_precision_compare",
@@ -52,7 +55,10 @@ COMMANDS = {
         hidden=True,
     ),
     "merge-result": Listed(
-        "", f"{_CLI}.merge_result:merge_result", "Put the tables of all ranks side by side."
+        "",
+        f"{_CLI}.merge_result:merge_result",
+        "Put the tables of all ranks side by side.",
+        hidden=True,  # of msprobe's tables, as the one above
     ),
     "opcheck": Listed("Check", f"{_CLI}.opcheck:opcheck", "Check operators against golden ones."),
     "errcheck": Listed("", f"{_CLI}.errcheck:errcheck", "Find where NaN and Inf are born."),

@@ -44,6 +44,7 @@ AREAS = {
     "plan": "Planning a capture",
     "compare": "Comparison",
     "invariance": "Comparison",
+    "transplanting": "Comparison",
     "engine": "Work on other machines",
     "mcp": "Tools for agents",
     "storage": "Dumps that are addressed by URL",

@@ -80,7 +80,7 @@ def diff(
     with place as root:
         sides = (Path(root, "golden"), Path(root, "mine"))
         for path, side in zip(sides, (golden, mine), strict=True):
-            _captured(path, side, args, kwargs, operators=operators)
+            captured(path, side, args, kwargs, operators=operators)
         return compare(*sides)
 
 
@@ -194,22 +194,36 @@ class _Function(nn.Module):
         return self._function(*args, **kwargs)
 
 
-def _captured(
+def captured(
     path: Path,
     side: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     *,
     operators: bool,
+    patches: Path | None = None,
 ) -> None:
+    """Capture one call of a module, a method of one or a function, with copies of the arguments.
+
+    Args:
+        path: the output folder.
+        side: what is called.
+        args, kwargs: what it is called with.
+        operators: also capture every aten operator.
+        patches: plan of values that take the place of its own.
+
+    Raises:
+        UsageError: something that cannot be called, or the folder cannot be written.
+        Exception: what it raises.
+    """
     if not callable(side):
-        raise UsageError(f"diff needs two modules or functions, not {type(side).__name__}")
+        raise UsageError(f"a module or function is needed, not {type(side).__name__}")
     owner = side if isinstance(side, nn.Module) else getattr(side, "__self__", None)
     if not isinstance(owner, nn.Module):
         owner = side = _Function(side)
     config = DumpConfig(path, token_range=_ALL_STEPS, operators=operators, weights=True)
     given, named = tree_map(_Giving(owner), (args, kwargs))
-    with torch.random.fork_rng(), torch.no_grad(), register_hook(owner, config):
+    with torch.random.fork_rng(), torch.no_grad(), register_hook(owner, config, patches=patches):
         side(*given, **named)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -192,6 +192,7 @@ def register_hook(
     hook_type: str = "dump_data",
     *,
     hook_name: str | None = None,
+    patches: Path | None = None,
 ) -> HookHandle:
     """Capture what the modules of ``model`` receive and return.
 
@@ -200,6 +201,8 @@ def register_hook(
         config: what to capture.
         hook_type: ``dump_data``, the only type there is.
         hook_name: another spelling of ``hook_type``.
+        patches: plan of values that take the place of the model's own, as
+            :func:`ait_llm.transplant` writes it.
 
     Returns:
         The running capture.
@@ -216,7 +219,7 @@ def register_hook(
     kind = hook_name if hook_name is not None else hook_type
     if kind != "dump_data":
         raise UsageError(f"unknown hook type {kind!r}; known: dump_data")
-    options = config.options()
+    options = replace(config.options(), patches=patches)
     device = model_device(model)
     if (
         options.device_id is not None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ait_llm.core import DType, OpId
@@ -24,13 +26,14 @@ from ait_llm.replay.memory import Memories
 from ait_llm.replay.outcome import Mode, Outcome, Skipped, Start
 from ait_llm.replay.parameters import Parameters
 from ait_llm.replay.program import Key, Program, Unit
-from ait_llm.replay.values import Value, Values, dumped
+from ait_llm.replay.values import Value, Values, dumped, with_error
 
 if TYPE_CHECKING:
     import torch
 
     from ait_llm.opcheck.golden import GoldenOp, Result
 
+_NO_ERRORS: Mapping[str, Path] = MappingProxyType({})
 # Their results are drawn; those of the dump are as good as any.
 _RANDOM = frozenset({"MultinomialOperation", "ToppsampleOperation", "TopkToppSamplingOperation"})
 
@@ -68,6 +71,7 @@ class Execution:
         until: in hybrid mode the last operation that gets golden inputs.
         outcome: where results are counted.
         tables: shapes of operators that were not captured, by execution count and id.
+        errors: numbers to add to outputs, see :func:`ait_llm.replay.replay`.
     """
 
     def __init__(
@@ -76,7 +80,9 @@ class Execution:
         until: OpId | None,
         outcome: Outcome,
         tables: Mapping[tuple[int, OpId], IoRow],
+        errors: Mapping[str, Path] = _NO_ERRORS,
     ) -> None:
+        self._errors = errors
         self._mode = mode
         self._until = until
         self._outcome = outcome
@@ -135,6 +141,8 @@ class Execution:
                 result = answer
             else:
                 result = evaluate(golden, inputs, params)
+            if self._errors:
+                result = self._with_errors(program, unit, result)
             outputs = self._outputs(unit, result)
         except NotComputedError:
             raise
@@ -254,6 +262,22 @@ class Execution:
                 mine = values_of(own).reshape(golden.shape).to(golden.dtype)
                 outputs[index] = torch.where(undefined.broadcast_to(golden.shape), mine, golden)
         return outputs
+
+    def _with_errors(self, program: Program, unit: Unit, result: Result) -> Result:
+        """What the operator made with the errors that it is to have."""
+        process = f"{program.run.device}_{program.run.pid}"
+        changed = {}
+        for index, tensor in enumerate(result.outputs):
+            own = unit.captured("out", index)
+            name = f"outtensor{index}" if own is None else own.path.stem
+            path = self._errors.get(f"{process}/{unit.step}/{unit.path}/after/{name}")
+            if path is not None:
+                changed[id(tensor)] = with_error(tensor, path)
+        if not changed:
+            return result
+        updated = {i: changed.get(id(each), each) for i, each in result.updated_inputs.items()}
+        outputs = tuple(changed.get(id(each), each) for each in result.outputs)
+        return replace(result, outputs=outputs, updated_inputs=updated)
 
     def _keep(
         self, unit: Unit, result: Result, outputs: Sequence[torch.Tensor], values: Values

@@ -30,6 +30,7 @@ def replay(
     mode: Mode | None = None,
     until: str | None = None,
     steps: Iterable[int] | None = None,
+    errors: Mapping[str, Path] | None = None,
     on_pass: Callable[[Pass], None] | None = None,
 ) -> Outcome:
     """Compute a captured graph again with golden operators, and write what they make as a dump.
@@ -43,6 +44,8 @@ def replay(
             local afterwards. End-to-end unless ``until`` is given.
         until: id of an operation.
         steps: forward passes of each process; all when None.
+        errors: numbers to add to what operators make, as ``.npy`` files in row-major order, by the
+            path of the output's file below ``tensors``, without its ending.
         on_pass: called before each pass.
 
     Returns:
@@ -97,7 +100,8 @@ def replay(
         for process, found in zip(dump.processes, runs, strict=True):
             if found:
                 writer = golden.process(process.device, process.pid, options)
-                execution = Execution(chosen, last, outcome, tables.get(process.pid, {}))
+                table = tables.get(process.pid, {})
+                execution = Execution(chosen, last, outcome, table, errors or {})
                 stack.enter_context(writer)
                 processes.append(_process(found, writer, execution, outcome, on_pass))
         run_together(processes)

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ait_llm.dumps.model import Tensor
-from ait_llm.errors import AitError
+from ait_llm.errors import AitError, FormatError
 from ait_llm.opcheck.cases import values_of
 from ait_llm.replay.program import Key, Program
 
@@ -115,3 +116,17 @@ def mark_of(program: Program, key: Key) -> bytes | None:
         except (AitError, ValueError):
             continue
     return None
+
+
+def with_error(tensor: torch.Tensor, path: Path) -> torch.Tensor:
+    """A value and an error of it, in the type of the value.
+
+    Raises:
+        FormatError: the error has another number of elements.
+    """
+    import torch
+
+    error = torch.from_numpy(np.load(path, allow_pickle=False))
+    if error.numel() != tensor.numel():
+        raise FormatError(path, f"is no error of a value with shape {list(tensor.shape)}")
+    return (tensor.double() + error.reshape(tensor.shape)).to(tensor.dtype)

@@ -32,6 +32,7 @@ VERSIONS: Mapping[str, int] = {
     "export": 1,
     "golden": 1,
     "invariant": 1,
+    "transplant": 1,
     "merge-result": 1,
     "opcheck": 1,
     "opcheck-journal": 1,

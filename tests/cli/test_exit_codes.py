@@ -28,6 +28,7 @@ UNREADABLE = {
     "compare": ["-gp", "absent", "-mp", "absent", "-o", "out"],
     "bisect": ["--exec", "a > b", "--golden-exec", "b", "-o", "out"],
     "invariant": ["--exec", "no_such_program_anywhere", "-o", "out"],
+    "transplant": ["-mp", "absent", "-o", "out"],
     "api-precision-compare": ["-npu", "absent.csv", "-gpu", "absent.csv", "-o", "out"],
     "merge-result": ["-i", "absent", "-o", "out", "-config", "absent.yaml"],
     "opcheck": ["-i", "absent", "-o", "out"],

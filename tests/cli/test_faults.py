@@ -33,6 +33,10 @@ INJECTED = {
     "compare": (["-gp", "t.npy", "-mp", "t.npy", "-o", "out"], "ait_llm.compare.pipeline._match"),
     "bisect": (["--exec", "a", "--golden-exec", "b", "-o", "out"], f"{CLI}.bisect.bisect"),
     "invariant": (["--exec", "true", "-o", "out"], f"{CLI}.invariant.run_changes"),
+    "transplant": (
+        ["--exec", "true", "--golden-exec", "true", "-o", "out"],
+        f"{CLI}.transplant.transplant_programs",
+    ),
     "api-precision-compare": (["-npu", "a", "-gpu", "b"], f"{CLI}.api_check.compare_precision"),
     "merge-result": (
         ["-i", "a", "-o", "out", "-config", "b"],

@@ -51,8 +51,8 @@ def test_a_schema_is_one_and_says_what_it_is(name: str) -> None:
         assert {"schema", "version"} <= set(schema["required"])
 
 
-WITH_FILE = ("bisect.py", "invariant.py")
-"""Commands that write what they print into a file, too."""
+WITH_FILE = ("runs_folder.py",)
+"""What writes into a file, too, what a command prints."""
 
 
 def test_every_command_prints_json_through_the_one_function_that_names_it() -> None:

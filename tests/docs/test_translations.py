@@ -12,6 +12,7 @@ GENERATED = {
     "engines-results",
     "errors",
     "healthy-results",
+    "invariant-results",
     "legal-results",
     "localisation",
     "matching-results",

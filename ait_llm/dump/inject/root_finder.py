@@ -405,6 +405,7 @@ def capture_options(settings: TorchSettings) -> CaptureOptions:
         follow=settings.follow,
         budget=settings.budget,
         channel=os.environ.get(CHANNEL_VARIABLE),
+        patches=settings.patches,
     )
 
 

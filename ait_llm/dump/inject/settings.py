@@ -76,6 +76,7 @@ class TorchSettings:
         record_arguments: ledgers also hold the command line of their program.
         change: a change that must not change the answer, by its name in
             :mod:`ait_llm.dump.changes.catalogue`; ``plain`` only reports answers.
+        patches: plan of values that take the place of the program's own; None for none.
 
     Raises:
         UsageError: a type or a pattern that cannot be used.
@@ -108,6 +109,7 @@ class TorchSettings:
     tokens: Path | None = None
     record_arguments: bool = False
     change: str = ""
+    patches: Path | None = None
 
     def __post_init__(self) -> None:
         for name in self.types:
@@ -209,6 +211,7 @@ class TorchSettings:
                     ("control", self.control),
                     ("follow", self.follow),
                     ("tokens", self.tokens),
+                    ("patches", self.patches),
                 )
             },
             "steps": self.steps.intervals,
@@ -229,8 +232,8 @@ class TorchSettings:
             if unknown:
                 raise ValueError(f"unknown settings {', '.join(sorted(unknown))}")
             values["output"] = Path(values["output"])
-            for name in ("control", "follow", "tokens"):
-                values[name] = None if values[name] is None else Path(values[name])
+            for name in ("control", "follow", "tokens", "patches"):
+                values[name] = None if values.get(name) is None else Path(values[name])
             for name in ("steps", "passes"):
                 if values[name] is not None:
                     intervals = tuple((first, last) for first, last in values[name])

@@ -36,6 +36,8 @@ class CaptureOptions:
         follow: dump of the golden run whose tokens this one takes; None for its own.
         budget: bytes that may be written by all processes of the run; None for no limit.
         channel: folder in which these processes count them; None counts this one alone.
+        patches: plan of values that take the place of the program's own, see
+            :mod:`ait_llm.dump.pytorch.patching`; None changes nothing.
     """
 
     output: Path
@@ -58,6 +60,7 @@ class CaptureOptions:
     follow: Path | None = None
     budget: int | None = None
     channel: str | None = None
+    patches: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The settings as the ledger's header shows them."""
@@ -82,4 +85,5 @@ class CaptureOptions:
             **({"run": self.run} if self.run else {}),
             **({"follow": str(self.follow)} if self.follow is not None else {}),
             **({"budget": self.budget} if self.budget is not None else {}),
+            **({"patches": str(self.patches)} if self.patches is not None else {}),
         }

@@ -169,11 +169,19 @@ class CaptureSession:
                 f"{error.filename or path}: the capture cannot be written here "
                 f"({error.strerror}); choose another output folder"
             ) from error
-        self._recorder = Recorder(self.folder, self._ledger, self.options)
+        self._recorder = self._new_recorder()
         self._recorder.writer.when_idle = self._rest
         if multiprocessing.parent_process() is not None:
             # A forked worker leaves by os._exit after multiprocessing's own finalizers.
             multiprocessing.util.Finalize(None, self.close, args=("exit",), exitpriority=0)
+
+    def _new_recorder(self) -> Recorder:
+        options = self.options
+        if options.patches is None:
+            return Recorder(self.folder, self._ledger, options)
+        from ait_llm.dump.pytorch.patching import PatchingRecorder  # seldom wanted
+
+        return PatchingRecorder(self.folder, self._ledger, options, options.patches)
 
     def _open_in_child(self) -> None:
         """Go on in a forked child; if that fails the child runs on without a capture."""

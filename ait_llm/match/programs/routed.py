@@ -30,7 +30,8 @@ from ait_llm.program.flow import Use
 from ait_llm.program.program import Program
 from ait_llm.program.roles import Role
 
-_REASON = "tokens that were sent to the same expert"
+ROUTED = "tokens that were sent to the same expert"
+"""Why rows belong together that the values themselves have put there; part of a reason."""
 _MOST = 1 << 20  # rows
 _Coordinate = tuple[int, int]  # expert, flat row of the token
 
@@ -199,7 +200,7 @@ class _Pair:
             _rows(shapes[0], tuple(row for row, _ in chosen), len(first)),
             _rows(shapes[1], tuple(row for _, row in chosen), len(second)),
         )
-        port = Port(theirs.op, theirs.tensor, views, POSSIBLE, _REASON)
+        port = Port(theirs.op, theirs.tensor, views, POSSIBLE, ROUTED)
         yield key_of(ours.op, ours.tensor), port
 
 

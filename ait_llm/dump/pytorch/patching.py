@@ -1,0 +1,88 @@
+"""Puts values of another run in place of the program's own while it runs.
+
+Values are changed where they lie, so that everything which the program computes from them follows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ait_llm.dump.patches import Patch, Patches
+from ait_llm.dump.pytorch.layouts import is_plain
+from ait_llm.dump.pytorch.ledger import Ledger
+from ait_llm.dump.pytorch.options import CaptureOptions
+from ait_llm.dump.pytorch.recorder import Recorder
+from ait_llm.dump.pytorch.unit import Unit
+
+_COMPILED = "it is computed in a compiled graph, whose values cannot be changed"
+
+
+class PatchingRecorder(Recorder):
+    """Records the values that are asked for, and changes those that are.
+
+    Where everything is recorded, it is as the program computed it, before it is changed; where a
+    few values are, they are what the changes led to.
+    """
+
+    def __init__(self, folder: Path, ledger: Ledger, options: CaptureOptions, plan: Path) -> None:
+        super().__init__(folder, ledger, options)
+        self._patches = Patches.read(plan)
+        self._below = len(str(folder)) + 1
+
+    def _try_tensor(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool = False) -> None:
+        key = f"{unit.folder[self._below :]}/{name}"
+        recorded = self._patches.recorded
+        if recorded is None:
+            super()._try_tensor(unit, name, tensor, is_new=is_new)
+        self._patch(key, tensor, is_new=is_new)
+        if recorded is not None and key in recorded:
+            super()._try_tensor(unit, name, tensor, is_new=is_new)
+
+    def _patch(self, key: str, tensor: Tensor, *, is_new: bool) -> None:
+        patches = self._patches
+        patch = patches.places.get(key)
+        if patch is None:
+            return
+        if is_new:
+            patches.refused[key] = _COMPILED
+        elif not is_plain(tensor) or self._weight(tensor) is not None:
+            patches.refused[key] = "it is a weight, or no dense tensor"
+        else:
+            try:
+                with torch.inference_mode():  # its own tensors may be changed nowhere else
+                    _change(patches.plan.parent, patch, tensor.detach())
+            except (OSError, ValueError, RuntimeError) as error:
+                patches.refused[key] = str(error).partition("\n")[0]
+            else:
+                patches.done.add(key)
+
+    def close(self, end: str) -> None:
+        """Finish writing, and say what was changed."""
+        super().close(end)
+        self._patches.close()
+
+
+def _change(folder: Path, patch: Patch, target: Tensor) -> None:
+    numbers = _numbers(folder / patch.file, target.device)
+    flat = target.reshape(-1)
+    if patch.at:
+        at = _numbers(folder / patch.at, target.device)
+        fits = not at.numel() or int(at.max()) < flat.numel()
+    else:
+        at = torch.arange(numbers.numel(), device=target.device)
+        fits = numbers.numel() == flat.numel()
+    if not fits:
+        raise ValueError(f"it has the shape {list(target.shape)} in this run")
+    if patch.adds:
+        numbers = flat[at].double() + numbers.double()
+    new = flat.clone()
+    new[at] = numbers.to(flat.dtype)
+    target.copy_(new.reshape(target.shape))
+
+
+def _numbers(path: Path, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.load(path, allow_pickle=False)).to(device)

@@ -1,0 +1,198 @@
+"""A program that runs again with golden's values in place of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from ait_llm.compare.pipeline import FoundMatches, compare
+from ait_llm.core import DType
+from ait_llm.core.comparison import Verdict
+from ait_llm.dump.patches import Patch, Patches
+from ait_llm.errors import AitError
+from ait_llm.formats.elements import Array
+from ait_llm.formats.writing import new_file
+from ait_llm.program.token_ids import vocabulary
+from ait_llm.report.files import make_folder
+from ait_llm.transplanting.answer import Answer, Damage, find_answer
+from ait_llm.transplanting.places import Place, find_places, in_steps
+from ait_llm.transplanting.result import Suspect
+from ait_llm.transplanting.search import Found
+
+# A difference that rounding makes in one operator is no suspect. In 16 bits: two unit roundoffs of
+# the type; with more the operators add many products, and far more can be left without harm.
+_ROUNDING = {
+    DType.FLOAT16: 2 * 2.0**-11,
+    DType.BFLOAT16: 2 * 2.0**-8,
+    DType.FLOAT32: 64 * 2.0**-24,
+}
+_ROUNDING_ELSE = 1e-12
+
+
+class Runner(Protocol):
+    """Runs mine."""
+
+    def run(self, output: Path, plan: Path | None) -> None:
+        """Run it once and capture it, with patches if there is a plan of them.
+
+        Raises:
+            ProgramFailedError: it did not end well, or nothing was captured.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class PatchedProgram:
+    """The side of mine in a search.
+
+    Mine runs once with golden's value at every place that both have: what each place has before it
+    gets that value is the error which its own operator introduces. Taking these errors away, all
+    of them, some or one, shows what each does to the answer.
+
+    Attributes:
+        golden: a capture of the trusted program with values.
+        mine: one of the program under suspicion, as ``runner`` makes it.
+        runner: runs mine again.
+        folder: takes plans, values and the captures of the runs.
+        places: values of mine that golden has, too.
+        notes: what else must be known, a sentence each.
+        differs: something differs by more than rounding.
+    """
+
+    golden: Path
+    mine: Path
+    runner: Runner
+    folder: Path
+    places: int = 0
+    notes: list[str] = field(default_factory=list)
+    differs: bool = False
+    _places: list[Place] = field(default_factory=list, init=False)
+    _answer: Answer | None = field(default=None, init=False)
+
+    def before(self) -> Damage | str:
+        """The damage of mine as it is; or a sentence why it cannot be told.
+
+        Raises:
+            FormatError, UsageError: the captures cannot be compared.
+        """
+        matches: list[FoundMatches] = []
+        report = compare(self.golden, self.mine, on_matches=matches.append, dataflow=False)
+        self.differs = any(each.verdict is Verdict.FAIL for each in report.comparisons)
+        found = [each for some in matches for each in some]
+        self._places = find_places(found)
+        self.places = len(self._places)
+        widths = {vocabulary(run) for golden, mine, _ in found for run in (golden, mine)}
+        self._answer = find_answer(self._places, widths)
+        if self._answer is None:
+            return (
+                "no answer of mine has a counterpart in golden; capture the outermost module of "
+                "both with its outputs"
+            )
+        return self._answer.damage(self.mine)
+
+    def suspects(self, tell: Callable[[str], None]) -> Sequence[Found]:
+        """What introduces an error of its own, the largest first; one run shows it."""
+        make_folder(self._plans)
+        plan = Patches(self._plans / "all.json", {}, None)
+        for number, place in enumerate(self._places):
+            try:
+                values, at = place.numbers()
+            except (AitError, ValueError) as error:
+                self.notes.append(f"{place.op} {place.name} is left as it is: {error}")
+                continue
+            plan.places[place.key] = self._patch(f"golden{number}", values, at, adds=False)
+        plan.write()
+        output = self.folder / "all"
+        tell("golden's values everywhere")
+        self.runner.run(output, plan.plan)
+        if refused := plan.outcome().refused:
+            key, why = next(iter(refused.items()))
+            self.notes.append(f"{len(refused)} values cannot be changed, such as {key}: {why}")
+        done = [place for place in self._places if place.key in plan.done]
+        found = [
+            suspect
+            for number, (_, group) in enumerate(in_steps(done))
+            if (suspect := self._suspect(number, group, output)) is not None
+        ]
+        for patch in plan.places.values():
+            (self._plans / patch.file).unlink(missing_ok=True)
+        return sorted(found, key=lambda each: -each.suspect.introduced)
+
+    def damage(self, healed: Sequence[Found], number: int) -> Damage:
+        """What is left where these have golden's value."""
+        assert self._answer is not None
+        places = {key: patch for each in healed for key, patch in each.patches.items()}
+        plan = Patches(self._plans / f"run{number}.json", places, self._answer.keys)
+        plan.write()
+        output = self.folder / f"run{number}"
+        self.runner.run(output, plan.plan)
+        return self._answer.damage(output)
+
+    @property
+    def _plans(self) -> Path:
+        return self.folder / "patches"
+
+    def _suspect(self, number: int, group: Sequence[Place], output: Path) -> Found | None:
+        """What a value of mine differs by from golden's, of its own doing; None within rounding."""
+        first = group[0]
+        largest, steps, patches = 0.0, [], {}
+        for place in group:
+            numbers = place.numbers()
+            own = place.mine_at(output, numbers)
+            if own is None:
+                continue
+            size, correction = introduced(numbers.values, own)
+            if size <= rounding(place.dtype):
+                continue
+            largest = max(largest, size)
+            steps.append(place.step)
+            adds = correction is not None
+            put = numbers.values if correction is None else correction
+            name = f"suspect{number}_{place.step}"
+            patches[place.key] = self._patch(name, put, numbers.at, adds=adds)
+        if not patches:
+            return None
+        _, call, _ = first.suspect
+        suspect = Suspect(first.op, first.op_type, first.name, call, tuple(steps), largest)
+        return Found(suspect, patches)
+
+    def _patch(self, name: str, values: Array, at: Array | None, *, adds: bool) -> Patch:
+        save(self._plans / f"{name}.npy", values)
+        if at is None:
+            return Patch(f"{name}.npy", adds)
+        save(self._plans / f"{name}_at.npy", at)
+        return Patch(f"{name}.npy", adds, f"{name}_at.npy")
+
+
+def introduced(golden: Array, mine: Array) -> tuple[float, Array | None]:
+    """Relative error of mine, and what takes it away; None where golden's value must be put."""
+    if golden.dtype.kind != "f" or mine.dtype.kind != "f":
+        return (0.0 if np.array_equal(golden, mine) else math.inf), None
+    with np.errstate(all="ignore"):
+        correction = golden.astype(np.float64) - mine.astype(np.float64)
+        if not np.isfinite(correction).all():
+            same = np.array_equal(golden, mine, equal_nan=True)
+            return (0.0 if same else math.inf), None
+        size = float(np.linalg.norm(golden.astype(np.float64)))
+    error = float(np.linalg.norm(correction))
+    return (error / size if size else (math.inf if error else 0.0)), correction
+
+
+def rounding(dtype: DType) -> float:
+    """The largest error of an operator that is no more than rounding of that type."""
+    return _ROUNDING.get(dtype, _ROUNDING_ELSE)
+
+
+def save(path: Path, values: Array) -> None:
+    """Write numbers for a plan.
+
+    Raises:
+        FormatError: they cannot be written.
+    """
+    with new_file(path) as file:
+        np.save(file, values, allow_pickle=False)
