@@ -12,6 +12,7 @@ from ait_llm.on_demand import on_demand
 if TYPE_CHECKING:
     from ait_llm.compare import compare as compare
     from ait_llm.compare import compare_data as compare_data
+    from ait_llm.decisions.running import tokens as tokens
     from ait_llm.dump.in_process import Run as Run
     from ait_llm.dump.in_process import capture as capture
     from ait_llm.dump.in_process import diff as diff
@@ -33,6 +34,7 @@ _EXPORTS = {
     "invariant": "ait_llm.invariance.in_process",
     "open_dump": "ait_llm.dumps",
     "register_hook": "ait_llm.dump.torch_hook",
+    "tokens": "ait_llm.decisions.running",
     "transplant": "ait_llm.transplanting.in_process",
 }
 

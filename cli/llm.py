@@ -48,6 +48,7 @@ COMMANDS = {
     "transplant": Listed(
         "", f"{_CLI}.transplant:transplant", "Tell which difference matters for the answer."
     ),
+    "tokens": Listed("", f"{_CLI}.tokens:tokens", "Tell why a token is another one."),
     "api-precision-compare": Listed(
         "",
         f"{_CLI}.api_check:api_precision_compare",
@@ -68,7 +69,9 @@ COMMANDS = {
     "replay": Listed("", f"{_CLI}.replay:replay", "Compute a captured graph with golden ones."),
     "show": Listed("Tools", f"{_CLI}.show:show", "List the operations of a dump."),
     "convert": Listed("", f"{_CLI}.convert:convert", "Convert tensor files to another format."),
-    "export": Listed("", f"{_CLI}.export:export", "Write a dump or report for other programs."),
+    "export": Listed(
+        "", f"{_CLI}.export:export", "Write a dump or report for other programs.", hidden=True
+    ),
     "repro": Listed("", f"{_CLI}.repro:repro", "Put one operator into a zip of its own."),
     "doctor": Listed("", f"{_CLI}.doctor:doctor", "Say what works on this machine."),
     "mcp": Listed("", f"{_CLI}.mcp:mcp", "Offer these commands to agents, over MCP.", hidden=True),

@@ -21,11 +21,9 @@ from ait_llm.cli.params import (
 from ait_llm.cli.runs_folder import keep_result, unused_folder
 from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.cli.transplant_text import describe_result
+from ait_llm.cli.two_sides import suspected_side, trusted_side
 from ait_llm.core import StepRange
-from ait_llm.dumps import open_dump
 from ait_llm.errors import UsageError
-from ait_llm.probe import split_command
-from ait_llm.probe.launch import resolve_program
 from ait_llm.transplanting.running import Request, transplant_dump, transplant_programs
 from ait_llm.transplanting.summary import transplant_summary, transplant_tables
 
@@ -132,24 +130,20 @@ def transplant(
     much each of them explains. Exits with 0 if the answer is golden's within rounding, with 1 if
     the set is found, with 3 if it is not, with 6 if a program fails.
     """
-    if (command is None) == (my_path is None):
-        raise UsageError("give the side under suspicion once: --exec COMMAND, or --my-path DUMP")
-    if my_path is not None:
+    mine = suspected_side(command, my_path)
+    if isinstance(mine, Path):
         if golden_command is not None or golden_path is not None:
             raise UsageError(
                 "--my-path is compared with golden operators; leave the trusted side out, or give "
                 "--exec for a program that can run again"
             )
-        open_dump(my_path)  # told before anything is made
         folder = unused_folder(output, "ait_transplant")
         say(f"ait llm transplant: computed below {folder}")
-        result = transplant_dump(my_path, folder, runs, keep=keep, tell=say)
+        result = transplant_dump(mine, folder, runs, keep=keep, tell=say)
     else:
-        assert command is not None
-        words = _program(command)
-        golden = _golden(golden_command, golden_path)
+        golden = trusted_side(golden_command, golden_path)
         folder = unused_folder(output, "ait_transplant")
-        request = Request(words, golden, folder, _TYPES[kind], steps, runs, keep)
+        request = Request(mine, golden, folder, _TYPES[kind], steps, runs, keep)
         say(f"ait llm transplant: runs below {folder}")
         result = transplant_programs(request, os.environ, say)
     build = Build(formats, folder, "transplant")
@@ -160,19 +154,3 @@ def transplant(
     summary = transplant_summary(result, files)
     build.publish(summary, as_json=as_json, tables=transplant_tables(result))
     ctx.exit(result.code)
-
-
-def _program(command: str) -> tuple[str, ...]:
-    words = tuple(split_command(command))
-    resolve_program(words, os.environ)
-    return words
-
-
-def _golden(command: str | None, path: Path | None) -> tuple[str, ...] | Path:
-    """The trusted side."""
-    if (command is None) == (path is None):
-        raise UsageError("give the trusted side once: --golden-exec COMMAND, or --golden-path DUMP")
-    if path is not None:
-        return open_dump(path).root
-    assert command is not None
-    return _program(command)

@@ -44,6 +44,7 @@ AREAS = {
     "plan": "Planning a capture",
     "compare": "Comparison",
     "invariance": "Comparison",
+    "decisions": "Comparison",
     "transplanting": "Comparison",
     "engine": "Work on other machines",
     "mcp": "Tools for agents",

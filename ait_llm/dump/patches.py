@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,27 @@ class Patch:
         adds: they are added; else they take its place.
         at: name of the file with the elements that are meant, counted in row-major order; empty
             for all of them.
+        scale: the share of the numbers that is added.
     """
 
     file: str
     adds: bool
     at: str = ""
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """The difference of two numbers of a value.
+
+    Attributes:
+        key: the place of the value.
+        plus, minus: the elements, counted in row-major order.
+    """
+
+    key: str
+    plus: int
+    minus: int
 
 
 @dataclass(slots=True)
@@ -41,6 +58,8 @@ class Patches:
         plan: the file that says so; those of the patches are beside it.
         places: by the path of the value.
         recorded: the values that are captured; None for all.
+        margins: whose change by the numbers of each place is computed; empty for none.
+        changes: of each margin by each place, to first order.
         done: places whose value was changed.
         refused: places where it could not be, and why.
     """
@@ -48,6 +67,8 @@ class Patches:
     plan: Path
     places: dict[str, Patch]
     recorded: frozenset[str] | None
+    margins: Sequence[Margin] = ()
+    changes: list[dict[str, float]] = field(default_factory=list)
     done: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
 
@@ -62,7 +83,8 @@ class Patches:
             values = json.loads(plan.read_text("utf-8"))
             places = {key: Patch(**each) for key, each in values["places"].items()}
             recorded = values["recorded"]
-            return cls(plan, places, None if recorded is None else frozenset(recorded))
+            margins = [Margin(**each) for each in values["margins"]]
+            return cls(plan, places, None if recorded is None else frozenset(recorded), margins)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(plan, f"is no plan of patches: {error}") from None
 
@@ -71,13 +93,18 @@ class Patches:
         values: dict[str, Any] = {
             "places": {key: asdict(each) for key, each in self.places.items()},
             "recorded": None if self.recorded is None else sorted(self.recorded),
+            "margins": [asdict(each) for each in self.margins],
         }
         with new_file(self.plan) as file:
             file.write(json.dumps(values).encode())
 
     def close(self) -> None:
         """Say beside the plan what became of them in this process."""
-        values = {"done": sorted(self.done), "refused": self.refused}
+        values = {
+            "done": sorted(self.done),
+            "refused": self.refused,
+            "changes": self.changes,
+        }
         with new_file(self._done(str(os.getpid()))) as file:
             file.write(json.dumps(values).encode())
 
@@ -87,6 +114,8 @@ class Patches:
             values = json.loads(path.read_text("utf-8"))
             self.done.update(values["done"])
             self.refused |= values["refused"]
+            if any(values["changes"]):
+                self.changes = values["changes"]
         return self
 
     def _done(self, process: str) -> Path:

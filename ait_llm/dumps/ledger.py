@@ -95,6 +95,7 @@ class Ledger:
         engine: lines in which an engine says what its passes compute.
         weights: entries about parameters and buffers.
         assistants: names of models that only propose tokens to another one.
+        choosing: settings by which tokens were chosen from logits, of each generation.
     """
 
     path: Path
@@ -112,6 +113,7 @@ class Ledger:
     engine: tuple[Mapping[str, Any], ...] = ()
     weights: tuple[LedgerEntry, ...] = ()
     assistants: tuple[str, ...] = ()
+    choosing: tuple[Mapping[str, str], ...] = ()
 
     def entries(self) -> Iterator[LedgerEntry]:
         """All entries in the order of execution.
@@ -155,6 +157,7 @@ def read_ledger(path: Path) -> Ledger:
     beams: list[Mapping[str, Any]] = []
     engine: list[Mapping[str, Any]] = []
     assistants: list[str] = []
+    choosing: list[Mapping[str, str]] = []
     weights: list[LedgerEntry] = []
     for number, line in _lines(path):
         if line is None:
@@ -188,6 +191,10 @@ def read_ledger(path: Path) -> Ledger:
             follow.append(MappingProxyType(line))
         elif kind == "beams":
             beams.append(MappingProxyType(line))
+        elif kind == "generation":
+            settings = line.get("settings")
+            if isinstance(settings, dict):
+                choosing.append(MappingProxyType({str(k): str(v) for k, v in settings.items()}))
         elif kind == "assistant":
             assistants.append(_text(path, number, line, "root"))
         elif kind in _ENGINE:
@@ -215,6 +222,7 @@ def read_ledger(path: Path) -> Ledger:
         tuple(engine),
         tuple(weights),
         tuple(assistants),
+        tuple(choosing),
     )
 
 

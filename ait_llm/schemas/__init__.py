@@ -33,6 +33,7 @@ VERSIONS: Mapping[str, int] = {
     "golden": 1,
     "invariant": 1,
     "transplant": 1,
+    "tokens": 1,
     "merge-result": 1,
     "opcheck": 1,
     "opcheck-journal": 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,14 +64,21 @@ class Answer:
 
     def damage(self, run: Path) -> Damage:
         """How far a run is from golden; infinitely far where it has no such answer."""
-        rows: list[tuple[Array, Array]] = []
-        for place, numbers in zip(self.places, self.numbers, strict=True):
+        rows = list(self.rows(run))
+        if len(rows) < len(self.places):
+            return Damage(math.inf, rows=0)
+        return _damage([(golden, mine) for _, golden, mine in rows], is_logits=self.is_logits)
+
+    def rows(self, run: Path) -> Iterator[tuple[int, Array, Array]]:
+        """The answers of a run: number of the place, golden's rows and those of the run.
+
+        What the run does not have is left out.
+        """
+        for number, (place, numbers) in enumerate(zip(self.places, self.numbers, strict=True)):
             mine = place.mine_at(run, numbers)
-            if mine is None:
-                return Damage(math.inf, rows=0)
-            golden = numbers.values.reshape(-1, self.width)
-            rows.append((golden, mine.reshape(-1, self.width)))
-        return _damage(rows, is_logits=self.is_logits)
+            if mine is not None:
+                golden = numbers.values.reshape(-1, self.width)
+                yield number, golden, mine.reshape(-1, self.width)
 
 
 def find_answer(places: Sequence[Place], vocabularies: Container[int | None]) -> Answer | None:
@@ -172,12 +179,13 @@ def _damage(rows: Sequence[tuple[Array, Array]], *, is_logits: bool) -> Damage:
 
 def _divergence(golden: Array, mine: Array) -> Array:
     """Kullback-Leibler divergence of each row, in nats."""
-    theirs, ours = _log_softmax(golden), _log_softmax(mine)
+    theirs, ours = log_softmax(golden), log_softmax(mine)
     found: Array = np.maximum((np.exp(theirs) * (theirs - ours)).sum(axis=1), 0.0)
     return found
 
 
-def _log_softmax(logits: Array) -> Array:
+def log_softmax(logits: Array) -> Array:
+    """Logarithms of the probabilities of each row."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     result: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return result

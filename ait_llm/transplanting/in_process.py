@@ -65,14 +65,14 @@ def transplant(
     with place as root:
         path = Path(root).absolute()
         captured(path / "golden", golden, args, kwargs, operators=operators)
-        caller = _Caller(mine, args, kwargs, operators)
+        caller = Caller(mine, args, kwargs, operators)
         caller.run(path / "mine", None)
         side = PatchedProgram(path / "golden", path / "mine", caller, path)
         return search(side, path, runs)
 
 
 @dataclass(frozen=True, slots=True)
-class _Caller:
+class Caller:
     """Calls mine."""
 
     function: Callable[..., Any]

@@ -62,6 +62,8 @@ class PatchedProgram:
         places: values of mine that golden has, too.
         notes: what else must be known, a sentence each.
         differs: something differs by more than rounding.
+        rounded: values whose own error is no more than rounding; only with ``keeps_rounding``.
+        keeps_rounding: keep these, too.
     """
 
     golden: Path
@@ -71,6 +73,8 @@ class PatchedProgram:
     places: int = 0
     notes: list[str] = field(default_factory=list)
     differs: bool = False
+    keeps_rounding: bool = False
+    rounded: list[Found] = field(default_factory=list, init=False)
     _places: list[Place] = field(default_factory=list, init=False)
     _answer: Answer | None = field(default=None, init=False)
 
@@ -97,8 +101,8 @@ class PatchedProgram:
 
     def suspects(self, tell: Callable[[str], None]) -> Sequence[Found]:
         """What introduces an error of its own, the largest first; one run shows it."""
-        make_folder(self._plans)
-        plan = Patches(self._plans / "all.json", {}, None)
+        make_folder(self.plans)
+        plan = Patches(self.plans / "all.json", {}, None)
         for number, place in enumerate(self._places):
             try:
                 values, at = place.numbers()
@@ -117,55 +121,68 @@ class PatchedProgram:
         found = [
             suspect
             for number, (_, group) in enumerate(in_steps(done))
-            if (suspect := self._suspect(number, group, output)) is not None
+            if (suspect := self._keep(number, group, output)) is not None
         ]
         for patch in plan.places.values():
-            (self._plans / patch.file).unlink(missing_ok=True)
+            (self.plans / patch.file).unlink(missing_ok=True)
         return sorted(found, key=lambda each: -each.suspect.introduced)
 
     def damage(self, healed: Sequence[Found], number: int) -> Damage:
         """What is left where these have golden's value."""
         assert self._answer is not None
         places = {key: patch for each in healed for key, patch in each.patches.items()}
-        plan = Patches(self._plans / f"run{number}.json", places, self._answer.keys)
+        plan = Patches(self.plans / f"run{number}.json", places, self._answer.keys)
         plan.write()
         output = self.folder / f"run{number}"
         self.runner.run(output, plan.plan)
         return self._answer.damage(output)
 
     @property
-    def _plans(self) -> Path:
+    def answer(self) -> Answer | None:
+        """What the programs answer; known after :meth:`before`."""
+        return self._answer
+
+    @property
+    def plans(self) -> Path:
+        """Takes plans of patches and their values."""
         return self.folder / "patches"
 
-    def _suspect(self, number: int, group: Sequence[Place], output: Path) -> Found | None:
+    def _keep(self, number: int, group: Sequence[Place], output: Path) -> Found | None:
         """What a value of mine differs by from golden's, of its own doing; None within rounding."""
-        first = group[0]
-        largest, steps, patches = 0.0, [], {}
+        largest, steps = 0.0, []
+        patches: dict[str, Patch] = {}
+        rounded: dict[str, Patch] = {}
         for place in group:
             numbers = place.numbers()
             own = place.mine_at(output, numbers)
             if own is None:
                 continue
             size, correction = introduced(numbers.values, own)
-            if size <= rounding(place.dtype):
+            within = size <= rounding(place.dtype)
+            if not size or (within and not self.keeps_rounding):
+                continue
+            adds = correction is not None
+            put = numbers.values if correction is None else correction
+            patch = self._patch(f"suspect{number}_{place.step}", put, numbers.at, adds=adds)
+            if within:
+                rounded[place.key] = patch
                 continue
             largest = max(largest, size)
             steps.append(place.step)
-            adds = correction is not None
-            put = numbers.values if correction is None else correction
-            name = f"suspect{number}_{place.step}"
-            patches[place.key] = self._patch(name, put, numbers.at, adds=adds)
-        if not patches:
-            return None
-        _, call, _ = first.suspect
-        suspect = Suspect(first.op, first.op_type, first.name, call, tuple(steps), largest)
-        return Found(suspect, patches)
+            patches[place.key] = patch
+        first = group[0]
+        suspect = Suspect(
+            first.op, first.op_type, first.name, first.suspect[1], tuple(steps), largest
+        )
+        if rounded:
+            self.rounded.append(Found(suspect, rounded))
+        return Found(suspect, patches) if patches else None
 
     def _patch(self, name: str, values: Array, at: Array | None, *, adds: bool) -> Patch:
-        save(self._plans / f"{name}.npy", values)
+        save(self.plans / f"{name}.npy", values)
         if at is None:
             return Patch(f"{name}.npy", adds)
-        save(self._plans / f"{name}_at.npy", at)
+        save(self.plans / f"{name}_at.npy", at)
         return Patch(f"{name}.npy", adds, f"{name}_at.npy")
 
 

@@ -19,6 +19,7 @@ from ait_llm.match.programs.routed import ROUTED
 from ait_llm.match.views import Part, Reorder, Reshape, Rows, View
 from ait_llm.program.one_pass import Pass
 
+_DUMP = "ait_dump"
 _TORCH_TENSORS, _ATB_TENSORS = "torch_tensors", "tensors"
 _MOVING = (Part, Reorder, Reshape, Rows)
 """Views that choose elements and change none."""
@@ -112,12 +113,13 @@ class Place:
         """What a run of mine has there, in the order of golden's numbers; None if it has nothing.
 
         Args:
-            run: its output folder.
+            run: its output folder, or the dump in it.
             numbers: as :meth:`numbers` gave them.
         """
         name = _escaped(self.key)
-        found = list(run.glob(f"ait_dump/{_TORCH_TENSORS}/*/{name}.pth"))
-        found += run.glob(f"ait_dump/{_ATB_TENSORS}/{name}.bin")
+        root = run if run.name == _DUMP else run / _DUMP
+        found = list(root.glob(f"{_TORCH_TENSORS}/*/{name}.pth"))
+        found += root.glob(f"{_ATB_TENSORS}/{name}.bin")
         if len(found) != 1:
             return None
         array = _loaded(found[0])

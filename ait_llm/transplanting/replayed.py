@@ -64,7 +64,7 @@ class ReplayedDump:
         self._answer = find_last([_operators([each]) for each in found], widths)
         if self._answer is None:
             return "the last operator of mine cannot be computed again, or was not captured"
-        return self._answer.damage(_root(self.mine))
+        return self._answer.damage(self.mine)
 
     def suspects(self, tell: Callable[[str], None]) -> Sequence[Found]:
         """What introduces an error of its own, the largest first."""
@@ -114,7 +114,7 @@ class ReplayedDump:
             except (AitError, ValueError) as error:
                 self.notes.append(f"{place.op} {place.name} is left as it is: {error}")
                 continue
-            own = place.mine_at(_root(self.mine), numbers)
+            own = place.mine_at(self.mine, numbers)
             if own is None or numbers.at is not None:
                 continue
             size, correction = introduced(numbers.values, own)
@@ -142,8 +142,3 @@ def _operators(found: FoundMatches) -> list[Place]:
 
 def _is_output(place: Place) -> bool:
     return place.matches[0].mine.tensor.role == "out"
-
-
-def _root(path: Path) -> Path:
-    """The folder that ``ait_dump`` is in."""
-    return path.parent if path.name == "ait_dump" else path

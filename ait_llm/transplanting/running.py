@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,6 +62,7 @@ def transplant_programs(
             cannot be compared.
         FormatError: golden is no dump.
     """
+    started = time.monotonic()
     folder = request.folder
     runner = ProgramRunner(request.words, environ, request.types, request.steps)
     before = 1
@@ -84,8 +86,8 @@ def transplant_programs(
     except KeyboardInterrupt:
         result = TransplantResult("interrupted", "it was interrupted", folder)
     if not request.keep:
-        _clean(folder)
-    return result
+        clean(folder)
+    return replace(result, seconds=time.monotonic() - started)
 
 
 def transplant_dump(
@@ -112,11 +114,11 @@ def transplant_dump(
     tell("golden: the graph of the dump with golden operators")
     result = search(ReplayedDump(mine, folder), folder, runs, tell)
     if not keep:
-        _clean(folder)
+        clean(folder)
     return replace(result, runs=result.runs + 1)
 
 
-def _clean(folder: Path) -> None:
+def clean(folder: Path) -> None:
     """Remove captures, plans and values."""
     for each in folder.iterdir():
         if each.is_dir():

@@ -48,7 +48,7 @@ FAMILIES = (
 ENCODERS = ("bert", "roberta")
 WITHOUT_SDPA = ("gemma2", "bloom")
 TYPES = ("float32", "bfloat16")
-_IDS = torch.tensor([[11, 47, 5, 88, 29, 63, 17, 40, 22, 31, 6, 70]])
+IDS = torch.tensor([[11, 47, 5, 88, 29, 63, 17, 40, 22, 31, 6, 70]])
 _APART = 1.5  # how many times as large the effect of one bug is as that of the other, at least
 _CLEAR = 1.5  # an effect so much above or below a limit is on one side of it for certain
 
@@ -160,23 +160,23 @@ def main() -> int:
     return int(any(row.is_healthy and row.status == "found" for row in rows))
 
 
-def _programs() -> Iterator[tuple[str, str, str]]:
+def programs() -> Iterator[tuple[str, str, str]]:
     for family in FAMILIES:
         for dtype in TYPES:
             for attention in ("eager",) if family in WITHOUT_SDPA else ("eager", "sdpa"):
                 yield family, dtype, attention
 
 
-def _made(family: str, dtype: str, attention: str) -> nn.Module:
+def made(family: str, dtype: str, attention: str) -> nn.Module:
     kind = "MASKED_LM" if family in ENCODERS else "CAUSAL_LM"
     model: nn.Module = model_of(kind, family, attention, getattr(torch, dtype))
     return model
 
 
 def _healthy() -> Iterator[Row]:
-    for family, dtype, attention in _programs():
-        golden, mine = _made(family, dtype, "eager"), _made(family, dtype, attention)
-        result = transplant(golden, mine, input_ids=_IDS)
+    for family, dtype, attention in programs():
+        golden, mine = made(family, dtype, "eager"), made(family, dtype, attention)
+        result = transplant(golden, mine, input_ids=IDS)
         yield _row(f"{family}/{dtype}/{attention}", [], [], result)
 
 
@@ -190,13 +190,13 @@ def _draws(seed: int, draws: int) -> Iterator[Row]:
 
 def _draw(rng: random.Random) -> Row | None:
     """What is said of a pair with two bugs; None where their effects are not of different size."""
-    family, dtype, attention = rng.choice(list(_programs()))
-    golden = _made(family, dtype, "eager")
-    bugs = [_bug(rng, golden) for _ in range(2)]
+    family, dtype, attention = rng.choice(list(programs()))
+    golden = made(family, dtype, "eager")
+    bugs = [drawn_bug(rng, golden) for _ in range(2)]
     if bugs[0].where.startswith(bugs[1].where) or bugs[1].where.startswith(bugs[0].where):
         return None
-    effects = [_effect(golden, _with(family, dtype, attention, [bug])) for bug in bugs]
-    rounding = _effect(golden, _made(family, dtype, attention))
+    effects = [effect(golden, with_bugs(family, dtype, attention, [bug])) for bug in bugs]
+    rounding = effect(golden, made(family, dtype, attention))
     if dtype == "bfloat16":
         rounding = max(rounding, 2.0**-8)
     if effects[0] < effects[1]:
@@ -204,12 +204,12 @@ def _draw(rng: random.Random) -> Row | None:
         effects.reverse()
     if effects[0] < _APART * effects[1] or effects[0] < 3 * rounding or effects[0] > 1:
         return None
-    mine = _with(family, dtype, attention, bugs)
-    result = transplant(golden, mine, input_ids=_IDS)
+    mine = with_bugs(family, dtype, attention, bugs)
+    result = transplant(golden, mine, input_ids=IDS)
     return _row(f"{family}/{dtype}/{attention}", bugs, effects, result)
 
 
-def _bug(rng: random.Random, model: nn.Module) -> Bug:
+def drawn_bug(rng: random.Random, model: nn.Module) -> Bug:
     """Drawn from the modules with a weight of their own that no other module has."""
     weights = Counter(id(each.weight) for each in model.modules() if _has_weight(each))
     names = [
@@ -226,17 +226,17 @@ def _has_weight(module: Any) -> bool:
     return isinstance(getattr(module, "weight", None), nn.Parameter)
 
 
-def _with(family: str, dtype: str, attention: str, bugs: Sequence[Bug]) -> nn.Module:
-    model = _made(family, dtype, attention)
+def with_bugs(family: str, dtype: str, attention: str, bugs: Sequence[Bug]) -> nn.Module:
+    model = made(family, dtype, attention)
     for bug in bugs:
         bug.plant(model)
     return model
 
 
-def _effect(golden: nn.Module, mine: nn.Module) -> float:
+def effect(golden: nn.Module, mine: nn.Module) -> float:
     """What a model does to the logits, relative to golden's, both without the mean of each row."""
     with torch.no_grad():
-        rows = [model(input_ids=_IDS).logits.double() for model in (golden, mine)]
+        rows = [model(input_ids=IDS).logits.double() for model in (golden, mine)]
     theirs, ours = (each - each.mean(-1, keepdim=True) for each in rows)
     return float((ours - theirs).norm() / theirs.norm())
 
@@ -248,9 +248,9 @@ def _row(
     floor = 0.0 if result.floor is None else result.floor.error
     first = result.suspects[0].op if result.suspects else ""
     needed = tuple(each.op for each in result.needed)
-    is_first = bool(bugs) and _is_of(first, bugs[0])
+    is_first = bool(bugs) and is_of(first, bugs[0])
     limit = 1.5 * floor + 0.02 * (before - floor)
-    hit = [sum(_is_of(op, bug) for op in needed) for bug in bugs]
+    hit = [sum(is_of(op, bug) for op in needed) for bug in bugs]
     wanted: Callable[[float, int], bool] = lambda effect, count: (  # noqa: E731
         count <= 1
         and (count == 1 or effect < _CLEAR * limit)
@@ -273,7 +273,7 @@ def _row(
     )
 
 
-def _is_of(op: str, bug: Bug) -> bool:
+def is_of(op: str, bug: Bug) -> bool:
     return f"{op}.".startswith(f"root.{bug.where}.")
 
 

@@ -15,6 +15,7 @@ BENCH = ROOT / "scripts" / "bench"
 # run by others, running others, with a page of its own, or in an environment of its own
 PARTS = {
     "invariances",
+    "decisions",
     "transplants",
     "aten_samples",
     "earlier",

@@ -29,6 +29,7 @@ UNREADABLE = {
     "bisect": ["--exec", "a > b", "--golden-exec", "b", "-o", "out"],
     "invariant": ["--exec", "no_such_program_anywhere", "-o", "out"],
     "transplant": ["-mp", "absent", "-o", "out"],
+    "tokens": ["-gp", "absent", "-mp", "absent", "-o", "out"],
     "api-precision-compare": ["-npu", "absent.csv", "-gpu", "absent.csv", "-o", "out"],
     "merge-result": ["-i", "absent", "-o", "out", "-config", "absent.yaml"],
     "opcheck": ["-i", "absent", "-o", "out"],

@@ -37,6 +37,10 @@ INJECTED = {
         ["--exec", "true", "--golden-exec", "true", "-o", "out"],
         f"{CLI}.transplant.transplant_programs",
     ),
+    "tokens": (
+        ["--exec", "true", "--golden-exec", "true", "-o", "out"],
+        f"{CLI}.tokens.tokens_of_programs",
+    ),
     "api-precision-compare": (["-npu", "a", "-gpu", "b"], f"{CLI}.api_check.compare_precision"),
     "merge-result": (
         ["-i", "a", "-o", "out", "-config", "b"],

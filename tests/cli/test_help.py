@@ -103,6 +103,13 @@ def test_the_list_of_commands_has_every_command_with_one_line_each() -> None:
     said = CliRunner().invoke(ait, ["llm", "--help"], terminal_width=80).stdout
     for name in own_commands():
         if LISTED[name].hidden:  # what others start, and the schemas of what they read
-            assert name in ("mcp", "explain", "schema", "api-precision-compare", "merge-result")
+            assert name in (
+                "mcp",
+                "explain",
+                "schema",
+                "api-precision-compare",
+                "merge-result",
+                "export",
+            )
             continue
         assert re.search(rf"^ .* {name}  +[A-Z][^\n]*\.$", said, re.MULTILINE), name

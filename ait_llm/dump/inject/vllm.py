@@ -23,6 +23,7 @@ from ait_llm.core.notices import notice
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.inject.settings import COMPILE_ANEW
 from ait_llm.dump.inject.site.ait_torch_capture import when_imported
+from ait_llm.dump.pytorch.choosing import settings_of
 from ait_llm.dump.pytorch.engine_run import EngineRun, Planned
 from ait_llm.dump.pytorch.engine_selection import RequestSelection
 
@@ -266,6 +267,7 @@ def _planned(runner: Any, run: EngineRun, output: Any) -> Iterator[Planned]:
             known=known,
             prompt=len(prompt) if prompt is not None else None,
             restarted=True,
+            sampling=settings_of(getattr(new, "sampling_params", None)),
         )
     cached = output.scheduled_cached_reqs
     resumed = getattr(cached, "resumed_req_ids", ())

@@ -32,6 +32,7 @@ class Planned:
         count: tokens.
         speculative: how many of them, at the end, are only proposed.
         known: all of its tokens as far as the engine says them, given when the request is new.
+        sampling: settings of the choice of its tokens, given when the request is new.
         prompt: tokens of its prompt; None where it is not new.
         restarted: it is new, or what was computed of it is gone: tokens before the first come from
             a cache.
@@ -42,6 +43,7 @@ class Planned:
     count: int
     speculative: int = 0
     known: Sequence[int] | None = None
+    sampling: Mapping[str, str] = field(default_factory=dict)
     prompt: int | None = None
     restarted: bool = False
 
@@ -199,6 +201,8 @@ class EngineRun:
         state = self._number(planned.request, planned.prompt or 0)
         if not state.is_told:
             state.is_told = True
+            if planned.sampling:
+                self._waiting.append(("generation", {"settings": dict(planned.sampling)}))
             facts = {"request": planned.request, "number": state.number, "prompt": state.prompt}
             known = list(planned.known or ())
             for start in range(0, max(1, len(known)), LINE_TOKENS):

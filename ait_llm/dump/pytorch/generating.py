@@ -10,6 +10,7 @@ from torch import nn
 
 from ait_llm.dump.pytorch.assisted import is_proposing
 from ait_llm.dump.pytorch.beams import BeamNotes, ForcedBeams
+from ait_llm.dump.pytorch.choosing import settings_of
 from ait_llm.dump.pytorch.following import Follower, ForcedTokens
 from ait_llm.dump.pytorch.notes import Notes
 
@@ -46,6 +47,7 @@ def watch_generate(
         if is_proposing():
             return processors
         config = kwargs.get("generation_config", args[0] if args else None)
+        notes.tell("generation", {"settings": settings_of(config, processors)})
         processors += _processors(config, notes, lambda: step_of(model), follower)
         return processors
 

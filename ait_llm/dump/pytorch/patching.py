@@ -28,9 +28,11 @@ class PatchingRecorder(Recorder):
     few values are, they are what the changes led to.
     """
 
-    def __init__(self, folder: Path, ledger: Ledger, options: CaptureOptions, plan: Path) -> None:
+    def __init__(
+        self, folder: Path, ledger: Ledger, options: CaptureOptions, patches: Patches
+    ) -> None:
         super().__init__(folder, ledger, options)
-        self._patches = Patches.read(plan)
+        self._patches = patches
         self._below = len(str(folder)) + 1
 
     def _try_tensor(self, unit: Unit, name: str, tensor: Tensor, *, is_new: bool = False) -> None:
@@ -53,12 +55,15 @@ class PatchingRecorder(Recorder):
             patches.refused[key] = "it is a weight, or no dense tensor"
         else:
             try:
-                with torch.inference_mode():  # its own tensors may be changed nowhere else
-                    _change(patches.plan.parent, patch, tensor.detach())
+                self._change(patch, tensor)
             except (OSError, ValueError, RuntimeError) as error:
                 patches.refused[key] = str(error).partition("\n")[0]
             else:
                 patches.done.add(key)
+
+    def _change(self, patch: Patch, tensor: Tensor) -> None:
+        with torch.inference_mode():  # its own tensors may be changed nowhere else
+            change(self._patches.plan.parent, patch, tensor.detach())
 
     def close(self, end: str) -> None:
         """Finish writing, and say what was changed."""
@@ -66,23 +71,40 @@ class PatchingRecorder(Recorder):
         self._patches.close()
 
 
-def _change(folder: Path, patch: Patch, target: Tensor) -> None:
-    numbers = _numbers(folder / patch.file, target.device)
+def change(folder: Path, patch: Patch, target: Tensor) -> None:
+    """Change a value where it lies.
+
+    Raises:
+        ValueError: it has another shape than the patch is for.
+        OSError, RuntimeError: a file is gone, or the value cannot be changed.
+    """
+    at, numbers = numbers_of(folder, patch, target)
     flat = target.reshape(-1)
-    if patch.at:
-        at = _numbers(folder / patch.at, target.device)
-        fits = not at.numel() or int(at.max()) < flat.numel()
-    else:
-        at = torch.arange(numbers.numel(), device=target.device)
-        fits = numbers.numel() == flat.numel()
-    if not fits:
-        raise ValueError(f"it has the shape {list(target.shape)} in this run")
     if patch.adds:
-        numbers = flat[at].double() + numbers.double()
+        numbers = flat[at].double() + patch.scale * numbers.double()
     new = flat.clone()
     new[at] = numbers.to(flat.dtype)
     target.copy_(new.reshape(target.shape))
 
 
-def _numbers(path: Path, device: torch.device) -> Tensor:
+def numbers_of(folder: Path, patch: Patch, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Which elements a patch is for, and its numbers, on the device of the value.
+
+    Raises:
+        ValueError: the value has another shape.
+        OSError: a file is gone.
+    """
+    numbers = _read(folder / patch.file, target.device)
+    if patch.at:
+        at = _read(folder / patch.at, target.device)
+        fits = not at.numel() or int(at.max()) < target.numel()
+    else:
+        at = torch.arange(numbers.numel(), device=target.device)
+        fits = numbers.numel() == target.numel()
+    if not fits:
+        raise ValueError(f"it has the shape {list(target.shape)} in this run")
+    return at, numbers
+
+
+def _read(path: Path, device: torch.device) -> Tensor:
     return torch.from_numpy(np.load(path, allow_pickle=False)).to(device)

@@ -179,9 +179,9 @@ class CaptureSession:
         options = self.options
         if options.patches is None:
             return Recorder(self.folder, self._ledger, options)
-        from ait_llm.dump.pytorch.patching import PatchingRecorder  # seldom wanted
+        from ait_llm.dump.pytorch.contributing import patching_recorder  # seldom wanted
 
-        return PatchingRecorder(self.folder, self._ledger, options, options.patches)
+        return patching_recorder(self.folder, self._ledger, options, options.patches)
 
     def _open_in_child(self) -> None:
         """Go on in a forked child; if that fails the child runs on without a capture."""

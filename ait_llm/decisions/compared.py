@@ -1,0 +1,121 @@
+"""From two captures, and a way to run mine again, to what both thought of their tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ait_llm.decisions.choices import Choice, decisions_of
+from ait_llm.decisions.result import Cause, Decision, TokensResult
+from ait_llm.decisions.settings import other_settings
+from ait_llm.decisions.why import MOST, Reasons
+from ait_llm.transplanting.patched import PatchedProgram
+
+_NO_LOGITS = (
+    "the programs give no logits that both captured; capture the outermost module of both, or the "
+    "module that computes logits"
+)
+
+
+def tokens_of(
+    side: PatchedProgram,
+    tell: Callable[[str], None] = lambda _text: None,
+    *,
+    why: bool = True,
+) -> TokensResult:
+    """What golden and mine thought of each token, and why they chose differently.
+
+    Args:
+        side: mine and golden, captured with values; it keeps roundings.
+        tell: is told before each run what it is.
+        why: run mine again to learn which errors changed its choices. Without, a choice is told to
+            be within rounding where everything that was compared is.
+
+    Raises:
+        FormatError, UsageError: the captures cannot be compared.
+        ProgramFailedError: mine ends otherwise when it runs again.
+    """
+    started = time.monotonic()
+    before = side.before()
+    if isinstance(before, str) or side.answer is None or not side.answer.is_logits:
+        reason = before if isinstance(before, str) else _NO_LOGITS
+        return TokensResult("undecided", reason, side.folder)
+    choices = list(decisions_of(side.answer, side.mine))
+    if not choices:
+        return TokensResult("undecided", _NO_LOGITS, side.folder)
+    settings = tuple(other_settings(side.golden, side.mine))
+    runs = 0
+    if why:
+        decisions, runs = _explained(side, choices, tell)
+    else:
+        decisions = [_by_comparison(choice.decision, differs=side.differs) for choice in choices]
+    return TokensResult(
+        "compared",
+        folder=side.folder,
+        decisions=tuple(decisions),
+        settings=settings,
+        runs=runs,
+        seconds=time.monotonic() - started,
+        notes=tuple(side.notes),
+    )
+
+
+def _explained(
+    side: PatchedProgram, choices: list[Choice], tell: Callable[[str], None]
+) -> tuple[list[Decision], int]:
+    """The decisions; those that differ, else the one that drifts most, with what each error did."""
+    flips = [each for each in choices if each.decision.flips]
+    if not flips and not side.differs:
+        return [each.decision for each in choices], 0
+    first = _first_of_each_request(flips) or [max(choices, key=lambda each: each.decision.kl)]
+    suspects = side.suspects(tell)
+    reasons = Reasons(side, suspects, tell)
+    explained = dict(zip(map(id, first), reasons.of(first), strict=True))
+    found = []
+    for each in choices:
+        decision = explained.get(id(each), each.decision)
+        if decision.flips and not decision.cause:
+            same = explained[id(first[0])]
+            decision = _later(decision, same.cause)
+        found.append(decision)
+    return found, 1 + reasons.runs
+
+
+def _first_of_each_request(flips: list[Choice]) -> list[Choice]:
+    """The first other choice of each request, of a few requests."""
+    first: dict[int, Choice] = {}
+    for each in sorted(flips, key=lambda each: (each.decision.step, each.decision.place)):
+        first.setdefault(each.decision.place[0] if each.decision.place else 0, each)
+    return list(first.values())[:MOST]
+
+
+def _later(decision: Decision, cause: Cause) -> Decision:
+    """One of many other choices, of which not each is looked at by itself."""
+    return replace(decision, cause=cause, reason="told of the first other choice, not of each")
+
+
+def _by_comparison(decision: Decision, *, differs: bool) -> Decision:
+    """The cause as far as a comparison tells it."""
+    if not decision.flips:
+        return decision
+    if not differs:
+        return replace(decision, cause="rounding", reason="nothing differs by more than rounding")
+    reason = (
+        "some values differ by more than rounding; programs that can run tell whether it is that"
+    )
+    return replace(decision, cause="undecided", reason=reason)
+
+
+def same_dumps(golden: Path, mine: Path) -> PatchedProgram:
+    """Two captures of programs that cannot run again."""
+    return PatchedProgram(golden, mine, _Never(), mine.parent)
+
+
+class _Never:
+    """Runs nothing."""
+
+    def run(self, output: Path, plan: Path | None) -> None:
+        """There is no program."""
+        raise NotImplementedError
