@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,14 +44,18 @@ def decisions_of(answer: Answer, run: Path) -> Iterator[Choice]:
             yield from _rows(answer, number, first, golden[some], mine[some])
 
 
-def margin_in(answer: Answer, run: Path, choice: Choice) -> float | None:
-    """The margin of the same two tokens in another run; None where it has no such answer."""
-    decision = choice.decision
-    for number, _, mine in answer.rows(run):
-        if number == choice.row[0]:
-            row = mine[choice.row[1]].astype(np.float64)
-            return float(row[decision.golden] - row[decision.mine])
-    return None
+def margins_in(answer: Answer, run: Path, choices: Sequence[Choice]) -> list[float | None]:
+    """The margins of the same tokens in another run; None where it has no such answer."""
+    rows = {number: mine for number, _, mine in answer.rows(run)}
+    found: list[float | None] = []
+    for choice in choices:
+        number, row = choice.row
+        if number not in rows:
+            found.append(None)
+            continue
+        logits, decision = rows[number][row].astype(np.float64), choice.decision
+        found.append(float(logits[decision.golden] - logits[decision.mine]))
+    return found
 
 
 def _rows(answer: Answer, number: int, first: int, golden: Array, mine: Array) -> Iterator[Choice]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ait_llm.decisions.choices import Choice, decisions_of
-from ait_llm.decisions.result import Cause, Decision, TokensResult
+from ait_llm.decisions.result import Decision, TokensResult
 from ait_llm.decisions.settings import other_settings
 from ait_llm.decisions.why import MOST, Reasons
 from ait_llm.transplanting.patched import PatchedProgram
@@ -72,13 +72,14 @@ def _explained(
     first = _first_of_each_request(flips) or [max(choices, key=lambda each: each.decision.kl)]
     suspects = side.suspects(tell)
     reasons = Reasons(side, suspects, tell)
-    explained = dict(zip(map(id, first), reasons.of(first), strict=True))
+    explained = dict(zip(map(id, first), reasons.parts(first), strict=True))
+    causes = dict(zip(map(id, flips), reasons.causes(flips), strict=True))
     found = []
     for each in choices:
         decision = explained.get(id(each), each.decision)
-        if decision.flips and not decision.cause:
-            same = explained[id(first[0])]
-            decision = _later(decision, same.cause)
+        if each.decision.flips:
+            cause, reason = causes[id(each)]
+            decision = replace(decision, cause=cause, reason=reason)
         found.append(decision)
     return found, 1 + reasons.runs
 
@@ -89,11 +90,6 @@ def _first_of_each_request(flips: list[Choice]) -> list[Choice]:
     for each in sorted(flips, key=lambda each: (each.decision.step, each.decision.place)):
         first.setdefault(each.decision.place[0] if each.decision.place else 0, each)
     return list(first.values())[:MOST]
-
-
-def _later(decision: Decision, cause: Cause) -> Decision:
-    """One of many other choices, of which not each is looked at by itself."""
-    return replace(decision, cause=cause, reason="told of the first other choice, not of each")
 
 
 def _by_comparison(decision: Decision, *, differs: bool) -> Decision:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ait_llm.decisions.result import Decision, TokensResult
-from ait_llm.report.summary import Finding, Summary, Table, finding_order
+from ait_llm.report.summary import Curve, Finding, Summary, Table, finding_order
 from ait_llm.report.wording import counted
 
 _SHOWN = 10  # contributions of one choice
@@ -60,7 +60,21 @@ def tokens_tables(result: TokensResult) -> list[Table]:
         )
         for each in result.decisions
     ]
-    tables = [Table("Tokens", head, rows)]
+    some = result.decisions
+    curves = (
+        Curve(
+            "margin of golden's token, token by token",
+            [
+                ("golden", [each.golden_margin for each in some]),
+                ("mine", [each.mine_margin for each in some]),
+            ],
+        ),
+        Curve(
+            "drift of its log-probability, token by token",
+            [("mine less golden", [each.drift for each in some])],
+        ),
+    )
+    tables = [Table("Tokens", head, rows, curves)]
     for each in result.decisions:
         if each.contributions:
             tables.append(_contributions(each))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ait_llm.decisions.choices import Choice, margin_in
+from ait_llm.decisions.choices import Choice, margins_in
 from ait_llm.decisions.result import Cause, Contribution, Decision
 from ait_llm.dump.patches import Patches
 from ait_llm.transplanting.patched import PatchedProgram
@@ -41,19 +41,23 @@ class Reasons:
     tell: Callable[[str], None]
     runs: int = 0
 
-    def of(self, choices: Sequence[Choice]) -> list[Decision]:
-        """The decisions of these choices with their causes and contributions."""
-        parts = self._parts(choices)
+    def parts(self, choices: Sequence[Choice]) -> list[Decision]:
+        """The decisions of these choices with what each error did to them."""
+        return [
+            _with_parts(choice.decision, changes, self.suspects, self.side.rounded)
+            for choice, changes in zip(choices, self._parts(choices), strict=True)
+        ]
+
+    def causes(self, choices: Sequence[Choice]) -> list[tuple[Cause, str]]:
+        """Why each of these choices is another one; where that is known, in one sentence."""
+        answer = self.side.answer
+        if not choices:
+            return []
         # where the judge of comparisons finds nothing, it is rounding, however large some parts are
-        healed = self._healed() if self.suspects and self.side.differs else None
-        found = []
-        for choice, changes in zip(choices, parts, strict=True):
-            decision = _with_parts(choice.decision, changes, self.suspects, self.side.rounded)
-            if decision.flips:
-                cause, reason = self._cause(choice, decision, healed)
-                decision = replace(decision, cause=cause, reason=reason)
-            found.append(decision)
-        return found
+        if answer is None or not (self.suspects and self.side.differs):
+            return [("rounding", "nothing differs by more than rounding")] * len(choices)
+        margins = margins_in(answer, self._healed(), choices)
+        return [_cause(each.decision, left) for each, left in zip(choices, margins, strict=True)]
 
     def _parts(self, choices: Sequence[Choice]) -> list[dict[str, float]]:
         """The change of each margin by place; empty where it cannot be computed."""
@@ -92,21 +96,24 @@ class Reasons:
         self.side.damage(self.suspects, 0)
         return self.side.folder / "run0"
 
-    def _cause(self, choice: Choice, decision: Decision, healed: Path | None) -> tuple[Cause, str]:
-        """Why another token was chosen."""
-        answer = self.side.answer
-        if healed is None or answer is None:
-            return "rounding", "nothing differs by more than rounding"
-        left = margin_in(answer, healed, choice)
-        if left is None:
-            return "undecided", "with golden's values where mine differs it gives no such answer"
-        rounded, by_mine = left - decision.golden_margin, decision.mine_margin - left
-        told = (
-            f"what differs by more than rounding changes the margin by {by_mine:.3g}, "
-            f"rounding by {rounded:.3g}"
-        )
-        is_mine = left >= 0 and abs(by_mine) >= abs(rounded)
-        return ("difference" if is_mine else "rounding"), told
+
+def _cause(decision: Decision, left: float | None) -> tuple[Cause, str]:
+    """Why another token was chosen.
+
+    Args:
+        decision: the choice.
+        left: its margin where golden's values are in place of all that differs by more than
+            rounding; None where there is no such answer.
+    """
+    if left is None:
+        return "undecided", "with golden's values where mine differs it gives no such answer"
+    rounded, by_mine = left - decision.golden_margin, decision.mine_margin - left
+    told = (
+        f"what differs by more than rounding changes the margin by {by_mine:.3g}, "
+        f"rounding by {rounded:.3g}"
+    )
+    is_mine = left >= 0 and abs(by_mine) >= abs(rounded)
+    return ("difference" if is_mine else "rounding"), told
 
 
 def _with_parts(

@@ -1,5 +1,6 @@
 """What a command says to a build: one record, written as Markdown, annotations and SARIF."""
 
+from ait_llm.report.summary.curves import Curve
 from ait_llm.report.summary.page import Table
 from ait_llm.report.summary.record import Finding, Level, SourceLine, Summary, finding_order
 from ait_llm.report.summary.writing import (
@@ -16,6 +17,7 @@ __all__ = [
     "BUILD_FORMATS",
     "FORMATS",
     "SUFFIXES",
+    "Curve",
     "Finding",
     "Level",
     "SourceLine",

@@ -10,6 +10,7 @@ from ait_llm import __version__
 from ait_llm.language import translate
 from ait_llm.report.page_parts import embedded, filled, policy, resource, tag
 from ait_llm.report.page_words import page_words, say
+from ait_llm.report.summary.curves import Curve, curve
 from ait_llm.report.summary.record import TITLES, Finding, Summary
 from ait_llm.report.wording import printable
 
@@ -28,11 +29,13 @@ class Table:
         title: in English; translated where there is a translation.
         head: titles of the columns, the same.
         rows: cells as text; of a column called ``verdict`` a badge is made.
+        curves: drawn above them.
     """
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    curves: Sequence[Curve] = ()
 
 
 def summary_page(summary: Summary, tables: Sequence[Table] = ()) -> str:
@@ -102,7 +105,8 @@ def _cards(summary: Summary, tables: Sequence[Table]) -> Iterator[str]:
             yield from _card(translate(title), len(found), _findings(summary.command, found))
     for number, table in enumerate(tables):
         if table.rows:
-            lines = _lines(table, f"table-{number}")
+            drawn = [text for each in table.curves for text in curve(each)]
+            lines = [*drawn, *_lines(table, f"table-{number}")]
             yield from _card(translate(table.title), len(table.rows), lines)
     if summary.lacking:
         items = [f"<li>{_text(translate(text))}</li>" for text in summary.lacking[:MAX_LINES]]
