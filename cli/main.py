@@ -207,12 +207,19 @@ def _exit_code(run: Callable[[], Any]) -> int:
     except BrokenPipeError:  # as other programs of a pipeline end: without a word
         _close_streams()
         return PIPE_CLOSED
-    except MemoryError:
+    except Exception as error:  # noqa: BLE001  whatever it is, nobody foresaw it
+        if not _is_out_of_memory(error):
+            return end_with_fault(error)
         click.echo(f"ait: {_titled('error', 'there is not enough free memory')}", err=True)
         return IncompleteError.exit_code
-    except Exception as error:  # noqa: BLE001  whatever it is, nobody foresaw it
-        return end_with_fault(error)
     return result if isinstance(result, int) else 0
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """True where memory was refused, also that of the stack of a thread."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+    )
 
 
 def _whole(result: Any) -> Any:

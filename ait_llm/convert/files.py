@@ -79,9 +79,22 @@ def convert_files(
                 break
             if on_file is not None:
                 on_file(source)
+    if engine is None or not engine.remote:
+        result.problems += _gone(output, result.files)
     if single and result.others:
         raise FormatError(source, "is not one of the known tensor files")
     return result
+
+
+def _gone(output: Path, files: Sequence[Path]) -> list[str]:
+    """Files that were written and are not there any more, in one sentence."""
+    gone = [path for path in files if not path.exists()]
+    if not gone:
+        return []
+    return [
+        f"{output}: {len(gone)} converted files, {gone[0].name} for one, are not there any more; "
+        "something removed them meanwhile"
+    ]
 
 
 def _unless(

@@ -155,8 +155,9 @@ def test_a_reader_that_leaves_hears_no_complaint() -> None:
     assert b"Traceback" not in ran.stderr
 
 
-def test_too_little_memory_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{CLI}.show.open_dump", failing(MemoryError()))
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_too_little_memory_is_no_fault(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr(f"{CLI}.show.open_dump", failing(error))
     said = run("show", ".")
     assert (said.exit_code, said.stderr) == (3, "ait: error: there is not enough free memory\n")
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from safetensors.numpy import load_file
 
 from ait_llm.cli.main import ait
+from ait_llm.convert.files import convert_files
 from ait_llm.core import FORMAT_ND, DType, TensorDesc
 from ait_llm.formats import load, write_tensor
 from ait_llm.formats.ge_file import read_ge
@@ -108,6 +109,23 @@ def test_a_folder_keeps_its_tree_and_a_damaged_file_costs_itself_only(
     assert "broken.bin" in result.output
     assert "1 file without tensors" in result.output
     assert convert(tree, "-o", tmp_path / "2", "--to", "pt", "--allow-skip").exit_code == 0
+
+
+def test_an_output_that_is_removed_meanwhile_is_told(tmp_path: Path, atb_file: Path) -> None:
+    tree, output = tmp_path / "dump", tmp_path / "out"
+    tree.mkdir()
+    for number in range(3):
+        shutil.copy(atb_file, tree / f"outtensor{number}.bin")
+    seen: list[Path] = []
+
+    def remove(_source: Path) -> None:
+        if not seen:
+            shutil.rmtree(output)
+        seen.append(_source)
+
+    result = convert_files(tree, output, "pt", jobs=1, on_file=remove)
+    assert len(result.problems) == 1
+    assert "not there any more; something removed them meanwhile" in result.problems[0]
 
 
 def test_files_that_are_there_are_not_replaced_unasked(tmp_path: Path, atb_file: Path) -> None:
