@@ -21,7 +21,7 @@ from ait_llm.transplanting.search import Found
 
 MOST = 4
 """Choices whose change is told apart by its causes."""
-_LISTED = 20  # contributions of one choice
+_NO_SUSPECT = "values differ by more than rounding, and the own error of none of them does"
 _POINTS = ((0.5 - math.sqrt(0.15), 5 / 18), (0.5, 4 / 9), (0.5 + math.sqrt(0.15), 5 / 18))
 
 
@@ -54,8 +54,10 @@ class Reasons:
         if not choices:
             return []
         # where the judge of comparisons finds nothing, it is rounding, however large some parts are
-        if answer is None or not (self.suspects and self.side.differs):
+        if answer is None or not self.side.differs:
             return [("rounding", "nothing differs by more than rounding")] * len(choices)
+        if not self.suspects:
+            return [("undecided", _NO_SUSPECT)] * len(choices)
         margins = margins_in(answer, self._healed(), choices)
         return [_cause(each.decision, left) for each, left in zip(choices, margins, strict=True)]
 

@@ -90,6 +90,12 @@ class PatchedProgram:
         found = [each for some in matches for each in some]
         self._places = find_places(found)
         self.places = len(self._places)
+        processes = {place.process for place in self._places}
+        if len(processes) > 1:
+            return (
+                f"mine runs its model in {len(processes)} processes, and values of one can be "
+                "changed; run it on one rank"
+            )
         widths = {vocabulary(run) for golden, mine, _ in found for run in (golden, mine)}
         self._answer = find_answer(self._places, widths)
         if self._answer is None:

@@ -74,6 +74,12 @@ class Place:
         return self.matches[0].mine.operation.step
 
     @property
+    def process(self) -> tuple[int, int]:
+        """Device and number of the process of mine."""
+        operation = self.matches[0].mine.operation
+        return operation.device, operation.pid
+
+    @property
     def dtype(self) -> DType:
         """Element type of mine."""
         return self.matches[0].mine.tensor.dtype
@@ -136,12 +142,13 @@ def find_places(found: Sequence[tuple[Pass, Pass, Sequence[Match]]]) -> list[Pla
     Args:
         found: the pairs of passes and their matches, as :func:`ait_llm.compare` hands them out.
     """
-    places: dict[str, Place] = {}
+    places: dict[tuple[tuple[int, int], str], Place] = {}
     matches = [match for _, _, each in found for match in each if _can_be_put(match)]
     for match in sorted(matches, key=lambda match: match.mine.place):
         key = _key(match.mine.tensor.path)
         if key is not None:
-            places.setdefault(key, Place(key)).matches.append(match)
+            process = (match.mine.operation.device, match.mine.operation.pid)
+            places.setdefault((process, key), Place(key)).matches.append(match)
     for place in places.values():  # the surest is whole in most cases
         place.matches.sort(key=lambda match: -match.confidence)
     return list(places.values())

@@ -107,6 +107,8 @@ def search(
     empty = TransplantResult("undecided", "", folder)
     try:
         result = _found(side, runs, empty)
+    except _TooManyRunsError:
+        result = replace(empty, reason="its suspects are not known in so few runs")
     except KeyboardInterrupt:
         result = replace(empty, status="interrupted", reason="it was interrupted")
     return replace(

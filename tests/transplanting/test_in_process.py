@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from torch import Tensor, nn
 
 from ait_llm import transplant
 from ait_llm.errors import FormatError, UsageError
+from ait_llm.transplanting.patched import PatchedProgram
 from tests.support.json_outputs import check
 
+PATCHED = "ait_llm.transplanting.patched"
 IDS = torch.tensor([[11, 47, 5, 88, 29, 63, 17, 40, 22], [31, 6, 70, 9, 82, 14, 55, 90, 2]])
 
 
@@ -137,6 +140,26 @@ def test_a_search_that_may_not_run_often_enough_says_so() -> None:
     assert result.status == "undecided"
     assert result.reason == "the smallest set that heals is not found in 4 runs"
     assert result.runs == 4
+
+
+def test_too_few_runs_to_know_the_suspects_are_told() -> None:
+    mine = decoder()
+    mine.model.layers[0].mlp.down_proj.weight.data *= 1.2
+    result = transplant(decoder(), mine, IDS, runs=1)
+    assert (result.status, result.runs) == ("undecided", 1)
+    assert result.reason == "its suspects are not known in so few runs"
+
+
+def test_a_model_in_several_processes_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    places = [SimpleNamespace(process=(0, pid)) for pid in (1, 2)]
+    monkeypatch.setattr(f"{PATCHED}.find_places", lambda _found: places)
+    monkeypatch.setattr(f"{PATCHED}.compare", lambda *_, **__: SimpleNamespace(comparisons=()))
+    runner: Any = None
+    reason = PatchedProgram(tmp_path, tmp_path, runner, tmp_path).before()
+    assert isinstance(reason, str)
+    assert reason.startswith("mine runs its model in 2 processes")
 
 
 def test_values_of_compiled_graphs_cannot_be_changed_and_are_told() -> None:

@@ -68,8 +68,7 @@ class ContributingRecorder(PatchingRecorder):
             if margin.key == key:
                 self._contribute(number, margin, tensor)
 
-    def _change(self, patch: Patch, tensor: Tensor) -> None:
-        key = next(key for key, each in self._patches.places.items() if each is patch)
+    def _change(self, key: str, patch: Patch, tensor: Tensor) -> None:
         if tensor.is_floating_point():
             self._held[key] = _from_here(tensor)
         with torch.no_grad():

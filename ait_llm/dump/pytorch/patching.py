@@ -55,13 +55,13 @@ class PatchingRecorder(Recorder):
             patches.refused[key] = "it is a weight, or no dense tensor"
         else:
             try:
-                self._change(patch, tensor)
+                self._change(key, patch, tensor)
             except (OSError, ValueError, RuntimeError) as error:
                 patches.refused[key] = str(error).partition("\n")[0]
             else:
                 patches.done.add(key)
 
-    def _change(self, patch: Patch, tensor: Tensor) -> None:
+    def _change(self, key: str, patch: Patch, tensor: Tensor) -> None:
         with torch.inference_mode():  # its own tensors may be changed nowhere else
             change(self._patches.plan.parent, patch, tensor.detach())
 
