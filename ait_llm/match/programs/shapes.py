@@ -23,6 +23,7 @@ from ait_llm.match.programs.shared_axes import (
 )
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Reshape, View
+from ait_llm.program import rows as layout
 
 _SEVERAL = 2  # requests of a batch
 _MATRIX, _REPEATED = 2, 5  # dims of a matrix, and of heads that are repeated
@@ -101,7 +102,7 @@ def make_views(
         between = between_positions(left, right, tokens)
         if between is not None:
             return Views(*between)
-    if tokens.tells_newest and (is_newest(left, tokens.left) or is_newest(right, tokens.right)):
+    if tokens.tells_newest and (_has_newest(left, tokens.left) or _has_newest(right, tokens.right)):
         return None  # rows of tokens, and not of the same
     if len(left) != len(right) and (number := _joined_rows(left)) == _joined_rows(right):
         return _of_rows(number, left, right, left_columns, right_columns)
@@ -152,7 +153,7 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
     if tokens.is_plain:
         return True
     sides = (tokens.left, tokens.right)
-    if tokens.tells_newest and any(is_newest(shape, side) for side in sides):
+    if tokens.tells_newest and any(_has_newest(shape, side) for side in sides):
         return False
     return not any(
         shape[:1] == (side.count,)
@@ -161,6 +162,16 @@ def _needs_no_rows(shape: Shape, tokens: Tokens) -> bool:
         or (side.batch and len(shape) == _MATRIX and shape[0] % side.count == 0)
         for side in sides
     )
+
+
+def _has_newest(shape: Shape, rows: layout.Rows) -> bool:
+    """True for what may have a row for the newest token of each request, and for no other.
+
+    A part of a prompt has such a row, too, which the whole prompt has not: its logits are not used.
+    """
+    newest = len(rows.last)
+    is_packed = not rows.batch and 0 < newest < rows.count and shape[:1] == (newest,)
+    return is_packed or is_newest(shape, rows)
 
 
 def _may_be_of_another_end(shape: Shape, tokens: Tokens) -> bool:

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ait_llm.match.programs.columns import Columns
-from ait_llm.match.programs.shapes import make_views
+from ait_llm.match.programs.shapes import Views, make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import Reshape, apply
+from ait_llm.match.views import Rows as RowsView
 from ait_llm.program.rows import Rows
 
 Lengths = list[int]
@@ -235,3 +236,13 @@ def test_columns_of_each_head_are_cut_where_the_last_axis_is_that_of_one_head() 
     views = make_views(half.shape, whole.shape, tokens, None, Columns(8, 8, 16))
     assert views is not None
     np.testing.assert_array_equal(apply(half, views.left), apply(whole, views.right))
+
+
+def test_the_logits_of_a_part_of_a_prompt_answer_no_logits_of_the_whole() -> None:
+    part, whole = Rows(0, 7, 7, (3, 6)), Rows(0, 13, 13, (9, 12))  # 4 of 10 tokens, and 3 of 3
+    pairs = (*((row, row) for row in range(4)), *((4 + row, 10 + row) for row in range(3)))
+    tokens = Tokens(part, whole, pairs, "by requests", certain=True, by_request=True)
+    views = make_views((2, 128), (2, 128), tokens)
+    assert views == Views((RowsView(0, (1,)),), (RowsView(0, (1,)),))
+    none = Tokens(part, whole, pairs[:4], "by requests", certain=True, by_request=True)
+    assert make_views((2, 128), (2, 128), none) is None
