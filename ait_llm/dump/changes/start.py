@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ait_llm.dump.changes import made
 from ait_llm.dump.changes.calls import ChangedCalls
+from ait_llm.dump.changes.engine import ChangedEngine
 from ait_llm.dump.changes.process import change_process
 
 
@@ -13,3 +14,4 @@ def start_change(name: str) -> None:
     if name in ("again", "threads", "memory"):  # no call of the program needs to be another one
         made(name)
     ChangedCalls(name).install()
+    ChangedEngine(name).install()

@@ -1,0 +1,155 @@
+"""Changes of vLLM: of what its engine is made with, and of the requests that it gets."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ait_llm.core.notices import notice
+from ait_llm.dump.changes.catalogue import NotPossibleError
+from ait_llm.dump.inject.channel import report
+from ait_llm.dump.inject.settings import CHANNEL_VARIABLE
+from ait_llm.dump.inject.site.ait_torch_capture import when_imported
+from ait_llm.dump.inject.switch import FILE, write_switch
+
+_MODULE = "vllm.entrypoints.llm"
+_CHUNK = 4  # tokens of a prompt in one pass
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "chunks": {"enable_chunked_prefill": True, "long_prefill_token_threshold": _CHUNK},
+    "prefix": {"enable_prefix_caching": True},
+}
+"""What the engine is made with, by the name of the change."""
+_REQUESTS = ("after", "batch", "place", "prefix")
+_PROCESS = ("plain", "again", "threads", "memory")
+_SEEN_AFTER = 0.5  # seconds after which an engine has seen that captures are off or on
+_TOKENS = "prompt_token_ids"
+Call = Callable[..., Any]
+
+
+class ChangedEngine:
+    """Stands around the engines of a program and their ``generate``.
+
+    Args:
+        change: name of the change; ``plain`` for none, where only answers are told.
+        hear: is told of events by name, with facts: ``changed``, ``unchanged`` and ``answer``.
+    """
+
+    def __init__(self, change: str, hear: Callable[..., None] = report) -> None:
+        self._change, self._hear = change, hear
+        self._answers = 0
+        self._told: set[str] = set()
+
+    def install(self) -> None:
+        """Change the engines that are there or will be."""
+        if _MODULE in sys.modules:
+            self._patch()
+        else:
+            when_imported(_MODULE, self._patch)
+
+    def _patch(self) -> None:
+        kind = sys.modules[_MODULE].LLM
+        make, generate = kind.__init__, kind.generate
+
+        @functools.wraps(make)
+        def made(engine: Any, *args: Any, **kwargs: Any) -> None:
+            make(engine, *args, **{**kwargs, **_SETTINGS.get(self._change, {})})
+            if self._change in ("chunks", "prefix"):
+                self._tell_changed()
+            elif self._change not in (*_PROCESS, *_REQUESTS):
+                self._tell_unchanged("vLLM has no such setting that ait changes")
+
+        @functools.wraps(generate)
+        def answered(engine: Any, prompts: Any, *args: Any, **kwargs: Any) -> Any:
+            outputs = self._generate(functools.partial(generate, engine), prompts, args, kwargs)
+            tokens = [list(map(int, each.outputs[0].token_ids)) for each in outputs]
+            self._hear("answer", number=self._answers, generated=True, prompt=0, tokens=tokens)
+            self._answers += 1
+            return outputs
+
+        kind.__init__, kind.generate = made, answered
+
+    def _generate(self, call: Call, prompts: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What the engine answers to the prompts, asked with the change."""
+        if self._change not in _REQUESTS:
+            return call(prompts, *args, **kwargs)
+        several = list(prompts) if isinstance(prompts, (list, tuple)) else [prompts]
+        try:
+            others = [_other(each, number) for number, each in enumerate(several)]
+            settings = args[0] if args else kwargs.get("sampling_params")
+            _refuse_draws(settings)
+            if isinstance(settings, (list, tuple)):
+                raise NotPossibleError("each request has settings of its own")
+        except NotPossibleError as error:
+            self._tell_unchanged(str(error))
+            return call(prompts, *args, **kwargs)
+        self._tell_changed()
+        if self._change in ("after", "prefix"):
+            self._unseen(call, others if self._change == "after" else several, args, kwargs)
+            return call(prompts, *args, **kwargs)
+        count = len(several)
+        if self._change == "batch":
+            return call([*several, *others], *args, **kwargs)[:count]
+        return call([others[0], *several], *args, **kwargs)[1:]
+
+    def _unseen(self, call: Call, prompts: Sequence[Any], args: Any, kwargs: Any) -> None:
+        """Have prompts answered without a capture."""
+        channel = os.environ.get(CHANNEL_VARIABLE)
+        if channel is None:
+            call(list(prompts), *args, **kwargs)
+            return
+        file = Path(channel) / FILE
+        write_switch(file, on=False)
+        time.sleep(_SEEN_AFTER)
+        try:
+            call(list(prompts), *args, **kwargs)
+        finally:
+            write_switch(file, on=True)
+            time.sleep(_SEEN_AFTER)
+
+    def _tell_changed(self) -> None:
+        if self._change not in self._told:
+            self._told.add(self._change)
+            self._hear("changed", change=self._change)
+
+    def _tell_unchanged(self, reason: str) -> None:
+        if reason not in self._told:
+            self._told.add(reason)
+            self._hear("unchanged", change=self._change, reason=reason)
+            notice(f"an engine is asked as it is: {reason}")
+
+
+def _other(prompt: Any, number: int) -> Any:
+    """A prompt of the same length with its tokens or words in another order.
+
+    Raises:
+        NotPossibleError: it is neither text nor token ids.
+    """
+    if isinstance(prompt, str):
+        return " ".join(_turned(prompt.split(), number))
+    if isinstance(prompt, Mapping) and isinstance(prompt.get(_TOKENS), (list, tuple)):
+        return {**prompt, _TOKENS: _turned(prompt[_TOKENS], number)}
+    if isinstance(prompt, (list, tuple)) and all(isinstance(each, int) for each in prompt):
+        return _turned(prompt, number)
+    raise NotPossibleError("a prompt is neither text nor token ids")
+
+
+def _turned(items: Sequence[Any], number: int) -> list[Any]:
+    """From back to front, and further round for each prompt, so that no prefix is shared."""
+    turned = list(reversed(items))
+    start = number % len(turned) if turned else 0
+    return [*turned[start:], *turned[:start]]
+
+
+def _refuse_draws(settings: Any) -> None:
+    """Refuse requests that draw random numbers.
+
+    Raises:
+        NotPossibleError: they do.
+    """
+    if settings is None or getattr(settings, "temperature", 0) != 0:
+        raise NotPossibleError("it samples, and other rows draw other numbers; use greedy search")
