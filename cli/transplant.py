@@ -130,13 +130,13 @@ def transplant(
     much each of them explains. Exits with 0 if the answer is golden's within rounding, with 1 if
     the set is found, with 3 if it is not, with 6 if a program fails.
     """
+    if my_path is not None and (golden_command is not None or golden_path is not None):
+        raise UsageError(
+            "--my-path is compared with golden operators; leave the trusted side out, or give "
+            "--exec for a program that can run again"
+        )
     mine = suspected_side(command, my_path)
     if isinstance(mine, Path):
-        if golden_command is not None or golden_path is not None:
-            raise UsageError(
-                "--my-path is compared with golden operators; leave the trusted side out, or give "
-                "--exec for a program that can run again"
-            )
         folder = unused_folder(output, "ait_transplant")
         say(f"ait llm transplant: computed below {folder}")
         result = transplant_dump(mine, folder, runs, keep=keep, tell=say)

@@ -135,7 +135,7 @@ def test_what_a_side_raises_is_the_caller_s() -> None:
 
 
 def test_what_cannot_be_called_is_refused() -> None:
-    with pytest.raises(UsageError, match="two modules or functions, not int"):
+    with pytest.raises(UsageError, match="a module or function is needed, not int"):
         ait_llm.diff(torch.sin, 3, torch.ones(1))  # type: ignore[arg-type]
 
 
