@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -33,6 +34,12 @@ def write_graph(path: Path, graph: dict[str, Any]) -> None:
     """
     partial = path.with_suffix(".json.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(partial, flags, 0o640), "w", encoding="utf-8") as file:
-        json.dump(graph, file, separators=(",", ":"))
-    partial.replace(path)
+    descriptor = os.open(partial, flags, 0o640)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(graph, file, separators=(",", ":"))
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise

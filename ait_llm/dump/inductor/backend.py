@@ -203,15 +203,16 @@ class _Watch:
     ) -> tuple[GraphRecorder, KernelTable]:
         """The program was generated: write down what its kernels are."""
         table = kernel_table(lowered, wrapper, self._values)
-        try:
-            write_graph(folder / FILE, describe_graph(self._eager.module, graph=number))
-            write_graph(folder / KERNELS_FILE, _as_json(table, number))
-        except OSError as error:
-            text = f"a graph cannot be written: {error.strerror or error}"
-            notice(text)
-            self._session.note(text)
-        for name in table.unseen:
-            self._session.note(f"graph {number}: no statement was found that writes {name}")
+        graph = describe_graph(self._eager.module, graph=number)
+        for name, what in ((FILE, graph), (KERNELS_FILE, _as_json(table, number))):
+            try:
+                write_graph(folder / name, what)
+            except OSError as error:
+                path, reason = str(folder / name), error.strerror or str(error)
+                notice(f"{path} of a compiled graph cannot be written: {reason}")
+                self._session.not_written(path, reason)
+        for each in table.unseen:
+            self._session.note(f"graph {number}: no statement was found that writes {each}")
         return GraphRecorder(self._session, folder, table), table
 
 

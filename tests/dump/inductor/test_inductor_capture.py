@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -66,6 +68,22 @@ def test_a_graph_without_a_folder_is_told_and_runs_on(
         result = compiled(torch.ones(4))
     assert torch.allclose(result, torch.ones(4).sin() + 1)
     assert "of a compiled graph cannot be written" in caplog.text
+
+
+def test_a_graph_whose_description_cannot_be_written_is_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _graph: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(path))
+
+    torch._dynamo.reset()
+    monkeypatch.setattr("ait_llm.dump.inductor.backend.write_graph", full)
+    compiled = torch.compile(lambda x: x.sin() + 1, backend=inductor_capture.capture(tmp_path))
+    with torch.no_grad():
+        compiled(torch.ones(4))
+    (ledger,) = (tmp_path / "ait_dump" / "ledger").glob("fx_*.jsonl")
+    lost = [json.loads(line) for line in ledger.read_text().splitlines() if '"file"' in line]
+    assert {Path(each["path"]).name for each in lost} == {"graph.json", "kernels.json"}
 
 
 def test_compiled_and_eager_agree_and_nothing_is_left_out(llama: Captured) -> None:
