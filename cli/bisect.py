@@ -17,21 +17,20 @@ from ait_llm.cli.bisect_text import next_step, result_lines, run_line
 from ait_llm.cli.console import EXITS, say, tell
 from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
-    ListOption,
     WordsCommand,
-    absolute_path,
     json_option,
     message_options,
     parse_size,
-    step_range,
+    steps_option,
 )
-from ait_llm.cli.runs_folder import keep_result, unused_folder
+from ait_llm.cli.runs_folder import keep_result, runs_option, unused_folder
 from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
 from ait_llm.probe import split_command
 
 RESULT = "bisect.json"
+_FOLDER = "ait_bisect"
 _EXITS = {
     **EXITS,
     3: "the operator could not be told",
@@ -92,17 +91,7 @@ def _budget(ctx: click.Context, param: click.Parameter, value: str) -> Budget:
     show_default=True,
     help="What the trusted program computes with.",
 )
-@click.option(
-    "-er",
-    "--execute-range",
-    "steps",
-    cls=ListOption,
-    default="0,1",
-    show_default=True,
-    callback=step_range,
-    metavar="FIRST,LAST,...",
-    help="Tokens to look at, as closed intervals; 'all' is every token.",
-)
+@steps_option("0,1")
 @click.option(
     "--runs",
     type=click.IntRange(1),
@@ -111,15 +100,7 @@ def _budget(ctx: click.Context, param: click.Parameter, value: str) -> Budget:
     help="Runs of the program under suspicion that are compared with each other, to see whether "
     "it repeats itself; 1 to do without.",
 )
-@click.option(
-    "-o",
-    "--output",
-    default="./",
-    show_default=True,
-    callback=absolute_path,
-    metavar="DIR",
-    help="Directory in which a folder ait_bisect_{time} is made.",
-)
+@runs_option(_FOLDER)
 @summary_option
 @click.option("--clean", is_flag=True, help="Remove the dumps at the end and keep the result.")
 @message_options
@@ -156,7 +137,7 @@ def bisect_command(
         Program("mine", tuple(split_command(command)), _kind(kind)),
         Program("golden", tuple(split_command(golden_command)), _kind(golden_kind)),
         budget,
-        unused_folder(output, "ait_bisect"),
+        unused_folder(output, _FOLDER),
         steps,
         runs,
     )

@@ -24,7 +24,7 @@ from ait_llm.cli.params import (
     json_option,
     message_options,
     parse_size,
-    step_range,
+    steps_option,
 )
 from ait_llm.cli.results import finish, report
 from ait_llm.cli.torch_dump import (
@@ -122,16 +122,9 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     help="Only these operations, such as 2,3_1 (operation 2, and child 1 of operation 3). Run "
     "--type model to learn the ids.  [default: all]",
 )
-@click.option(
-    "-er",
-    "--execute-range",
-    "steps",
-    cls=ListOption,
-    default="0,0",
-    show_default=True,
-    callback=step_range,
-    metavar="FIRST,LAST,...",
-    help="Tokens to capture, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7; 'all' is every token. "
+@steps_option(
+    "0,0",
+    "Tokens to capture, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7; 'all' is every token. "
     "With fx, inductor, onnx and gguf: executions of each graph.",
 )
 @click.option(

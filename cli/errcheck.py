@@ -15,7 +15,6 @@ from ait_llm.cli.errcheck_text import describe_result, next_step
 from ait_llm.cli.fitted import fitted
 from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
-    ListOption,
     ManyOption,
     WordsCommand,
     allow_skip_option,
@@ -23,7 +22,7 @@ from ait_llm.cli.params import (
     json_option,
     message_options,
     output_path,
-    step_range,
+    steps_option,
 )
 from ait_llm.cli.spoken import spoken
 from ait_llm.cli.summaries import Build, places_in, summary_option
@@ -91,16 +90,9 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     "statistics are taken, on ATB with the values of tensors that are not clean. PyTorch programs "
     "need it to tell the first element, and padding from tokens.",
 )
-@click.option(
-    "-er",
-    "--execute-range",
-    "steps",
-    cls=ListOption,
-    default="all",
-    show_default=True,
-    callback=step_range,
-    metavar="FIRST,LAST,...",
-    help="Tokens to check, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7.",
+@steps_option(
+    "all",
+    "Tokens to check, as closed intervals: 3,5,7,7 is 3, 4, 5 and 7.",
 )
 @click.option("--keep", is_flag=True, help="Keep the capture as ait_dump in the output directory.")
 @summary_option

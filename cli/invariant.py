@@ -12,16 +12,14 @@ from ait_llm.cli.console import say, tell
 from ait_llm.cli.invariant_text import describe_result, next_step, run_line
 from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
-    ListOption,
     ManyOption,
     WordsCommand,
-    absolute_path,
     comma_list,
     json_option,
     message_options,
-    step_range,
+    steps_option,
 )
-from ait_llm.cli.runs_folder import keep_result, unused_folder
+from ait_llm.cli.runs_folder import keep_result, runs_option, unused_folder
 from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.core import Registry, StepRange
 from ait_llm.dump.changes.catalogue import CHANGES
@@ -31,6 +29,7 @@ from ait_llm.probe import split_command
 from ait_llm.probe.launch import resolve_program
 
 RESULT = "invariant.json"
+_FOLDER = "ait_invariant"
 _TYPES = {"torch": ("torch",), "torch-op": ("torch", "torch-op")}
 _known: Registry[str] = Registry("change")
 for _name in CHANGES:
@@ -69,26 +68,8 @@ def _changes(
     show_default=True,
     help="What is captured: modules, or modules and aten operators, which are then named.",
 )
-@click.option(
-    "-er",
-    "--execute-range",
-    "steps",
-    cls=ListOption,
-    default="0,3",
-    show_default=True,
-    callback=step_range,
-    metavar="FIRST,LAST,...",
-    help="Tokens to look at, as closed intervals; 'all' is every token.",
-)
-@click.option(
-    "-o",
-    "--output",
-    default="./",
-    show_default=True,
-    callback=absolute_path,
-    metavar="DIR",
-    help="Directory in which a folder ait_invariant_{time} is made.",
-)
+@steps_option("0,3")
+@runs_option(_FOLDER)
 @click.option("--keep", is_flag=True, help="Keep the captures of changes that show nothing, too.")
 @summary_option
 @message_options
@@ -123,7 +104,7 @@ def invariant(
     resolve_program(words, os.environ)
     request = Request(
         tuple(words),
-        unused_folder(output, "ait_invariant"),
+        unused_folder(output, _FOLDER),
         changes,
         _TYPES[kind],
         steps,

@@ -148,6 +148,28 @@ def step_range(_ctx: click.Context, _param: click.Parameter, value: str) -> Step
     return StepRange.parse(",".join(comma_list(value)))
 
 
+def steps_option(
+    default: str, help_text: str = "Tokens to look at, as closed intervals; 'all' is every token."
+) -> Callable[[F], F]:
+    """``-er/--execute-range``, as ``steps``.
+
+    Args:
+        default: steps that are meant without it.
+        help_text: what is done with them.
+    """
+    return click.option(
+        "-er",
+        "--execute-range",
+        "steps",
+        cls=ListOption,
+        default=default,
+        show_default=True,
+        callback=step_range,
+        metavar="FIRST,LAST,...",
+        help=help_text,
+    )
+
+
 def absolute_path(_ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
     """Callback: expand ``~`` and make the path absolute, before anything changes directory.
 

@@ -10,18 +10,16 @@ import click
 from ait_llm.cli.console import EXITS, say, tell
 from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
-    ListOption,
     WordsCommand,
-    absolute_path,
     input_path,
     json_option,
     message_options,
-    step_range,
+    steps_option,
 )
-from ait_llm.cli.runs_folder import keep_result, unused_folder
+from ait_llm.cli.runs_folder import keep_result, runs_option, unused_folder
 from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.cli.tokens_text import describe_result
-from ait_llm.cli.two_sides import suspected_side, trusted_side
+from ait_llm.cli.two_sides import golden_options, suspected_side, trusted_side
 from ait_llm.core import StepRange
 from ait_llm.decisions.running import tokens_of_dumps, tokens_of_programs
 from ait_llm.decisions.summary import tokens_summary, tokens_tables
@@ -29,6 +27,7 @@ from ait_llm.errors import UsageError
 from ait_llm.transplanting.running import Request
 
 RESULT = "tokens.json"
+_FOLDER = "ait_tokens"
 _EXITS = {**EXITS, 3: "why a token differs could not be told", 6: "a program failed"}
 
 
@@ -48,39 +47,9 @@ _EXITS = {**EXITS, 3: "why a token differs could not be told", 6: "a program fai
     help="In place of --exec a dump of that program with values; which operator changed a token "
     "is not told then.  [default: none]",
 )
-@click.option(
-    "--golden-exec",
-    "golden_command",
-    metavar="COMMAND",
-    help="Command that runs the trusted program; or give --golden-path.  [default: none]",
-)
-@click.option(
-    "-gp",
-    "--golden-path",
-    callback=input_path,
-    metavar="PATH",
-    help="A dump of the trusted program with values, in place of --golden-exec.  [default: none]",
-)
-@click.option(
-    "-er",
-    "--execute-range",
-    "steps",
-    cls=ListOption,
-    default="0,3",
-    show_default=True,
-    callback=step_range,
-    metavar="FIRST,LAST,...",
-    help="Tokens to look at, as closed intervals; 'all' is every token.",
-)
-@click.option(
-    "-o",
-    "--output",
-    default="./",
-    show_default=True,
-    callback=absolute_path,
-    metavar="DIR",
-    help="Directory in which a folder ait_tokens_{time} is made.",
-)
+@golden_options
+@steps_option("0,3")
+@runs_option(_FOLDER)
 @click.option("--keep", is_flag=True, help="Keep the captures and the values of all runs.")
 @summary_option
 @message_options
@@ -117,9 +86,9 @@ def tokens(
         if not isinstance(golden, Path):
             raise UsageError("a dump is compared with a dump; give --golden-path with --my-path")
         result = tokens_of_dumps(golden, mine)
-        folder = unused_folder(output, "ait_tokens")
+        folder = unused_folder(output, _FOLDER)
     else:
-        folder = unused_folder(output, "ait_tokens")
+        folder = unused_folder(output, _FOLDER)
         say(f"ait llm tokens: runs below {folder}")
         request = Request(mine, golden, folder, ("torch",), steps, keep=keep)
         result = tokens_of_programs(request, os.environ, lambda text: say(f"run: {text}"))

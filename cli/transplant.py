@@ -10,24 +10,23 @@ import click
 from ait_llm.cli.console import EXITS, say, tell
 from ait_llm.cli.machine import emit
 from ait_llm.cli.params import (
-    ListOption,
     WordsCommand,
-    absolute_path,
     input_path,
     json_option,
     message_options,
-    step_range,
+    steps_option,
 )
-from ait_llm.cli.runs_folder import keep_result, unused_folder
+from ait_llm.cli.runs_folder import keep_result, runs_option, unused_folder
 from ait_llm.cli.summaries import Build, summary_option
 from ait_llm.cli.transplant_text import describe_result
-from ait_llm.cli.two_sides import suspected_side, trusted_side
+from ait_llm.cli.two_sides import golden_options, suspected_side, trusted_side
 from ait_llm.core import StepRange
 from ait_llm.errors import UsageError
 from ait_llm.transplanting.running import Request, transplant_dump, transplant_programs
 from ait_llm.transplanting.summary import transplant_summary, transplant_tables
 
 RESULT = "transplant.json"
+_FOLDER = "ait_transplant"
 _FEWEST = 4
 _EXITS = {**EXITS, 3: "the differences that matter could not be told", 6: "a program failed"}
 _TYPES = {"torch": ("torch",), "torch-op": ("torch", "torch-op")}
@@ -49,19 +48,7 @@ _TYPES = {"torch": ("torch",), "torch-op": ("torch", "torch-op")}
     help="In place of --exec a dump of the acceleration library, whose graph is computed again; "
     "its trusted side are golden operators.  [default: none]",
 )
-@click.option(
-    "--golden-exec",
-    "golden_command",
-    metavar="COMMAND",
-    help="Command that runs the trusted program; or give --golden-path.  [default: none]",
-)
-@click.option(
-    "-gp",
-    "--golden-path",
-    callback=input_path,
-    metavar="PATH",
-    help="A dump of the trusted program with values, in place of --golden-exec.  [default: none]",
-)
+@golden_options
 @click.option(
     "--type",
     "kind",
@@ -70,17 +57,7 @@ _TYPES = {"torch": ("torch",), "torch-op": ("torch", "torch-op")}
     show_default=True,
     help="What is captured: modules, or modules and aten operators, which are then named.",
 )
-@click.option(
-    "-er",
-    "--execute-range",
-    "steps",
-    cls=ListOption,
-    default="0,0",
-    show_default=True,
-    callback=step_range,
-    metavar="FIRST,LAST,...",
-    help="Tokens to look at, as closed intervals; 'all' is every token.",
-)
+@steps_option("0,0")
 @click.option(
     "--runs",
     type=click.IntRange(_FEWEST),
@@ -88,15 +65,7 @@ _TYPES = {"torch": ("torch",), "torch-op": ("torch", "torch-op")}
     show_default=True,
     help="Runs of the program under suspicion, at most.",
 )
-@click.option(
-    "-o",
-    "--output",
-    default="./",
-    show_default=True,
-    callback=absolute_path,
-    metavar="DIR",
-    help="Directory in which a folder ait_transplant_{time} is made.",
-)
+@runs_option(_FOLDER)
 @click.option("--keep", is_flag=True, help="Keep the captures and the values of all runs.")
 @summary_option
 @message_options
@@ -137,12 +106,12 @@ def transplant(
         )
     mine = suspected_side(command, my_path)
     if isinstance(mine, Path):
-        folder = unused_folder(output, "ait_transplant")
+        folder = unused_folder(output, _FOLDER)
         say(f"ait llm transplant: computed below {folder}")
         result = transplant_dump(mine, folder, runs, keep=keep, tell=say)
     else:
         golden = trusted_side(golden_command, golden_path)
-        folder = unused_folder(output, "ait_transplant")
+        folder = unused_folder(output, _FOLDER)
         request = Request(mine, golden, folder, _TYPES[kind], steps, runs, keep)
         say(f"ait llm transplant: runs below {folder}")
         result = transplant_programs(request, os.environ, say)

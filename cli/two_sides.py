@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
+import click
+
+from ait_llm.cli.params import input_path
 from ait_llm.dumps import open_dump
 from ait_llm.errors import UsageError
 from ait_llm.probe import split_command
 from ait_llm.probe.launch import resolve_program
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def golden_options(function: F) -> F:
+    """``--golden-exec`` and ``-gp/--golden-path``, as :func:`trusted_side` takes them."""
+    program = click.option(
+        "--golden-exec",
+        "golden_command",
+        metavar="COMMAND",
+        help="Command that runs the trusted program; or give --golden-path.  [default: none]",
+    )
+    dump = click.option(
+        "-gp",
+        "--golden-path",
+        callback=input_path,
+        metavar="PATH",
+        help="A dump of the trusted program with values, in place of --golden-exec.  "
+        "[default: none]",
+    )
+    return program(dump(function))
 
 
 def suspected_side(command: str | None, path: Path | None) -> tuple[str, ...] | Path:
