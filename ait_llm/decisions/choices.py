@@ -64,14 +64,18 @@ def _rows(answer: Answer, number: int, first: int, golden: Array, mine: Array) -
     ours = np.nan_to_num(ours, nan=-1e30, posinf=1e30, neginf=-1e30)
     told, thought = log_softmax(theirs), log_softmax(ours)
     kl = np.maximum((np.exp(told) * (told - thought)).sum(axis=1), 0.0)
+    best, chosen = theirs.argmax(axis=1), ours.argmax(axis=1)
+    others = theirs.copy()
+    others[np.arange(len(others)), best] = -np.inf
+    second = others.argmax(axis=1)
     shape = place.matches[0].mine.tensor.shape
     for index in range(len(golden)):
         row = first + index
         start = row * answer.width
         # where the row begins in mine's tensor, which may have its numbers in another order
         where = start if numbers.at is None else int(numbers.at[start])
-        a, b = int(theirs[index].argmax()), int(ours[index].argmax())
-        other = b if a != b else int(np.argsort(theirs[index])[-2]) if answer.width > 1 else a
+        a, b = int(best[index]), int(chosen[index])
+        other = b if a != b else int(second[index])
         elements = [
             start + token if numbers.at is None else int(numbers.at[start + token])
             for token in (a, other)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from ait_llm.decisions.choices import Choice, decisions_of
 from ait_llm.decisions.result import Decision, TokensResult
 from ait_llm.decisions.settings import other_settings
 from ait_llm.decisions.why import MOST, Reasons
 from ait_llm.transplanting.patched import PatchedProgram
+from ait_llm.transplanting.two_runs import TwoRuns
 
 _NO_LOGITS = (
     "the programs give no logits that both captured; capture the outermost module of both, or the "
@@ -19,46 +19,44 @@ _NO_LOGITS = (
 )
 
 
-def tokens_of(
-    side: PatchedProgram,
-    tell: Callable[[str], None] = lambda _text: None,
-    *,
-    why: bool = True,
-) -> TokensResult:
+def tokens_of(runs: TwoRuns, tell: Callable[[str], None] = lambda _text: None) -> TokensResult:
     """What golden and mine thought of each token, and why they chose differently.
 
     Args:
-        side: mine and golden, captured with values; it keeps roundings.
+        runs: mine and golden. A program that keeps roundings runs again to tell which errors
+            changed its choices; of others a choice is told to be within rounding where everything
+            that was compared is.
         tell: is told before each run what it is.
-        why: run mine again to learn which errors changed its choices. Without, a choice is told to
-            be within rounding where everything that was compared is.
 
     Raises:
         FormatError, UsageError: the captures cannot be compared.
         ProgramFailedError: mine ends otherwise when it runs again.
     """
     started = time.monotonic()
-    before = side.before()
-    if isinstance(before, str) or side.answer is None or not side.answer.is_logits:
-        reason = before if isinstance(before, str) else _NO_LOGITS
-        return TokensResult("undecided", reason, side.folder)
-    choices = list(decisions_of(side.answer, side.mine))
+    before = runs.before()
+    side = runs if isinstance(runs, PatchedProgram) else None
+    nothing = TokensResult("undecided", _NO_LOGITS, None if side is None else side.folder)
+    if isinstance(before, str):
+        return replace(nothing, reason=before)
+    if runs.answer is None or not runs.answer.is_logits:
+        return nothing
+    choices = list(decisions_of(runs.answer, runs.mine))
     if not choices:
-        return TokensResult("undecided", _NO_LOGITS, side.folder)
-    settings = tuple(other_settings(side.golden, side.mine))
-    runs = 0
-    if why:
-        decisions, runs = _explained(side, choices, tell)
+        return nothing
+    count = 0
+    if side is not None:
+        decisions, count = _explained(side, choices, tell)
     else:
-        decisions = [_by_comparison(choice.decision, differs=side.differs) for choice in choices]
-    return TokensResult(
-        "compared",
-        folder=side.folder,
+        decisions = [_by_comparison(choice.decision, differs=runs.differs) for choice in choices]
+    return replace(
+        nothing,
+        status="compared",
+        reason="",
         decisions=tuple(decisions),
-        settings=settings,
-        runs=runs,
+        settings=tuple(other_settings(runs.golden, runs.mine)),
+        runs=count,
         seconds=time.monotonic() - started,
-        notes=tuple(side.notes),
+        notes=tuple(runs.notes),
     )
 
 
@@ -102,16 +100,3 @@ def _by_comparison(decision: Decision, *, differs: bool) -> Decision:
         "some values differ by more than rounding; programs that can run tell whether it is that"
     )
     return replace(decision, cause="undecided", reason=reason)
-
-
-def same_dumps(golden: Path, mine: Path) -> PatchedProgram:
-    """Two captures of programs that cannot run again."""
-    return PatchedProgram(golden, mine, _Never(), mine.parent)
-
-
-class _Never:
-    """Runs nothing."""
-
-    def run(self, output: Path, plan: Path | None) -> None:
-        """There is no program."""
-        raise NotImplementedError

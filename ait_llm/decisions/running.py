@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ait_llm.decisions.compared import same_dumps, tokens_of
+from ait_llm.decisions.compared import tokens_of
 from ait_llm.decisions.result import TokensResult
-from ait_llm.transplanting.patched import PatchedProgram
-from ait_llm.transplanting.running import GOLDEN, MINE, ProgramRunner, Request, clean
-from ait_llm.transplanting.search import ProgramFailedError
+from ait_llm.transplanting.running import Request, with_programs
+from ait_llm.transplanting.two_runs import TwoRuns
 
 
 def tokens_of_programs(
@@ -35,28 +30,16 @@ def tokens_of_programs(
             cannot be compared.
         FormatError: golden is no dump.
     """
-    started = time.monotonic()
-    folder = request.folder
-    runner = ProgramRunner(request.words, environ, request.types, request.steps)
-    count = 1
-    try:
-        golden = request.golden
-        if not isinstance(golden, Path):
-            tell("golden: as it is")
-            replace(runner, words=golden).run(folder / GOLDEN, None)
-            golden, count = folder / GOLDEN, 2
-        tell("mine: as it is")
-        runner.run(folder / MINE, None)
-        side = PatchedProgram(golden, folder / MINE, runner, folder, keeps_rounding=True)
-        result = tokens_of(side, tell)
-        result = replace(result, runs=result.runs + count)
-    except ProgramFailedError as error:
-        result = TokensResult("failed", str(error), folder, program_code=error.program_code)
-    except KeyboardInterrupt:
-        result = TokensResult("interrupted", "it was interrupted", folder)
-    if not request.keep:
-        clean(folder)
-    return replace(result, seconds=time.monotonic() - started)
+    return with_programs(
+        request,
+        environ,
+        tell,
+        lambda side: tokens_of(side, tell),
+        lambda status, reason, code: TokensResult(
+            status, reason, request.folder, program_code=code
+        ),
+        keeps_rounding=True,
+    )
 
 
 def tokens_of_dumps(golden: Path, mine: Path) -> TokensResult:
@@ -65,7 +48,7 @@ def tokens_of_dumps(golden: Path, mine: Path) -> TokensResult:
     Raises:
         FormatError, UsageError: they cannot be compared.
     """
-    return replace(tokens_of(same_dumps(golden, mine), why=False), folder=None)
+    return tokens_of(TwoRuns(golden, mine))
 
 
 def tokens(
@@ -98,18 +81,8 @@ def tokens(
         >>> result = tokens(trusted.generate, fast.generate, ids)  # doctest: +SKIP
         >>> [(each.step, each.cause) for each in result.flips]  # doctest: +SKIP
     """
-    from ait_llm.dump.in_process import captured  # torch, which the command does without
-    from ait_llm.transplanting.in_process import Caller
+    from ait_llm.transplanting.in_process import called  # torch, which the command does without
 
-    place: AbstractContextManager[str | Path]
-    place = tempfile.TemporaryDirectory(prefix="ait-") if folder is None else nullcontext(folder)
-    with place as root:
-        path = Path(root).absolute()
-        for name in (GOLDEN, MINE):
-            shutil.rmtree(path / name, ignore_errors=True)
-        captured(path / GOLDEN, golden, args, kwargs, operators=False)
-        caller = Caller(mine, args, kwargs, operators=False)
-        caller.run(path / MINE, None)
-        side = PatchedProgram(path / GOLDEN, path / MINE, caller, path, keeps_rounding=True)
+    with called(golden, mine, args, kwargs, folder, operators=False, keeps_rounding=True) as side:
         result = tokens_of(side)
-    return replace(result, runs=result.runs + 1, folder=None if folder is None else path)
+        return replace(result, runs=result.runs + 1, folder=None if folder is None else side.folder)

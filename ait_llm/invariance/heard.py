@@ -6,7 +6,9 @@ from typing import Any
 
 from ait_llm.invariance.result import Answer
 
-_NOBODY = "the program calls no model of transformers, and does not make it itself"
+_NOBODY = (
+    "the program calls no model of transformers and no LLM of vLLM, and does not make it itself"
+)
 
 
 class Heard:

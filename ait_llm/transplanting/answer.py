@@ -99,8 +99,9 @@ def find_answer(places: Sequence[Place], vocabularies: Container[int | None]) ->
     chosen = named or [place for place in outputs if "." not in place.op]
     if not chosen:
         return None
-    name = chosen[0].name
-    chosen = [place for place in chosen if place.name == name]
+    name, depth = chosen[0].name, min(place.op.count(".") for place in chosen)
+    # a model around another one hands on the logits of that one
+    chosen = [each for each in chosen if each.name == name and each.op.count(".") == depth]
     return _answer_of(chosen, vocabularies, is_logits=bool(named))
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from ait_llm.dump.in_process import captured
 from ait_llm.transplanting.patched import PatchedProgram
 from ait_llm.transplanting.result import TransplantResult
+from ait_llm.transplanting.running import GOLDEN, MINE
 from ait_llm.transplanting.search import search
 
 _RUNS = 60
@@ -60,20 +61,47 @@ def transplant(
         >>> result = transplant(trusted_model, fast_model, input_ids=ids)  # doctest: +SKIP
         >>> [each.op for each in result.needed]  # doctest: +SKIP
     """
+    with called(golden, mine, args, kwargs, folder, operators=operators) as side:
+        return search(side, side.folder, runs)
+
+
+@contextmanager
+def called(
+    golden: Callable[..., Any],
+    mine: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    folder: str | Path | None,
+    *,
+    operators: bool,
+    keeps_rounding: bool = False,
+) -> Iterator[PatchedProgram]:
+    """Call two modules once and capture them; mine can then be called again.
+
+    Args:
+        golden, mine: the modules, functions or methods.
+        args, kwargs: what both are called with.
+        folder: where the captures stay; None for a folder that goes with the block.
+        operators: also capture every aten operator.
+        keeps_rounding: of mine, see :class:`PatchedProgram`.
+
+    Raises:
+        UsageError: something that cannot be called, or the folder cannot be written.
+        Exception: what the modules raise.
+    """
     place: AbstractContextManager[str | Path]
     place = tempfile.TemporaryDirectory(prefix="ait-") if folder is None else nullcontext(folder)
     with place as root:
         path = Path(root).absolute()
-        captured(path / "golden", golden, args, kwargs, operators=operators)
-        caller = Caller(mine, args, kwargs, operators)
-        caller.run(path / "mine", None)
-        side = PatchedProgram(path / "golden", path / "mine", caller, path)
-        return search(side, path, runs)
+        _Caller(golden, args, kwargs, operators).run(path / GOLDEN, None)
+        caller = _Caller(mine, args, kwargs, operators)
+        caller.run(path / MINE, None)
+        yield PatchedProgram(path / GOLDEN, path / MINE, caller, path, keeps_rounding)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Calls mine."""
+class _Caller:
+    """Calls a module again and again."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]

@@ -10,19 +10,17 @@ from typing import Protocol
 
 import numpy as np
 
-from ait_llm.compare.pipeline import FoundMatches, compare
 from ait_llm.core import DType
-from ait_llm.core.comparison import Verdict
 from ait_llm.dump.patches import Patch, Patches
 from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.formats.writing import new_file
-from ait_llm.program.token_ids import vocabulary
 from ait_llm.report.files import make_folder
-from ait_llm.transplanting.answer import Answer, Damage, find_answer
-from ait_llm.transplanting.places import Place, find_places, in_steps
+from ait_llm.transplanting.answer import Damage
+from ait_llm.transplanting.places import Place, in_steps
 from ait_llm.transplanting.result import Suspect
 from ait_llm.transplanting.search import Found
+from ait_llm.transplanting.two_runs import TwoRuns
 
 # A difference that rounding makes in one operator is no suspect. In 16 bits: two unit roundoffs of
 # the type; with more the operators add many products, and far more can be left without harm.
@@ -47,7 +45,7 @@ class Runner(Protocol):
 
 
 @dataclass(slots=True)
-class PatchedProgram:
+class PatchedProgram(TwoRuns):
     """The side of mine in a search.
 
     Mine runs once with golden's value at every place that both have: what each place has before it
@@ -55,61 +53,22 @@ class PatchedProgram:
     of them, some or one, shows what each does to the answer.
 
     Attributes:
-        golden: a capture of the trusted program with values.
-        mine: one of the program under suspicion, as ``runner`` makes it.
         runner: runs mine again.
         folder: takes plans, values and the captures of the runs.
-        places: values of mine that golden has, too.
-        notes: what else must be known, a sentence each.
-        differs: something differs by more than rounding.
-        rounded: values whose own error is no more than rounding; only with ``keeps_rounding``.
-        keeps_rounding: keep these, too.
+        keeps_rounding: keep errors that are no more than rounding, too.
+        rounded: these.
     """
 
-    golden: Path
-    mine: Path
     runner: Runner
     folder: Path
-    places: int = 0
-    notes: list[str] = field(default_factory=list)
-    differs: bool = False
     keeps_rounding: bool = False
     rounded: list[Found] = field(default_factory=list, init=False)
-    _places: list[Place] = field(default_factory=list, init=False)
-    _answer: Answer | None = field(default=None, init=False)
-
-    def before(self) -> Damage | str:
-        """The damage of mine as it is; or a sentence why it cannot be told.
-
-        Raises:
-            FormatError, UsageError: the captures cannot be compared.
-        """
-        matches: list[FoundMatches] = []
-        report = compare(self.golden, self.mine, on_matches=matches.append, dataflow=False)
-        self.differs = any(each.verdict is Verdict.FAIL for each in report.comparisons)
-        found = [each for some in matches for each in some]
-        self._places = find_places(found)
-        self.places = len(self._places)
-        processes = {place.process for place in self._places}
-        if len(processes) > 1:
-            return (
-                f"mine runs its model in {len(processes)} processes, and values of one can be "
-                "changed; run it on one rank"
-            )
-        widths = {vocabulary(run) for golden, mine, _ in found for run in (golden, mine)}
-        self._answer = find_answer(self._places, widths)
-        if self._answer is None:
-            return (
-                "no answer of mine has a counterpart in golden; capture the outermost module of "
-                "both with its outputs"
-            )
-        return self._answer.damage(self.mine)
 
     def suspects(self, tell: Callable[[str], None]) -> Sequence[Found]:
         """What introduces an error of its own, the largest first; one run shows it."""
         make_folder(self.plans)
         plan = Patches(self.plans / "all.json", {}, None)
-        for number, place in enumerate(self._places):
+        for number, place in enumerate(self.found):
             try:
                 values, at = place.numbers()
             except (AitError, ValueError) as error:
@@ -123,10 +82,10 @@ class PatchedProgram:
         if refused := plan.outcome().refused:
             key, why = next(iter(refused.items()))
             self.notes.append(f"{len(refused)} values cannot be changed, such as {key}: {why}")
-        done = [place for place in self._places if place.key in plan.done]
+        done = [place for place in self.found if place.key in plan.done]
         found = [
             suspect
-            for number, (_, group) in enumerate(in_steps(done))
+            for number, group in enumerate(in_steps(done))
             if (suspect := self._keep(number, group, output)) is not None
         ]
         for patch in plan.places.values():
@@ -135,18 +94,13 @@ class PatchedProgram:
 
     def damage(self, healed: Sequence[Found], number: int) -> Damage:
         """What is left where these have golden's value."""
-        assert self._answer is not None
+        assert self.answer is not None
         places = {key: patch for each in healed for key, patch in each.patches.items()}
-        plan = Patches(self.plans / f"run{number}.json", places, self._answer.keys)
+        plan = Patches(self.plans / f"run{number}.json", places, self.answer.keys)
         plan.write()
         output = self.folder / f"run{number}"
         self.runner.run(output, plan.plan)
-        return self._answer.damage(output)
-
-    @property
-    def answer(self) -> Answer | None:
-        """What the programs answer; known after :meth:`before`."""
-        return self._answer
+        return self.answer.damage(output)
 
     @property
     def plans(self) -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from ait_llm.errors import AitError
 from ait_llm.formats.elements import Array
 from ait_llm.match.model import REDUCED, SELF_CHECK, Match, Source
 from ait_llm.match.programs.routed import ROUTED
-from ait_llm.match.views import Part, Reorder, Reshape, Rows, View
+from ait_llm.match.views import Part, Reorder, Reshape, Rows
 from ait_llm.program.one_pass import Pass
 
 _DUMP = "ait_dump"
@@ -104,7 +105,7 @@ class Place:
                 return parts[0]
         if len(parts) == 1:
             return parts[0]
-        size = int(np.prod(self.matches[0].mine.tensor.shape))
+        size = prod(self.matches[0].mine.tensor.shape)
         taken = np.zeros(size, bool)
         values, places = [], []
         for part in parts:
@@ -176,21 +177,20 @@ def _is_sent_elsewhere(match: Match) -> bool:
     if ROUTED not in match.reason:
         return False
     try:
-        golden, mine = (_elements(each.tensor.shape, each.views) for each in _sides(match))
+        golden, mine = (_flat(_elements(each)) for each in (match.golden, match.mine))
     except (AitError, ValueError):
         return True
-    return golden.size != mine.size or not np.array_equal(golden, mine)
+    return not np.array_equal(golden, mine)
 
 
-def _sides(match: Match) -> tuple[Source, Source]:
-    return match.golden, match.mine
+def _elements(source: Source) -> Aligned:
+    """Which elements of its tensor the views of a side choose, counted in row-major order."""
+    shape = source.tensor.shape
+    return Aligned(Values(np.arange(prod(shape)).reshape(shape), DType.INT64), source.views)
 
 
-def _elements(shape: tuple[int, ...], views: Sequence[View]) -> Array:
-    """Which elements views choose, in their order."""
-    size = int(np.prod(shape))
-    chosen = Aligned(Values(np.arange(size).reshape(shape), DType.INT64), views).whole()
-    return np.ascontiguousarray(chosen).reshape(-1)
+def _flat(elements: Aligned) -> Array:
+    return np.ascontiguousarray(elements.whole()).reshape(-1)
 
 
 def _has_data(match: Match) -> bool:
@@ -214,10 +214,7 @@ def _key(path: Path) -> str | None:
 
 def _numbers(match: Match) -> Numbers:
     with open_values(match.golden.tensor) as golden:
-        theirs = Aligned(golden, match.golden.views)
-        shape = match.mine.tensor.shape
-        size = int(np.prod(shape))
-        ours = Aligned(Values(np.arange(size).reshape(shape), DType.INT64), match.mine.views)
+        theirs, ours = Aligned(golden, match.golden.views), _elements(match.mine)
         try:
             align(theirs, ours)
         except ShapeMismatchError as error:
@@ -225,7 +222,7 @@ def _numbers(match: Match) -> Numbers:
         values = plain(theirs.whole())
         if not match.mine.views:
             return Numbers(values, None)
-        return Numbers(values, np.ascontiguousarray(ours.whole()).reshape(-1))
+        return Numbers(values, _flat(ours))
 
 
 def plain(array: Array) -> Array:
@@ -249,9 +246,9 @@ def _escaped(key: str) -> str:
     return "".join(f"[{each}]" if each in "*?[" else each for each in key)
 
 
-def in_steps(places: Sequence[Place]) -> Iterator[tuple[tuple[str, int, str], list[Place]]]:
+def in_steps(places: Sequence[Place]) -> list[list[Place]]:
     """Places of one suspect together, in order."""
     groups: dict[tuple[str, int, str], list[Place]] = {}
     for place in places:
         groups.setdefault(place.suspect, []).append(place)
-    yield from groups.items()
+    return list(groups.values())

@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ait_llm.compare.pipeline import FoundMatches, compare
-from ait_llm.core.comparison import Verdict
+from ait_llm.compare.pipeline import FoundMatches
 from ait_llm.dump.patches import Patch
 from ait_llm.errors import AitError
-from ait_llm.program.token_ids import vocabulary
 from ait_llm.replay import replay
 from ait_llm.report.files import make_folder
 from ait_llm.transplanting.answer import Answer, Damage, find_last
@@ -23,8 +21,8 @@ from ait_llm.transplanting.patched import introduced, rounding, save
 from ait_llm.transplanting.places import Place, find_places, in_steps
 from ait_llm.transplanting.result import Suspect
 from ait_llm.transplanting.search import Found
+from ait_llm.transplanting.two_runs import matched, widths_of
 
-_TENSORS = "tensors"
 _PUT = "its error is not finite, and cannot be put into another run"
 
 
@@ -35,7 +33,6 @@ class ReplayedDump:
     Attributes:
         mine: an ATB dump, or a folder with one.
         folder: takes what is computed.
-        steps: forward passes that are looked at; None for all.
         places: values of mine that can be computed again.
         notes: what else must be known, a sentence each.
         differs: something differs by more than rounding.
@@ -43,7 +40,6 @@ class ReplayedDump:
 
     mine: Path
     folder: Path
-    steps: frozenset[int] | None = None
     places: int = 0
     notes: list[str] = field(default_factory=list)
     differs: bool = False
@@ -57,11 +53,11 @@ class ReplayedDump:
             FormatError, UsageError: it is no ATB dump, or cannot be replayed.
         """
         golden = self.folder / "golden"
-        outcome = replay(self.mine, golden, steps=self.steps)
+        outcome = replay(self.mine, golden)
         self.notes += [f"{each.op}: {each.reason}" for each in outcome.skipped[:3]]
-        found, self.differs = self._compared(golden)
-        widths = {vocabulary(run) for some in found for run in some[:2]}
-        self._answer = find_last([_operators([each]) for each in found], widths)
+        found, self.differs = matched(golden, self.mine)
+        passes = [_operators([each]) for each in found]
+        self._answer = find_last(passes, widths_of(found))
         if self._answer is None:
             return "the last operator of mine cannot be computed again, or was not captured"
         return self._answer.damage(self.mine)
@@ -70,14 +66,14 @@ class ReplayedDump:
         """What introduces an error of its own, the largest first."""
         tell("every operator from its own inputs")
         local = self.folder / "local"
-        replay(self.mine, local, mode="local", steps=self.steps)
-        matches, _ = self._compared(local)
+        replay(self.mine, local, mode="local")
+        matches, _ = matched(local, self.mine)
         places = [each for each in _operators(matches) if _is_output(each)]
         self.places = len(places)
         make_folder(self._folder)
         found = [
             suspect
-            for number, (_, group) in enumerate(in_steps(places))
+            for number, group in enumerate(in_steps(places))
             if (suspect := self._suspect(number, group)) is not None
         ]
         self._errors = {key: patch for each in found for key, patch in each.patches.items()}
@@ -91,18 +87,12 @@ class ReplayedDump:
             key: self._folder / patch.file for key, patch in self._errors.items() if key not in gone
         }
         output = self.folder / f"run{number}"
-        replay(self.mine, output, steps=self.steps, errors=errors)
+        replay(self.mine, output, errors=errors)
         return self._answer.damage(output)
 
     @property
     def _folder(self) -> Path:
         return self.folder / "errors"
-
-    def _compared(self, golden: Path) -> tuple[FoundMatches, bool]:
-        matches: list[FoundMatches] = []
-        report = compare(golden, self.mine, on_matches=matches.append, dataflow=False)
-        differs = any(each.verdict is Verdict.FAIL for each in report.comparisons)
-        return [each for some in matches for each in some], differs
 
     def _suspect(self, number: int, group: Sequence[Place]) -> Found | None:
         """What an operator of mine gives instead of what it should, from its own inputs."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
 
 from ait_llm.core import StepRange
 from ait_llm.dump.inject.settings import TorchSettings
@@ -62,32 +63,75 @@ def transplant_programs(
             cannot be compared.
         FormatError: golden is no dump.
     """
+    return with_programs(
+        request,
+        environ,
+        tell,
+        lambda side: search(side, request.folder, request.runs - 1, tell),
+        lambda status, reason, code: TransplantResult(
+            status, reason, request.folder, program_code=code
+        ),
+    )
+
+
+class _Told(Protocol):
+    """A result, as far as it is known here."""
+
+    @property
+    def runs(self) -> int: ...
+
+
+R = TypeVar("R", bound=_Told)
+
+
+def with_programs(
+    request: Request,
+    environ: Mapping[str, str],
+    tell: Callable[[str], None],
+    look: Callable[[PatchedProgram], R],
+    ended: Callable[[Literal["failed", "interrupted"], str, int], R],
+    *,
+    keeps_rounding: bool = False,
+) -> R:
+    """Run golden once and mine once, look at them, and say what all of it took.
+
+    Args:
+        request: the programs.
+        environ: the user's environment.
+        tell: is told before each run what it is.
+        look: gets mine, which can run again; its result counts the runs that it makes.
+        ended: the result where a program failed or somebody ends it: which, why, and the program's
+            own code.
+        keeps_rounding: of mine, see :class:`PatchedProgram`.
+
+    Raises:
+        UsageError: a program cannot be started, the folder cannot be written, or the captures
+            cannot be compared.
+        FormatError: golden is no dump.
+    """
     started = time.monotonic()
-    folder = request.folder
+    folder, golden, count = request.folder, request.golden, 0
     runner = ProgramRunner(request.words, environ, request.types, request.steps)
-    before = 1
     try:
-        golden = request.golden
         if not isinstance(golden, Path):
+            count += 1
             tell("golden: as it is")
             replace(runner, words=golden).run(folder / GOLDEN, None)
-            golden, before = folder / GOLDEN, 2
+            golden = folder / GOLDEN
+        count += 1
         tell("mine: as it is")
         runner.run(folder / MINE, None)
-        result = search(
-            PatchedProgram(golden, folder / MINE, runner, folder),
-            folder,
-            request.runs - 1,
-            tell,
-        )
-        result = replace(result, runs=result.runs + before)
+        side = PatchedProgram(golden, folder / MINE, runner, folder, keeps_rounding)
+        result = look(side)
     except ProgramFailedError as error:
-        result = TransplantResult("failed", str(error), folder, program_code=error.program_code)
+        result = ended("failed", str(error), error.program_code)
     except KeyboardInterrupt:
-        result = TransplantResult("interrupted", "it was interrupted", folder)
+        result = ended("interrupted", "it was interrupted", 0)
     if not request.keep:
         clean(folder)
-    return replace(result, seconds=time.monotonic() - started)
+    told: Any = result  # a frozen dataclass
+    finished: R = replace(told, runs=result.runs + count, seconds=time.monotonic() - started)
+    return finished
 
 
 def transplant_dump(
@@ -111,11 +155,12 @@ def transplant_dump(
         FormatError, UsageError: it is no ATB dump, or cannot be computed again.
         MissingDependencyError: torch is not installed.
     """
+    started = time.monotonic()
     tell("golden: the graph of the dump with golden operators")
     result = search(ReplayedDump(mine, folder), folder, runs, tell)
     if not keep:
         clean(folder)
-    return replace(result, runs=result.runs + 1)
+    return replace(result, runs=result.runs + 1, seconds=time.monotonic() - started)
 
 
 def clean(folder: Path) -> None:

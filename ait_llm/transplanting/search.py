@@ -21,8 +21,9 @@ CHANCE = 1.5
 """How many times the floor is no more than it: rounding of each run falls out otherwise."""
 _EXPLAINED = 0.5
 """Share of the damage that all suspects together take away, or what differs is none of them."""
-_HARMS = 4
-"""Of how many suspects that are not needed the harm is measured, too."""
+_HARMS = 2
+"""Of how many suspects that are not needed the harm is measured, too; with the other runs for one
+culprit, that of mine as it is among them, these are ``2 log2(n) + 8``."""
 
 
 class ProgramFailedError(AitError):
@@ -64,9 +65,11 @@ class Side(Protocol):
         differs: something differs by more than rounding; known after :meth:`before`.
     """
 
-    places: int
     notes: list[str]
     differs: bool
+
+    @property
+    def places(self) -> int: ...
 
     def before(self) -> Damage | str:
         """The damage as it is; or a sentence why there is none, or it cannot be told."""
@@ -103,14 +106,13 @@ def search(
         ProgramFailedError: the program ends otherwise when it runs again.
     """
     started = time.monotonic()
-    runs = _Runs(side, most, tell)
-    empty = TransplantResult("undecided", "", folder)
+    runs = _Runs(side, most, tell, TransplantResult("undecided", "", folder))
     try:
-        result = _found(side, runs, empty)
+        result = _found(side, runs)
     except _TooManyRunsError:
-        result = replace(empty, reason="its suspects are not known in so few runs")
+        result = replace(runs.so_far, reason="its suspects are not known in so few runs")
     except KeyboardInterrupt:
-        result = replace(empty, status="interrupted", reason="it was interrupted")
+        result = replace(runs.so_far, status="interrupted", reason="it was interrupted")
     return replace(
         result,
         places=side.places,
@@ -121,10 +123,17 @@ def search(
 
 
 class _Runs:
-    """Counts runs, and knows what each has shown."""
+    """Counts runs, and knows what each has shown.
 
-    def __init__(self, side: Side, most: int, tell: Callable[[str], None]) -> None:
-        self.count = 0
+    Attributes:
+        count: runs so far.
+        so_far: what is known of the result, should somebody end the search now.
+    """
+
+    def __init__(
+        self, side: Side, most: int, tell: Callable[[str], None], so_far: TransplantResult
+    ) -> None:
+        self.count, self.so_far = 0, so_far
         self._side, self._most, self._tell = side, most, tell
         self._known: dict[frozenset[tuple[str, int, str]], Damage] = {}
 
@@ -150,33 +159,30 @@ class _Runs:
         return damage
 
 
-def _found(side: Side, runs: _Runs, empty: TransplantResult) -> TransplantResult:
+def _found(side: Side, runs: _Runs) -> TransplantResult:
     before = side.before()
     if isinstance(before, str):
-        return replace(empty, reason=before)
-    empty = replace(empty, before=before)
+        return replace(runs.so_far, reason=before)
+    runs.so_far = replace(runs.so_far, before=before)
     if not side.differs:
-        return replace(empty, status="equal", reason="nothing differs beyond rounding")
+        return replace(runs.so_far, status="equal", reason="nothing differs beyond rounding")
     suspects = side.suspects(runs.tell)
     if not suspects:
         reason = "with golden's values before it, every operator of mine gives golden's"
-        return replace(empty, reason=reason)
+        return replace(runs.so_far, reason=reason)
+    runs.so_far = replace(runs.so_far, suspects=tuple(each.suspect for each in suspects))
     floor = runs.damage(suspects, f"golden's values at all {len(suspects)} suspects")
-    empty = replace(empty, floor=floor, suspects=tuple(each.suspect for each in suspects))
+    runs.so_far = replace(runs.so_far, floor=floor)
     if before.error <= CHANCE * floor.error:
         reason = "what differs changes the answer no more than rounding does"
-        return replace(empty, status="equal", reason=reason)
+        return replace(runs.so_far, status="equal", reason=reason)
     if not floor.error < (1 - _EXPLAINED) * before.error:
-        return replace(empty, reason=_not_healed(side.places, before, floor))
-    return _ranked(runs, empty, suspects, before, floor)
+        return replace(runs.so_far, reason=_not_healed(side.places, before, floor))
+    return _ranked(runs, suspects, before, floor)
 
 
 def _ranked(
-    runs: _Runs,
-    empty: TransplantResult,
-    suspects: Sequence[Found],
-    before: Damage,
-    floor: Damage,
+    runs: _Runs, suspects: Sequence[Found], before: Damage, floor: Damage
 ) -> TransplantResult:
     enough = CHANCE * floor.error + LEFT * (before.error - floor.error)
 
@@ -197,7 +203,7 @@ def _ranked(
         for each in [*needed, *others[:_HARMS]]
     ]
     return replace(
-        empty,
+        runs.so_far,
         status="undecided" if reason else "found",
         reason=reason,
         after=after,

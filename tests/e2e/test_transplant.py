@@ -78,6 +78,16 @@ def test_a_program_that_fails_ends_it_with_6(tmp_path: Path) -> None:
     assert "mine.log has its words" in result["reason"]
 
 
+def test_a_program_whose_model_runs_in_two_processes_is_not_looked_at(tmp_path: Path) -> None:
+    twice = tmp_path / "twice.py"
+    run_it = f"subprocess.run([sys.executable, {str(PROGRAM)!r}, *sys.argv[1:]], check=True)"
+    twice.write_text(f"import subprocess, sys\nfor _ in range(2):\n    {run_it}\n")
+    sides = ("--exec", f"{sys.executable} {twice} scaling", "--golden-exec")
+    done = run(tmp_path / "out", *sides, f"{sys.executable} {twice}", "--type", "torch")
+    assert done.returncode == 3, done.stdout
+    assert "mine runs its model in 2 processes" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

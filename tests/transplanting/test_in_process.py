@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +14,8 @@ from torch import Tensor, nn
 
 from ait_llm import transplant
 from ait_llm.errors import FormatError, UsageError
-from ait_llm.transplanting.patched import PatchedProgram
 from tests.support.json_outputs import check
 
-PATCHED = "ait_llm.transplanting.patched"
 IDS = torch.tensor([[11, 47, 5, 88, 29, 63, 17, 40, 22], [31, 6, 70, 9, 82, 14, 55, 90, 2]])
 
 
@@ -100,15 +97,23 @@ def test_a_value_that_is_not_finite_gets_goldens() -> None:
     assert result.as_dict()["suspects"][0]["introduced"] is None
 
 
-def test_another_input_of_the_same_program_is_a_place_too() -> None:
+def test_a_model_that_reads_another_token_is_healed_where_the_token_is_made() -> None:
+    class Around(nn.Module):
+        def __init__(self, model: nn.Module, token: int) -> None:
+            super().__init__()
+            self.model, self._token = model, token
+
+        def forward(self, ids: Tensor) -> Any:
+            return self.model(torch.where(ids == 5, self._token, ids))
+
     model = decoder()
-
-    def other(ids: Tensor) -> Any:
-        return model(torch.where(ids == 5, 6, ids))
-
-    result = transplant(lambda ids: model(ids), other, IDS)
-    assert result.status in ("found", "undecided")
-    assert not result
+    result = transplant(Around(model, 5), Around(model, 6), IDS)
+    (needed,) = result.needed
+    assert needed.op in ("root.aten.scalar_tensor.default", "root.aten.where.self")
+    assert needed.introduced == math.inf  # of whole numbers one is as wrong as another
+    assert result.after is not None
+    assert (result.after.error, result.after.rows) == (0, IDS.numel())
+    assert result.notes == ()
 
 
 def test_every_step_of_generate_is_healed() -> None:
@@ -148,18 +153,6 @@ def test_too_few_runs_to_know_the_suspects_are_told() -> None:
     result = transplant(decoder(), mine, IDS, runs=1)
     assert (result.status, result.runs) == ("undecided", 1)
     assert result.reason == "its suspects are not known in so few runs"
-
-
-def test_a_model_in_several_processes_is_not_looked_at(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    places = [SimpleNamespace(process=(0, pid)) for pid in (1, 2)]
-    monkeypatch.setattr(f"{PATCHED}.find_places", lambda _found: places)
-    monkeypatch.setattr(f"{PATCHED}.compare", lambda *_, **__: SimpleNamespace(comparisons=()))
-    runner: Any = None
-    reason = PatchedProgram(tmp_path, tmp_path, runner, tmp_path).before()
-    assert isinstance(reason, str)
-    assert reason.startswith("mine runs its model in 2 processes")
 
 
 def test_values_of_compiled_graphs_cannot_be_changed_and_are_told() -> None:

@@ -32,7 +32,8 @@ from ait_llm.dump.inject.site.ait_torch_capture import when_imported
 from ait_llm.dump.pytorch.compiling import is_compiling
 
 _MODELS, _GENERATION = "transformers.modeling_utils", "transformers.generation.utils"
-_MOST_ROWS, _MOST_TOKENS = 64, 4096  # of an answer that is reported
+MOST_ROWS, MOST_TOKENS = 64, 4096
+"""Of an answer that is reported."""
 Call = Callable[..., Any]
 
 
@@ -335,5 +336,5 @@ def _answer(output: Any, *, generates: bool) -> list[list[int]] | None:
         output = output.argmax(-1)
     if output.dim() != 2:
         return None
-    found: list[list[int]] = output[:_MOST_ROWS, :_MOST_TOKENS].tolist()
+    found: list[list[int]] = output[:MOST_ROWS, :MOST_TOKENS].tolist()
     return found

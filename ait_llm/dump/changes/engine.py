@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ait_llm.core.notices import notice
+from ait_llm.dump.changes.calls import MOST_ROWS, MOST_TOKENS
 from ait_llm.dump.changes.catalogue import NotPossibleError
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE
@@ -57,8 +58,16 @@ class ChangedEngine:
 
         @functools.wraps(make)
         def made(engine: Any, *args: Any, **kwargs: Any) -> None:
-            make(engine, *args, **{**kwargs, **_SETTINGS.get(self._change, {})})
-            if self._change in ("chunks", "prefix"):
+            settings = _SETTINGS.get(self._change, {})
+            try:
+                make(engine, *args, **{**kwargs, **settings})
+            except TypeError as error:  # before anything is made
+                if not any(name in str(error) for name in settings):
+                    raise
+                self._tell_unchanged(f"this version of vLLM does not take it: {error}")
+                make(engine, *args, **kwargs)
+                return
+            if settings:
                 self._tell_changed()
             elif self._change not in (*_PROCESS, *_REQUESTS):
                 self._tell_unchanged("vLLM has no such setting that ait changes")
@@ -66,7 +75,10 @@ class ChangedEngine:
         @functools.wraps(generate)
         def answered(engine: Any, prompts: Any, *args: Any, **kwargs: Any) -> Any:
             outputs = self._generate(functools.partial(generate, engine), prompts, args, kwargs)
-            tokens = [list(map(int, each.outputs[0].token_ids)) for each in outputs]
+            tokens = [
+                list(map(int, each.outputs[0].token_ids[:MOST_TOKENS]))
+                for each in outputs[:MOST_ROWS]
+            ]
             self._hear("answer", number=self._answers, generated=True, prompt=0, tokens=tokens)
             self._answers += 1
             return outputs

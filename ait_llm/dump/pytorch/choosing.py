@@ -18,14 +18,19 @@ _NAMES = (
 _LONGEST = 200
 
 
-def settings_of(config: object, processors: Iterable[object] = ()) -> dict[str, str]:
-    """What is set, as text; the classes of processors of logits under ``processors``."""
+def settings_of(config: object, processors: Iterable[object] | None = None) -> dict[str, str]:
+    """What is set, as text; the classes of processors of logits under ``processors``.
+
+    Args:
+        config: the settings.
+        processors: those of logits; None where the engine does not tell them.
+    """
     found: dict[str, str] = {}
     for name in _NAMES:
         value: Any = getattr(config, name, None)
         if value is not None and value != [] and value != {}:
             found[name] = str(value)[:_LONGEST]
-    classes = [type(each).__name__ for each in processors]
-    if classes:
-        found["processors"] = ", ".join(classes)[:_LONGEST]
+    if processors is not None:
+        classes = ", ".join(type(each).__name__ for each in processors)
+        found["processors"] = classes[:_LONGEST]
     return found

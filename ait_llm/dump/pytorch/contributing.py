@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from ait_llm.dump.pytorch.patching import PatchingRecorder, change, numbers_of
 from ait_llm.dump.pytorch.recorder import Recorder
 from ait_llm.dump.pytorch.unit import Unit
 
-_SAME_VERSION: Any = torch.autograd._unsafe_preserve_version_counter  # type: ignore[attr-defined]
+# Of versions that do not have it, gradients of what is changed may be refused.
+_SAME_VERSION: Any = getattr(
+    torch.autograd, "_unsafe_preserve_version_counter", lambda _tensor: nullcontext()
+)
 _NO_GRADIENT = "no gradient can be computed of it"
 
 

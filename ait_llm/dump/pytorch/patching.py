@@ -53,7 +53,7 @@ class PatchingRecorder(Recorder):
             patches.refused[key] = _COMPILED
         elif not is_plain(tensor) or self._weight(tensor) is not None:
             patches.refused[key] = "it is a weight, or no dense tensor"
-        else:
+        elif not _repeats(tensor):
             try:
                 self._change(key, patch, tensor)
             except (OSError, ValueError, RuntimeError) as error:
@@ -69,6 +69,13 @@ class PatchingRecorder(Recorder):
         """Finish writing, and say what was changed."""
         super().close(end)
         self._patches.close()
+
+
+def _repeats(tensor: Tensor) -> bool:
+    """True for a view that shows numbers several times; they are changed where they were made."""
+    return any(
+        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    )
 
 
 def change(folder: Path, patch: Patch, target: Tensor) -> None:
