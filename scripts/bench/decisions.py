@@ -10,31 +10,23 @@ to be a difference. ``docs/tokens.md`` has the table.
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
 import random
-import subprocess
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import transformers
 from torch import nn
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "support"), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parent)]
 
-from transplants import Bug, drawn_bug, effect, is_of, made, programs, with_bugs  # noqa: E402
+from drawn_rows import draw_rows, write_table  # noqa: E402
+from planted_bugs import Bug, drawn_bug, effect, is_of, made, programs, with_bugs  # noqa: E402
 
 from ait_llm.decisions.result import TokensResult  # noqa: E402
 from ait_llm.decisions.running import tokens  # noqa: E402
 
-PAGES = [ROOT / "docs" / f"tokens{end}" for end in (".md", ".zh.md")]
-BEGIN, END = "<!-- tokens: written by scripts/bench/decisions.py -->", "<!-- end of tokens -->"
 IDS = torch.arange(0, 48).reshape(2, 24) * 37 % 96
 _LARGE = 0.02  # of the logits, relatively: what a bug changes at least
 
@@ -73,26 +65,12 @@ class Row:
 
 def main() -> int:
     """0 if no healthy pair is accused."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--draws", type=int, default=0, help="of pairs with a bug")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--healthy", action="store_true", help="also each pair without a bug")
-    parser.add_argument("--results", type=Path, help="a file that rows are added to")
-    parser.add_argument("--write", action="store_true", help="write its part of the page")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    transformers.utils.logging.set_verbosity_error()
-    rows = []
-    healthy = _healthy() if given.healthy else iter(())
-    for row in itertools.chain(healthy, _draws(given.seed, given.draws)):
-        rows.append(row)
-        print(row.line(), flush=True)
-        if given.results is not None:
-            with given.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(row)) + "\n")
-    if given.write:
-        publish(rows if given.results is None else _read(given.results))
-    return int(any(row.is_accused for row in rows))
+    return draw_rows(__doc__ or "", Row, _healthy, _draw, publish)
+
+
+def publish(rows: Sequence[Row]) -> None:
+    """Write the table of the pages."""
+    write_table("tokens", "tokens", Path(__file__).name, table(rows))
 
 
 def _pairs() -> Iterator[tuple[str, str, str, str]]:
@@ -109,21 +87,13 @@ def _healthy() -> Iterator[Row]:
         yield _row(name, None, tokens(golden, mine, input_ids=IDS), set())
 
 
-def _draws(seed: int, draws: int) -> Iterator[Row]:
-    for number in range(draws):
-        rng = random.Random(f"{seed}/{number}")
-        while (row := _draw(rng)) is None:
-            pass
-        yield row
-
-
 def _draw(rng: random.Random) -> Row | None:
     """What is said of a pair with a bug; None where the bug changes too little or too much."""
     family, trusted, dtype, attention = rng.choice(list(_pairs()))
     golden = made(family, trusted, "eager")
     fault = drawn_bug(rng, golden)
     alone = with_bugs(family, trusted, "eager", [fault])
-    if not _LARGE < effect(golden, alone) < 1:
+    if not _LARGE < effect(golden, alone, IDS) < 1:
         return None
     mine = with_bugs(family, dtype, attention, [fault])
     result = tokens(golden, mine, input_ids=IDS)
@@ -158,31 +128,11 @@ def _row(program: str, fault: Bug | None, result: TokensResult, alone: set[tuple
     return Row(program, text, tuple(flips), result.runs)
 
 
-def _read(path: Path) -> list[Row]:
-    rows = []
-    for line in path.read_text("utf-8").splitlines():
-        values = json.loads(line)
-        rows.append(Row(**{**values, "flips": tuple(map(tuple, values["flips"]))}))
-    return rows
-
-
-def publish(rows: Sequence[Row]) -> None:
-    """Write the table of the pages."""
-    command = ["git", "rev-parse", "--short=7", "HEAD"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    text = table(rows, done.stdout.strip())
-    for path in PAGES:
-        before, mark, rest = path.read_text("utf-8").partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not mark or not end:
-            raise SystemExit(f"{path}: the marks of the table are missing")
-        path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", "utf-8")
-
-
-def table(rows: Sequence[Row], commit: str) -> str:
+def table(rows: Sequence[Row]) -> str:
     """What was said of healthy pairs and of bugs, by the type of mine."""
+    healthy = [row for row in rows if not row.bug]
     lines = [
-        f"Until {commit}.",
+        f"Healthy pairs: {len(healthy)}, {sum(row.is_accused for row in healthy)} accused.",
         "",
         "| pairs | tokens that differ | by rounding | by a difference | "
         "differ with the bug alone | of them by a difference | largest part is the bug's | "

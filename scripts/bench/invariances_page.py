@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "scripts")]
+
+from page_parts import commit  # noqa: E402
+
 PAGE = ROOT / "docs" / "invariant-results.md"
 _SIGNS = {"held": "held", "not made": "n/a", "broken": "**broken**", "failed": "failed"}
 _HEAD = """# Results of `ait llm invariant`
@@ -81,12 +85,10 @@ def read(path: Path) -> list[Row]:
 
 def publish(rows: Sequence[Row]) -> None:
     """Write the page."""
-    command = ["git", "rev-parse", "--short=7", "HEAD"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    PAGE.write_text(page(rows, done.stdout.strip()), "utf-8")
+    PAGE.write_text(page(rows, commit()), "utf-8")
 
 
-def page(rows: Sequence[Row], commit: str) -> str:
+def page(rows: Sequence[Row], until: str) -> str:
     """The page."""
     healthy = [row for row in rows if not row.wanted]
     faults = [row for row in rows if row.wanted]
@@ -98,7 +100,7 @@ def page(rows: Sequence[Row], commit: str) -> str:
     found, named = sum(row.is_found for row in faults), sum(row.is_named for row in faults)
     lines = [
         _HEAD,
-        f"Rows made until {commit}: {len(programs)} programs of {families} families, "
+        f"Rows made until {until}: {len(programs)} programs of {families} families, "
         f"{len(changes)} changes, {states['broken']} accused; {states['held']} held, "
         f"{states['undecided']} undecided, {states['not made']} do not apply, "
         f"{states['failed']} failed. "

@@ -10,82 +10,27 @@ bug alone against golden. Healthy pairs are drawn, too. ``docs/transplant.md`` h
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
 import math
 import random
-import subprocess
 import sys
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-import transformers
-from torch import Tensor, nn
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "support")]
+sys.path[:0] = [str(Path(__file__).parent)]
 
-from healthy_runs.any_family import model_of  # noqa: E402
+from drawn_rows import draw_rows, write_table  # noqa: E402
+from planted_bugs import Bug, drawn_bug, effect, is_of, made, programs, with_bugs  # noqa: E402
 
 from ait_llm.transplanting.in_process import transplant  # noqa: E402
 from ait_llm.transplanting.result import TransplantResult  # noqa: E402
+from ait_llm.transplanting.search import CHANCE, LEFT  # noqa: E402
 
-PAGES = [ROOT / "docs" / f"transplant{end}" for end in (".md", ".zh.md")]
-BEGIN, END = (
-    "<!-- two bugs: written by scripts/bench/transplants.py -->",
-    "<!-- end of two bugs -->",
-)
-FAMILIES = (
-    *("llama", "gpt2", "opt", "bloom", "gemma2", "mixtral", "qwen3", "phi3", "mistral"),
-    *("gpt_neox", "falcon", "bert", "roberta"),
-)
-ENCODERS = ("bert", "roberta")
-WITHOUT_SDPA = ("gemma2", "bloom")
-TYPES = ("float32", "bfloat16")
 IDS = torch.tensor([[11, 47, 5, 88, 29, 63, 17, 40, 22, 31, 6, 70]])
 _APART = 1.5  # how many times as large the effect of one bug is as that of the other, at least
 _CLEAR = 1.5  # an effect so much above or below a limit is on one side of it for certain
-
-
-@dataclass(frozen=True, slots=True)
-class Bug:
-    """A fault of one module.
-
-    Attributes:
-        where: path of the module.
-        kind: of the fault.
-        strength: how large.
-    """
-
-    where: str
-    kind: str
-    strength: float
-
-    def plant(self, model: nn.Module) -> None:
-        """Put it into a model."""
-        module: Any = model.get_submodule(self.where)
-        if self.kind == "weight":
-            module.weight.data *= 1 + self.strength
-        elif self.kind == "rows":
-            rows = max(1, int(len(module.weight) * self.strength))
-            module.weight.data[:rows] = module.weight.data[:rows].roll(1, 0)
-        else:
-            forward = module.forward
-            module.forward = lambda *args, **kwargs: _scaled(
-                forward(*args, **kwargs), 1 + self.strength
-            )
-
-
-def _scaled(value: Any, factor: float) -> Any:
-    if isinstance(value, Tensor):
-        return value * factor
-    return (value[0] * factor, *value[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +68,11 @@ class Row:
         """No bug was planted."""
         return not self.bugs
 
+    @property
+    def is_accused(self) -> bool:
+        """A set is named, and there is no bug."""
+        return self.is_healthy and self.status == "found"
+
     def line(self) -> str:
         """For people."""
         marks = ("first" if self.is_first else "NOT FIRST") + ", "
@@ -138,39 +88,12 @@ class Row:
 
 def main() -> int:
     """0 if no healthy pair is accused."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--draws", type=int, default=0, help="of pairs with two bugs")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--healthy", action="store_true", help="also each pair without a bug")
-    parser.add_argument("--results", type=Path, help="a file that rows are added to")
-    parser.add_argument("--write", action="store_true", help="write its part of the page")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    transformers.utils.logging.set_verbosity_error()
-    rows = []
-    healthy = _healthy() if given.healthy else iter(())
-    for row in itertools.chain(healthy, _draws(given.seed, given.draws)):
-        rows.append(row)
-        print(row.line(), flush=True)
-        if given.results is not None:
-            with given.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(row)) + "\n")
-    if given.write:
-        publish(rows if given.results is None else _read(given.results))
-    return int(any(row.is_healthy and row.status == "found" for row in rows))
+    return draw_rows(__doc__ or "", Row, _healthy, _draw, publish)
 
 
-def programs() -> Iterator[tuple[str, str, str]]:
-    for family in FAMILIES:
-        for dtype in TYPES:
-            for attention in ("eager",) if family in WITHOUT_SDPA else ("eager", "sdpa"):
-                yield family, dtype, attention
-
-
-def made(family: str, dtype: str, attention: str) -> nn.Module:
-    kind = "MASKED_LM" if family in ENCODERS else "CAUSAL_LM"
-    model: nn.Module = model_of(kind, family, attention, getattr(torch, dtype))
-    return model
+def publish(rows: Sequence[Row]) -> None:
+    """Write the table of the pages."""
+    write_table("transplant", "two bugs", Path(__file__).name, table(rows))
 
 
 def _healthy() -> Iterator[Row]:
@@ -180,14 +103,6 @@ def _healthy() -> Iterator[Row]:
         yield _row(f"{family}/{dtype}/{attention}", [], [], result)
 
 
-def _draws(seed: int, draws: int) -> Iterator[Row]:
-    for number in range(draws):
-        rng = random.Random(f"{seed}/{number}")
-        while (row := _draw(rng)) is None:
-            pass
-        yield row
-
-
 def _draw(rng: random.Random) -> Row | None:
     """What is said of a pair with two bugs; None where their effects are not of different size."""
     family, dtype, attention = rng.choice(list(programs()))
@@ -195,8 +110,8 @@ def _draw(rng: random.Random) -> Row | None:
     bugs = [drawn_bug(rng, golden) for _ in range(2)]
     if bugs[0].where.startswith(bugs[1].where) or bugs[1].where.startswith(bugs[0].where):
         return None
-    effects = [effect(golden, with_bugs(family, dtype, attention, [bug])) for bug in bugs]
-    rounding = effect(golden, made(family, dtype, attention))
+    effects = [effect(golden, with_bugs(family, dtype, attention, [bug]), IDS) for bug in bugs]
+    rounding = effect(golden, made(family, dtype, attention), IDS)
     if dtype == "bfloat16":
         rounding = max(rounding, 2.0**-8)
     if effects[0] < effects[1]:
@@ -209,38 +124,6 @@ def _draw(rng: random.Random) -> Row | None:
     return _row(f"{family}/{dtype}/{attention}", bugs, effects, result)
 
 
-def drawn_bug(rng: random.Random, model: nn.Module) -> Bug:
-    """Drawn from the modules with a weight of their own that no other module has."""
-    weights = Counter(id(each.weight) for each in model.modules() if _has_weight(each))
-    names = [
-        name
-        for name, each in model.named_modules()
-        if name and _has_weight(each) and weights[id(each.weight)] == 1
-    ]
-    kind = rng.choice(("weight", "output", "rows"))
-    strength = 10 ** rng.uniform(-2.5, -0.3)
-    return Bug(rng.choice(names), kind, strength)
-
-
-def _has_weight(module: Any) -> bool:
-    return isinstance(getattr(module, "weight", None), nn.Parameter)
-
-
-def with_bugs(family: str, dtype: str, attention: str, bugs: Sequence[Bug]) -> nn.Module:
-    model = made(family, dtype, attention)
-    for bug in bugs:
-        bug.plant(model)
-    return model
-
-
-def effect(golden: nn.Module, mine: nn.Module) -> float:
-    """What a model does to the logits, relative to golden's, both without the mean of each row."""
-    with torch.no_grad():
-        rows = [model(input_ids=IDS).logits.double() for model in (golden, mine)]
-    theirs, ours = (each - each.mean(-1, keepdim=True) for each in rows)
-    return float((ours - theirs).norm() / theirs.norm())
-
-
 def _row(
     program: str, bugs: Sequence[Bug], effects: Sequence[float], result: TransplantResult
 ) -> Row:
@@ -249,7 +132,7 @@ def _row(
     first = result.suspects[0].op if result.suspects else ""
     needed = tuple(each.op for each in result.needed)
     is_first = bool(bugs) and is_of(first, bugs[0])
-    limit = 1.5 * floor + 0.02 * (before - floor)
+    limit = CHANCE * floor + LEFT * (before - floor)
     hit = [sum(is_of(op, bug) for op in needed) for bug in bugs]
     wanted: Callable[[float, int], bool] = lambda effect, count: (  # noqa: E731
         count <= 1
@@ -273,37 +156,11 @@ def _row(
     )
 
 
-def is_of(op: str, bug: Bug) -> bool:
-    return f"{op}.".startswith(f"root.{bug.where}.")
-
-
-def _read(path: Path) -> list[Row]:
-    rows = []
-    for line in path.read_text("utf-8").splitlines():
-        values = json.loads(line)
-        rows.append(Row(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}))
-    return rows
-
-
-def publish(rows: Sequence[Row]) -> None:
-    """Write the table of the pages."""
-    command = ["git", "rev-parse", "--short=7", "HEAD"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    text = table(rows, done.stdout.strip())
-    for path in PAGES:
-        before, mark, rest = path.read_text("utf-8").partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not mark or not end:
-            raise SystemExit(f"{path}: the marks of the table are missing")
-        path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", "utf-8")
-
-
-def table(rows: Sequence[Row], commit: str) -> str:
+def table(rows: Sequence[Row]) -> str:
     """How many of the draws were told rightly, by family."""
     healthy = [row for row in rows if row.is_healthy]
     lines = [
-        f"Until {commit}. Healthy pairs: {len(healthy)}, "
-        f"{sum(row.status == 'found' for row in healthy)} accused.",
+        f"Healthy pairs: {len(healthy)}, {sum(row.is_accused for row in healthy)} accused.",
         "",
         "| family | pairs with two bugs | larger one first | smallest set | runs, at most |",
         "| --- | --- | --- | --- | --- |",

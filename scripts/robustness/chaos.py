@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from chaos_page import Drawn, added, publish, read, read_records, write_records
+from chaos_page import Drawn, added, commit, publish, read, read_records, write_records
 from draws import COMMANDS, KINDS, Fault, draw_fault, moment
 from hosts import HABITS, LARGE
 from invariants import Seen, Undisturbed, broken, result_of, stable
@@ -77,12 +77,9 @@ def main() -> int:
     findings = [each for each in chaos.drawn if each.found]
     print(f"{len(chaos.drawn)} draws, {len(findings)} with findings")
     if given.write:
-        command = ["git", "rev-parse", "--short=7", "HEAD"]
-        commit = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=True)
         draws = chaos.drawn if given.results is None else read(given.results)
-        write_records(RECORD, added(records, draws, commit.stdout.strip()))
-        for page in PAGES:
-            publish(page, records)
+        write_records(RECORD, added(records, draws, commit()))
+        publish(PAGES, records)
     return int(bool(findings))
 
 

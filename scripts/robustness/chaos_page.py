@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from page_parts import replace_part  # noqa: E402
 
 BEGIN, END = "<!-- chaos: written by scripts/chaos --write -->", "<!-- end of chaos -->"
 
@@ -156,10 +161,6 @@ def table(records: Mapping[int, Record]) -> str:
     return "\n".join(lines)
 
 
-def publish(page: Path, records: Mapping[int, Record]) -> None:
-    """Write the table between its marks in the page."""
-    before, mark, rest = page.read_text("utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not mark or not end:
-        raise SystemExit(f"{page}: the marks of the table are missing")
-    page.write_text(f"{before}{BEGIN}\n\n{table(records)}\n\n{END}{after}", "utf-8")
+def publish(pages: Iterable[Path], records: Mapping[int, Record]) -> None:
+    """Write the table between its marks in the pages."""
+    replace_part(pages, BEGIN, END, table(records))

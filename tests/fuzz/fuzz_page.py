@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +12,10 @@ from engine import Target, replay
 from exploring import CPU_SECONDS, RSS_MIB, Explored
 
 _ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(_ROOT / "scripts")]
+
+from page_parts import commit, replace_part  # noqa: E402
+
 PAGES = [_ROOT / "docs" / f"robustness{end}" for end in (".md", ".zh.md")]
 RECORD = Path(__file__).with_name("explored.json")
 BEGIN, END = "<!-- fuzzing: written by scripts/fuzz --write -->", "<!-- end of fuzzing -->"
@@ -83,8 +87,6 @@ def publish(found: Sequence[Explored], targets: dict[str, Target]) -> None:
     record = added(read_record(), found)
     write_record(record)
     found = list(record.values())
-    command = ["git", "rev-parse", "--short=7", "HEAD"]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
     still = [
         f"{each.target}: {again.kind}"
         for each in found
@@ -93,10 +95,4 @@ def publish(found: Sequence[Explored], targets: dict[str, Target]) -> None:
             targets[each.target], [bytes.fromhex(finding.data) for finding in each.findings]
         ).findings
     ]
-    text = table(done.stdout.strip(), found, still)
-    for page in PAGES:
-        before, mark, rest = page.read_text("utf-8").partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not mark or not end:
-            raise SystemExit(f"{page}: the marks of the table are missing")
-        page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", "utf-8")
+    replace_part(PAGES, BEGIN, END, table(commit(), found, still))

@@ -151,7 +151,7 @@ def test_the_page_has_all_draws_and_findings(tmp_path: Path) -> None:
         Drawn(7, 1, "torch", "nothing", "1 torch, nothing", ("it broke",)),
         Drawn(9, 0, "show", "nothing", "0 show, nothing"),
     ]
-    publish(page, added({}, draws, "abc"))
+    publish([page], added({}, draws, "abc"))
     text = page.read_text("utf-8")
     assert text.startswith("a\n")
     assert text.endswith("<!-- end of chaos -->\nb\n")
