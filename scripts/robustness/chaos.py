@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from chaos_page import Drawn, added, commit, publish, read, read_records, write_records
+from chaos_page import Drawn, keep, read, read_records
 from draws import COMMANDS, KINDS, Fault, draw_fault, moment
 from hosts import HABITS, LARGE
 from invariants import Seen, Undisturbed, broken, result_of, stable
@@ -78,8 +78,7 @@ def main() -> int:
     print(f"{len(chaos.drawn)} draws, {len(findings)} with findings")
     if given.write:
         draws = chaos.drawn if given.results is None else read(given.results)
-        write_records(RECORD, added(records, draws, commit()))
-        publish(PAGES, records)
+        keep(draws, RECORD, PAGES)
     return int(bool(findings))
 
 

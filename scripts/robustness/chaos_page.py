@@ -12,7 +12,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
-from page_parts import replace_part  # noqa: E402
+from page_parts import commit, replace_part  # noqa: E402
 
 BEGIN, END = "<!-- chaos: written by scripts/chaos --write -->", "<!-- end of chaos -->"
 
@@ -159,6 +159,13 @@ def table(records: Mapping[int, Record]) -> str:
     for what, *found in findings:
         lines += ["", f"- **{what}**: {'; '.join(found)}"]
     return "\n".join(lines)
+
+
+def keep(draws: Sequence[Drawn], path: Path, pages: Iterable[Path]) -> None:
+    """Add draws of this commit to the record, and write its table."""
+    records = added(read_records(path), draws, commit())
+    write_records(path, records)
+    publish(pages, records)
 
 
 def publish(pages: Iterable[Path], records: Mapping[int, Record]) -> None:
