@@ -11,7 +11,7 @@ import numpy as np
 from ait_llm.decisions.result import Decision
 from ait_llm.dump.patches import Margin
 from ait_llm.formats.elements import Array
-from ait_llm.transplanting.answer import Answer, log_softmax
+from ait_llm.transplanting.answer import Answer, divergences, log_softmax, without_masks
 
 _ROWS = 256  # of the vocabulary at a time, in float64
 
@@ -60,10 +60,10 @@ def margins_in(answer: Answer, run: Path, choices: Sequence[Choice]) -> list[flo
 
 def _rows(answer: Answer, number: int, first: int, golden: Array, mine: Array) -> Iterator[Choice]:
     place, numbers = answer.places[number], answer.numbers[number]
-    theirs, ours = golden.astype(np.float64), mine.astype(np.float64)
+    theirs, ours, _ = without_masks(golden, mine)
     ours = np.nan_to_num(ours, nan=-1e30, posinf=1e30, neginf=-1e30)
     told, thought = log_softmax(theirs), log_softmax(ours)
-    kl = np.maximum((np.exp(told) * (told - thought)).sum(axis=1), 0.0)
+    kl = divergences(told, thought)
     best, chosen = theirs.argmax(axis=1), ours.argmax(axis=1)
     others = theirs.copy()
     others[np.arange(len(others)), best] = -np.inf

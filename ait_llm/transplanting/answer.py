@@ -15,6 +15,7 @@ from ait_llm.transplanting.places import Numbers, Place
 
 _LOGITS = "logits"
 _ROWS = 256  # of the vocabulary at a time, in float64
+_MASK = -6e4  # no logit is so low: minus infinity, or the lowest number of a type, float16 at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +153,16 @@ def _damage(rows: Sequence[tuple[Array, Array]], *, is_logits: bool) -> Damage:
     count = flipped = 0
     for golden, mine in rows:
         for first in range(0, len(golden), _ROWS):
-            theirs = golden[first : first + _ROWS].astype(np.float64)
-            ours = mine[first : first + _ROWS].astype(np.float64)
-            if not np.isfinite(ours).all():
+            some = slice(first, first + _ROWS)
+            theirs, ours, masked = without_masks(golden[some], mine[some], is_logits=is_logits)
+            if not (np.isfinite(theirs).all() and np.isfinite(ours).all()):
                 return Damage(math.inf, rows=sum(len(each) for each, _ in rows))
-            offset = ours - theirs
-            offset -= offset.mean(axis=1, keepdims=True)
-            square += float((offset**2).sum())
-            golden_square += float(((theirs - theirs.mean(axis=1, keepdims=True)) ** 2).sum())
+            square += _square(ours - theirs, ~masked)
+            golden_square += _square(theirs, ~masked)
             count += len(theirs)
             if not is_logits:
                 continue
-            divergence = _divergence(theirs, ours)
+            divergence = divergences(log_softmax(theirs), log_softmax(ours))
             total += float(divergence.sum())
             worst = max(worst, float(divergence.max(initial=0.0)))
             chosen = theirs.argmax(axis=1)
@@ -178,10 +177,31 @@ def _damage(rows: Sequence[tuple[Array, Array]], *, is_logits: bool) -> Damage:
     return Damage(error, total / count, worst, count, flipped, margin)
 
 
-def _divergence(golden: Array, mine: Array) -> Array:
-    """Kullback-Leibler divergence of each row, in nats."""
-    theirs, ours = log_softmax(golden), log_softmax(mine)
-    found: Array = np.maximum((np.exp(theirs) * (theirs - ours)).sum(axis=1), 0.0)
+def without_masks(
+    golden: Array, mine: Array, *, is_logits: bool = True
+) -> tuple[Array, Array, Array]:
+    """Answers in float64, where the logits of tokens that both mask are equal and most unlikely.
+
+    Returns:
+        Golden's, mine's, and where they are masked.
+    """
+    theirs, ours = golden.astype(np.float64), mine.astype(np.float64)
+    masked: Array = (theirs < _MASK) & (ours < _MASK) & is_logits
+    masked &= ~masked.all(axis=1, keepdims=True)
+    if masked.any():
+        theirs[masked] = ours[masked] = -1e30
+    return theirs, ours, masked
+
+
+def _square(values: Array, where: Array) -> float:
+    """Sum of the squares, without the mean of each row."""
+    mean = values.mean(axis=1, keepdims=True, where=where)
+    return float(((values - mean) ** 2).sum(where=where))
+
+
+def divergences(golden: Array, mine: Array) -> Array:
+    """Kullback-Leibler divergence of each row of logarithms of probabilities, in nats."""
+    found: Array = np.maximum((np.exp(golden) * (golden - mine)).sum(axis=1), 0.0)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +141,13 @@ def test_of_two_equal_logits_the_margin_is_between_different_tokens() -> None:
 
     (found,) = tokens(Equal(), Equal(), torch.zeros(1, 1, dtype=torch.int64)).decisions
     assert (found.golden, found.mine) == (1, 1)
-    assert found.golden_margin == 0  # to the other 5, and not to itself
-    single = nn.Embedding.from_pretrained(torch.tensor([[2.0, 5.0, 4.5, 1.0]]))
-    one = Equal()
-    one.embed = single
-    (found,) = tokens(one, one, torch.zeros(1, 1, dtype=torch.int64)).decisions
-    assert found.golden_margin == 0.5
+    assert found.golden_margin == 0
+    other = Equal()
+    other.embed = nn.Embedding.from_pretrained(torch.tensor([[2.0, 5.0, 4.5, 1.0]]))
+    (found,) = tokens(other, Equal(), torch.zeros(1, 1, dtype=torch.int64)).decisions
+    assert (found.golden_margin, found.mine_margin) == (0.5, 0)
+    (found,) = tokens(Equal(), other, torch.zeros(1, 1, dtype=torch.int64)).decisions
+    assert (found.golden_margin, found.mine_margin) == (0, 0.5)  # to the other 5, not to itself
 
 
 def test_errors_of_earlier_steps_reach_a_later_token_through_the_cache() -> None:
@@ -206,3 +208,22 @@ def test_programs_without_logits_are_not_judged() -> None:
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(UsageError, match="a module or function is needed"):
         tokens(3, decoder(), IDS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mask", [-math.inf, torch.finfo(torch.float32).min])
+def test_tokens_that_both_programs_mask_change_no_number(mask: float) -> None:
+    class Padded(nn.Module):
+        def __init__(self, model: Any, scale: float) -> None:
+            super().__init__()
+            self.model, self.scale = model, scale
+
+        def forward(self, ids: Tensor) -> dict[str, Tensor]:
+            logits = self.model(ids).logits * self.scale
+            return {"logits": nn.functional.pad(logits, (0, 8), value=mask)}
+
+    result = tokens(Padded(decoder(), 1), Padded(decoder(), 1.25), IDS)
+    plain = decoder()(IDS).logits.double()
+    told, thought = (each.log_softmax(-1) for each in (plain, 1.25 * plain))
+    kl = nn.functional.kl_div(thought, told, reduction="none", log_target=True).sum(-1)
+    assert [each.kl for each in result.decisions] == pytest.approx(kl.flatten().tolist(), rel=1e-4)
+    assert not result.flips

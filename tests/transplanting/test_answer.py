@@ -84,3 +84,31 @@ def test_numbers_that_are_no_logits_have_no_divergence() -> None:
     assert found.kl is None
     assert found.flipped is None
     assert found.error == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("mask", [-math.inf, torch.finfo(torch.float32).min])
+def test_tokens_that_both_programs_mask_are_no_part_of_it(
+    logits: tuple[torch.Tensor, torch.Tensor], mask: float
+) -> None:
+    without = damage(*logits)
+    padded = [torch.nn.functional.pad(each, (0, 14), value=mask) for each in logits]
+    found = damage(*padded)
+    assert found.error == pytest.approx(without.error, rel=1e-9)
+    assert found.kl == pytest.approx(without.kl, rel=1e-9)
+    assert (found.flipped, found.margin) == (without.flipped, without.margin)
+
+
+def test_a_token_that_one_program_masks_is_infinitely_far(
+    logits: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    golden, mine = logits
+    golden[3, 4] = -math.inf
+    assert damage(golden, mine).error == math.inf
+    assert damage(mine, golden).error == math.inf
+
+
+def test_low_numbers_that_are_no_logits_are_no_masks() -> None:
+    golden = torch.tensor([[-1e5, 1e5, 0.0, 0.0]])
+    mine = torch.tensor([[-2e5, 2e5, 0.0, 0.0]])
+    assert damage(golden, mine, is_logits=False).error == pytest.approx(1.0)
+    assert damage(golden[:, :1], mine[:, :1]).error == 0  # one token: of no other probability
