@@ -86,6 +86,29 @@ def test_the_engine_is_made_with_the_change(vllm: Any, name: str, setting: str) 
     assert made.settings[setting]
 
 
+def test_a_version_without_the_setting_runs_as_it_is_and_is_told(
+    vllm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def older(engine: Any, dtype: str) -> None:
+        engine.settings, engine.asked = {"dtype": dtype}, []
+
+    monkeypatch.setattr(vllm.LLM, "__init__", older)
+    made, heard = changed(vllm, "chunks", dtype="float32")
+    assert made.settings == {"dtype": "float32"}
+    ((event, facts),) = heard
+    assert event == "unchanged"
+    assert "this version of vLLM does not take it" in facts["reason"]
+
+
+def test_other_faults_of_making_an_engine_are_its_own(vllm: Any) -> None:
+    def refuses(engine: Any, **settings: Any) -> None:
+        raise TypeError("dtype must be a str")
+
+    vllm.LLM.__init__ = refuses
+    with pytest.raises(TypeError, match="dtype must be a str"):
+        changed(vllm, "chunks", dtype=1)
+
+
 def test_what_comes_first_is_not_captured(
     vllm: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
