@@ -87,10 +87,12 @@ def _parts(decision: Decision, label: str) -> Iterator[tuple[str, str]]:
         yield label, f"most at step {decision.step}, token {decision.golden}"
     for each in decision.contributions[:_PARTS]:
         within = ", no more than rounding" if each.within_rounding else ""
-        yield "", f"{each.change:+.3g} by {each.op} {each.name}{within}"
+        measured = ", measured" if each.measured else ""
+        through = f" to {each.through}" if each.through else f" {each.name}"
+        yield "", f"{each.change:+.3g} by {each.op}{through}{within}{measured}"
     told = f"{decision.explained:+.3g} by all, and {decision.change:+.3g} was measured"
     if abs(decision.explained - decision.change) > _REST * abs(decision.change):
-        told += "; a choice without a gradient, or roundings behind these errors, made the rest"
+        told += "; roundings behind these errors made the rest"
     yield "", told
 
 

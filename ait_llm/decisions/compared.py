@@ -11,6 +11,7 @@ from ait_llm.decisions.result import Decision, TokensResult
 from ait_llm.decisions.settings import other_settings
 from ait_llm.decisions.why import MOST, Reasons
 from ait_llm.transplanting.patched import PatchedProgram
+from ait_llm.transplanting.search import OtherPassesError
 from ait_llm.transplanting.two_runs import TwoRuns
 
 _NO_LOGITS = (
@@ -68,10 +69,12 @@ def _explained(
     if not flips and not side.differs:
         return [each.decision for each in choices], 0
     first = _first_of_each_request(flips) or [max(choices, key=lambda each: each.decision.kl)]
-    suspects = side.suspects(tell)
-    reasons = Reasons(side, suspects, tell)
-    explained = dict(zip(map(id, first), reasons.parts(first), strict=True))
-    causes = dict(zip(map(id, flips), reasons.causes(flips), strict=True))
+    reasons = Reasons(side, tell)
+    try:
+        explained = dict(zip(map(id, first), reasons.parts(first), strict=True))
+        causes = dict(zip(map(id, flips), reasons.causes(flips), strict=True))
+    except OtherPassesError as error:
+        explained, causes = {}, dict.fromkeys(map(id, flips), ("undecided", str(error)))
     found = []
     for each in choices:
         decision = explained.get(id(each), each.decision)
@@ -79,7 +82,7 @@ def _explained(
             cause, reason = causes[id(each)]
             decision = replace(decision, cause=cause, reason=reason)
         found.append(decision)
-    return found, 1 + reasons.runs
+    return found, reasons.runs
 
 
 def _first_of_each_request(flips: list[Choice]) -> list[Choice]:

@@ -18,12 +18,14 @@ _FAILED, _INTERRUPTED = 6, 130
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What the own error of one value does to a margin.
+    """What the own error of one value, or of some that follow each other, does to a margin.
 
     Attributes:
         op, op_type, name: the module of mine, its class, and which of its values.
         change: of the margin, in logits; negative towards the token that mine chose.
         within_rounding: its own error is no more than rounding.
+        measured: by runs with the errors up to it and without it, in place of its gradient.
+        through: the module of the last of several values; empty for one.
     """
 
     op: str
@@ -31,6 +33,8 @@ class Contribution:
     name: str
     change: float
     within_rounding: bool
+    measured: bool = False
+    through: str = ""
 
 
 @dataclass(frozen=True, slots=True)

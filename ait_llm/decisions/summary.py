@@ -85,18 +85,19 @@ def tokens_tables(result: TokensResult) -> list[Table]:
 
 
 def _contributions(decision: Decision) -> Table:
-    head = ("operator", "value", "change of the margin", "own error")
+    head = ("operator", "value", "change of the margin", "own error", "known by")
     rows = [
         (
             each.op,
-            each.name,
+            f"to {each.through}" if each.through else each.name,
             f"{each.change:+.3g}",
             "rounding" if each.within_rounding else "more than rounding",
+            "runs" if each.measured else "gradients",
         )
         for each in decision.contributions[:_SHOWN]
     ]
-    rows.append(("", "all together", f"{decision.explained or 0.0:+.3g}", ""))
-    rows.append(("", "measured", f"{decision.change:+.3g}", ""))
+    rows.append(("", "all together", f"{decision.explained or 0.0:+.3g}", "", ""))
+    rows.append(("", "measured", f"{decision.change:+.3g}", "", ""))
     return Table(f"Step {decision.step}: what changed the margin", head, rows)
 
 

@@ -25,6 +25,7 @@ class Patch:
     Attributes:
         file: name of the ``.npy`` file with the numbers.
         adds: they are added; else they take its place.
+        size: how many elements the value has in all; 0 where that may change from run to run.
         at: name of the file with the elements that are meant, counted in row-major order; empty
             for all of them.
         scale: the share of the numbers that is added.
@@ -32,6 +33,7 @@ class Patch:
 
     file: str
     adds: bool
+    size: int
     at: str = ""
     scale: float = 1.0
 
@@ -62,6 +64,7 @@ class Patches:
         changes: of each margin by each place, to first order.
         done: places whose value was changed.
         refused: places where it could not be, and why.
+        resized: places whose value has another size than in the run that the patches are for.
     """
 
     plan: Path
@@ -71,6 +74,7 @@ class Patches:
     changes: list[dict[str, float]] = field(default_factory=list)
     done: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
+    resized: set[str] = field(default_factory=set)
 
     @classmethod
     def read(cls, plan: Path) -> Patches:
@@ -103,6 +107,7 @@ class Patches:
         values = {
             "done": sorted(self.done),
             "refused": self.refused,
+            "resized": sorted(self.resized),
             "changes": self.changes,
         }
         with new_file(self._done(str(os.getpid()))) as file:
@@ -114,6 +119,7 @@ class Patches:
             values = json.loads(path.read_text("utf-8"))
             self.done.update(values["done"])
             self.refused |= values["refused"]
+            self.resized.update(values["resized"])
             if any(values["changes"]):
                 self.changes = values["changes"]
         return self

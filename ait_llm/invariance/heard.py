@@ -17,17 +17,20 @@ class Heard:
     Attributes:
         answers: by the number of the call.
         made: the change was made in a call.
+        has_engine: the program made an engine, which starts its ranks itself.
     """
 
     def __init__(self) -> None:
         self.answers: dict[int, Answer] = {}
-        self.made = False
+        self.made = self.has_engine = False
         self._reasons: list[str] = []
 
     def hear(self, event: str, **facts: Any) -> None:
         """Take an event; those of other captures are nothing to it."""
         if event == "changed":
             self.made = True
+        elif event == "engine":
+            self.has_engine = True
         elif event == "unchanged":
             self._reasons.append(str(facts["reason"]))
         elif event == "answer":

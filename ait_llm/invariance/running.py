@@ -116,7 +116,8 @@ def run_changes(
 
 def _outcome(request: Request, name: str, plain: _Run, environ: Mapping[str, str]) -> Outcome:
     try:
-        words = on_ranks(request.words) if name == "ranks" else request.words
+        is_started = name == "ranks" and not plain.heard.has_engine
+        words = on_ranks(request.words) if is_started else request.words
     except NotPossibleError as error:
         return Outcome(name, "not made", str(error))
     changed = _run(replace(request, words=words), name, environ)

@@ -19,7 +19,7 @@ from ait_llm.report.files import make_folder
 from ait_llm.transplanting.answer import Damage
 from ait_llm.transplanting.places import Place, in_steps
 from ait_llm.transplanting.result import Suspect
-from ait_llm.transplanting.search import Found
+from ait_llm.transplanting.search import Found, OtherPassesError
 from ait_llm.transplanting.two_runs import TwoRuns
 
 # A difference that rounding makes in one operator is no suspect. In 16 bits: two unit roundoffs of
@@ -74,12 +74,12 @@ class PatchedProgram(TwoRuns):
             except (AitError, ValueError) as error:
                 self.notes.append(f"{place.op} {place.name} is left as it is: {error}")
                 continue
-            plan.places[place.key] = self._patch(f"golden{number}", values, at, adds=False)
-        plan.write()
+            name = f"golden{number}"
+            plan.places[place.key] = self._patch(name, values, at, place.size, adds=False)
         output = self.folder / "all"
         tell("golden's values everywhere")
-        self.runner.run(output, plan.plan)
-        if refused := plan.outcome().refused:
+        self.run(output, plan)
+        if refused := plan.refused:
             key, why = next(iter(refused.items()))
             self.notes.append(f"{len(refused)} values cannot be changed, such as {key}: {why}")
         done = [place for place in self.found if place.key in plan.done]
@@ -97,10 +97,20 @@ class PatchedProgram(TwoRuns):
         assert self.answer is not None
         places = {key: patch for each in healed for key, patch in each.patches.items()}
         plan = Patches(self.plans / f"run{number}.json", places, self.answer.keys)
-        plan.write()
         output = self.folder / f"run{number}"
-        self.runner.run(output, plan.plan)
+        self.run(output, plan)
         return self.answer.damage(output)
+
+    def run(self, output: Path, plan: Patches) -> None:
+        """Run mine with a plan, which then knows what became of it.
+
+        Raises:
+            OtherPassesError: its values have other sizes than in the run that was compared.
+        """
+        plan.write()
+        self.runner.run(output, plan.plan)
+        if plan.outcome().resized:
+            raise OtherPassesError(min(plan.resized))
 
     @property
     def plans(self) -> Path:
@@ -123,7 +133,8 @@ class PatchedProgram(TwoRuns):
                 continue
             adds = correction is not None
             put = numbers.values if correction is None else correction
-            patch = self._patch(f"suspect{number}_{place.step}", put, numbers.at, adds=adds)
+            name = f"suspect{number}_{place.step}"
+            patch = self._patch(name, put, numbers.at, place.size, adds=adds)
             if within:
                 rounded[place.key] = patch
                 continue
@@ -138,12 +149,12 @@ class PatchedProgram(TwoRuns):
             self.rounded.append(Found(suspect, rounded))
         return Found(suspect, patches) if patches else None
 
-    def _patch(self, name: str, values: Array, at: Array | None, *, adds: bool) -> Patch:
+    def _patch(self, name: str, values: Array, at: Array | None, size: int, *, adds: bool) -> Patch:
         save(self.plans / f"{name}.npy", values)
         if at is None:
-            return Patch(f"{name}.npy", adds)
+            return Patch(f"{name}.npy", adds, size)
         save(self.plans / f"{name}_at.npy", at)
-        return Patch(f"{name}.npy", adds, f"{name}_at.npy")
+        return Patch(f"{name}.npy", adds, size, f"{name}_at.npy")
 
 
 def introduced(golden: Array, mine: Array) -> tuple[float, Array | None]:

@@ -86,6 +86,12 @@ class Place:
         return self.matches[0].mine.tensor.dtype
 
     @property
+    def size(self) -> int:
+        """Elements of mine's value; 0 where a router decides how many rows it has."""
+        match = self.matches[0]
+        return 0 if ROUTED in match.reason else prod(match.mine.tensor.shape)
+
+    @property
     def suspect(self) -> tuple[str, int, str]:
         """What is one suspect over all steps: operator, which call of it, which value."""
         operation = self.matches[0].mine.operation
@@ -130,6 +136,8 @@ class Place:
         if len(found) != 1:
             return None
         array = _loaded(found[0])
+        if self.size not in (0, array.size):
+            return None
         if numbers.at is None:
             return array if array.size == numbers.values.size else None
         if numbers.at.size and int(numbers.at.max()) >= array.size:

@@ -117,7 +117,7 @@ class ReplayedDump:
             steps.append(place.step)
             name = f"error{number}_{place.step}.npy"
             save(self._folder / name, -correction)
-            patches[place.key] = Patch(name, adds=True)
+            patches[place.key] = Patch(name, adds=True, size=place.size)
         if not patches:
             return None
         _, call, _ = first.suspect

@@ -21,6 +21,9 @@ from ait_llm.transplanting.search import ProgramFailedError, search
 
 GOLDEN, MINE = "golden", "mine"
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+# In a process of its own, the engine of vLLM begins with what requests it has by then, so that runs
+# batch them differently; in that of the program it has them all.
+_SAME_PASSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +202,9 @@ class ProgramRunner:
         )
         log = output.with_name(f"{output.name}.log")
         with new_file(log) as file:
-            capture = plan_torch_dump(self.words, settings, self.environ)
-            summary = run_torch_dump(capture, self.environ, file)
+            environ = {**_SAME_PASSES, **self.environ}
+            capture = plan_torch_dump(self.words, settings, environ)
+            summary = run_torch_dump(capture, environ, file)
         if summary.exit_code in _STOPPED:
             raise KeyboardInterrupt
         if summary.exit_code:

@@ -38,6 +38,16 @@ class ProgramFailedError(AitError):
         self.program_code = program_code
 
 
+class OtherPassesError(Exception):
+    """Mine makes other passes when it runs again, as an engine that batches requests by time."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"mine has other passes each time it runs: {key} has another size; have it make the "
+            "same ones"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A suspect with what heals it.
@@ -76,11 +86,19 @@ class Side(Protocol):
         ...
 
     def suspects(self, tell: Callable[[str], None]) -> Sequence[Found]:
-        """What introduces an error of its own, the largest first."""
+        """What introduces an error of its own, the largest first.
+
+        Raises:
+            OtherPassesError: the program makes other passes each time.
+        """
         ...
 
     def damage(self, healed: Sequence[Found], number: int) -> Damage:
-        """What is left where these have golden's value, in the run of that number."""
+        """What is left where these have golden's value, in the run of that number.
+
+        Raises:
+            OtherPassesError: the program makes other passes each time.
+        """
         ...
 
 
@@ -111,6 +129,8 @@ def search(
         result = _found(side, runs)
     except _TooManyRunsError:
         result = replace(runs.so_far, reason="its suspects are not known in so few runs")
+    except OtherPassesError as error:
+        result = replace(runs.so_far, reason=str(error))
     except KeyboardInterrupt:
         result = replace(runs.so_far, status="interrupted", reason="it was interrupted")
     return replace(

@@ -1,4 +1,4 @@
-"""Small models of families of ``transformers``, and bugs to plant in their modules."""
+"""Small models of families of ``transformers``, one with published weights, and bugs for them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
+from transformers.modeling_outputs import MaskedLMOutput
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "support")]
 
 from healthy_runs.any_family import model_of  # noqa: E402
 
+from ait_llm.hostatb.models.minilm import find_minilm  # noqa: E402
+
 FAMILIES = (
     *("llama", "gpt2", "opt", "bloom", "gemma2", "mixtral", "qwen3", "phi3", "mistral"),
     *("gpt_neox", "falcon", "bert", "roberta"),
 )
+PUBLISHED = "minilm"
 ENCODERS = ("bert", "roberta")
 WITHOUT_SDPA = ("gemma2", "bloom")
 TYPES = ("float32", "bfloat16")
+_FIRST_WORD = 1996  # of the vocabulary of BERT; before it are marks, letters and unused places
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +68,39 @@ def _scaled(value: Any, factor: float) -> Any:
     return (value[0] * factor, *value[1:])
 
 
+class PredictsWords(nn.Module):
+    """The sentence encoder all-MiniLM-L6-v2 as a model of words: its embeddings are the head.
+
+    Args:
+        attention: its implementation.
+        dtype: of the weights.
+    """
+
+    def __init__(self, attention: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.encoder = transformers.BertModel.from_pretrained(
+            find_minilm(), attn_implementation=attention, dtype=dtype, add_pooling_layer=False
+        ).eval()
+        words = self.encoder.get_input_embeddings().weight
+        self.head = nn.Linear(words.shape[1], words.shape[0], bias=False, dtype=dtype)
+        self.head.weight = nn.Parameter(words.detach().clone(), requires_grad=False)
+
+    def forward(self, input_ids: Tensor) -> Any:
+        """Logits of [B, T, V] for ids of [B, T], which count from the first common word."""
+        hidden = self.encoder(input_ids=input_ids + _FIRST_WORD).last_hidden_state
+        return MaskedLMOutput(logits=self.head(hidden))
+
+
 def programs() -> Iterator[tuple[str, str, str]]:
-    for family in FAMILIES:
+    for family in FAMILIES if find_minilm() is None else (*FAMILIES, PUBLISHED):
         for dtype in TYPES:
             for attention in ("eager",) if family in WITHOUT_SDPA else ("eager", "sdpa"):
                 yield family, dtype, attention
 
 
 def made(family: str, dtype: str, attention: str) -> nn.Module:
+    if family == PUBLISHED:
+        return PredictsWords(attention, getattr(torch, dtype))
     kind = "MASKED_LM" if family in ENCODERS else "CAUSAL_LM"
     model: nn.Module = model_of(kind, family, attention, getattr(torch, dtype))
     return model

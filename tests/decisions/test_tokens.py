@@ -178,7 +178,7 @@ def test_other_settings_of_the_choice_are_told() -> None:
     assert result.code == 1
 
 
-def test_a_model_in_inference_mode_has_no_parts_and_says_so(tmp_path: Path) -> None:
+def test_parts_of_a_model_in_inference_mode_are_measured_and_that_is_said(tmp_path: Path) -> None:
     class Inferring(nn.Module):
         def __init__(self, model: nn.Module) -> None:
             super().__init__()
@@ -191,10 +191,26 @@ def test_a_model_in_inference_mode_has_no_parts_and_says_so(tmp_path: Path) -> N
     golden, mine = decoder(), decoder()
     mine.model.layers[0].mlp.up_proj.weight.data *= 3.0
     result = tokens(Inferring(golden), Inferring(mine), IDS, folder=tmp_path)
-    assert result.flips
-    assert all(each.explained is None for each in result.decisions)
     assert {each.cause for each in result.flips} == {"difference"}
-    assert any("what each error contributes is not known" in note for note in result.notes)
+    for each in explained(result):
+        largest = each.contributions[0]
+        assert largest.measured
+        assert "layers.0.mlp.up_proj" in largest.op
+        assert each.explained == pytest.approx(each.change, rel=1e-6)
+    assert explained(result)
+    assert any("there are no gradients" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_parts_add_up_where_a_difference_makes_a_router_choose_other_experts(
+    dtype: torch.dtype,
+) -> None:
+    golden, mine = (model_of("CAUSAL_LM", "mixtral", "eager", dtype) for _ in range(2))
+    mine.model.layers[0].self_attn.o_proj.weight.data *= 2.5
+    result = tokens(golden, mine, IDS)
+    assert explained(result)
+    for each in explained(result):
+        assert each.explained == pytest.approx(each.change, rel=0.06)
 
 
 def test_programs_without_logits_are_not_judged() -> None:

@@ -12,7 +12,7 @@ import torch
 from healthy_runs.any_family import model_of
 from torch import Tensor, nn
 
-from ait_llm import transplant
+from ait_llm import tokens, transplant
 from ait_llm.errors import FormatError, UsageError
 from tests.support.json_outputs import check
 
@@ -176,3 +176,28 @@ def test_a_damaged_plan_is_refused_with_its_name(tmp_path: Path) -> None:
         plan.write_text(text)
         with pytest.raises(FormatError, match=r"plan\.json: is no plan of patches"):
             Patches.read(plan)
+
+
+class Batching(nn.Module):
+    """Has other rows in each pass after the first, as an engine that batches requests by time."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.passes = 0
+
+    def forward(self, ids: Tensor) -> Any:
+        self.passes += 1
+        return self.model(torch.cat([ids, *[ids[:1]] * (self.passes - 1)]))
+
+
+def test_a_program_whose_passes_differ_each_time_is_not_judged() -> None:
+    mine = decoder()
+    mine.model.layers[0].mlp.down_proj.weight.data *= 1.5
+    result = transplant(Batching(decoder()), Batching(mine), IDS)
+    assert (result.status, result.needed) == ("undecided", [])
+    assert "mine has other passes each time it runs" in result.reason
+    told = tokens(Batching(decoder()), Batching(mine), IDS)
+    assert {each.cause for each in told.flips} == {"undecided"}
+    assert all("other passes each time" in each.reason for each in told.flips)
+    assert told.code == 3

@@ -13,6 +13,7 @@ from typing import Any
 from ait_llm.core.notices import notice
 from ait_llm.dump.changes.calls import MOST_ROWS, MOST_TOKENS
 from ait_llm.dump.changes.catalogue import NotPossibleError
+from ait_llm.dump.changes.ranks import RANKS
 from ait_llm.dump.inject.channel import report
 from ait_llm.dump.inject.settings import CHANNEL_VARIABLE
 from ait_llm.dump.inject.site.ait_torch_capture import when_imported
@@ -20,15 +21,22 @@ from ait_llm.dump.inject.switch import FILE, write_switch
 
 _MODULE = "vllm.entrypoints.llm"
 _CHUNK = 4  # tokens of a prompt in one pass
-_SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "chunks": {"enable_chunked_prefill": True, "long_prefill_token_threshold": _CHUNK},
-    "prefix": {"enable_prefix_caching": True},
+_SETTINGS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "chunks": lambda _own: {
+        "enable_chunked_prefill": True,
+        "long_prefill_token_threshold": _CHUNK,
+    },
+    "prefix": lambda _own: {"enable_prefix_caching": True},
+    "compile": lambda own: {"enforce_eager": not own.get("enforce_eager", False)},
+    "ranks": lambda own: _on_two_ranks(own),
 }
-"""What the engine is made with, by the name of the change."""
+"""What the engine is made with, by the name of the change and the program's own settings."""
 _REQUESTS = ("after", "batch", "place", "prefix")
 _PROCESS = ("plain", "again", "threads", "memory")
 _SEEN_AFTER = 0.5  # seconds after which an engine has seen that captures are off or on
 _TOKENS = "prompt_token_ids"
+_CORES = "VLLM_CPU_OMP_THREADS_BIND"
+"""Cores of each rank on the CPU; without it two ranks need two NUMA nodes."""
 Call = Callable[..., Any]
 
 
@@ -37,7 +45,8 @@ class ChangedEngine:
 
     Args:
         change: name of the change; ``plain`` for none, where only answers are told.
-        hear: is told of events by name, with facts: ``changed``, ``unchanged`` and ``answer``.
+        hear: is told of events by name, with facts: ``engine``, ``changed``, ``unchanged`` and
+            ``answer``.
     """
 
     def __init__(self, change: str, hear: Callable[..., None] = report) -> None:
@@ -58,13 +67,18 @@ class ChangedEngine:
 
         @functools.wraps(make)
         def made(engine: Any, *args: Any, **kwargs: Any) -> None:
-            settings = _SETTINGS.get(self._change, {})
+            self._hear("engine")
             try:
+                settings = _SETTINGS.get(self._change, _unchanged)(kwargs)
                 make(engine, *args, **{**kwargs, **settings})
-            except TypeError as error:  # before anything is made
-                if not any(name in str(error) for name in settings):
+            except NotPossibleError as error:
+                self._tell_unchanged(str(error))
+                make(engine, *args, **kwargs)
+                return
+            except (TypeError, ValueError) as error:  # of its settings; before anything is made
+                if not settings:
                     raise
-                self._tell_unchanged(f"this version of vLLM does not take it: {error}")
+                self._tell_unchanged(f"vLLM does not take it here: {_first_line(error)}")
                 make(engine, *args, **kwargs)
                 return
             if settings:
@@ -133,6 +147,33 @@ class ChangedEngine:
             self._told.add(reason)
             self._hear("unchanged", change=self._change, reason=reason)
             notice(f"an engine is asked as it is: {reason}")
+
+
+def _unchanged(_own: Mapping[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+def _on_two_ranks(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings for two ranks of tensor parallelism, on the CPU on half of its cores each.
+
+    Raises:
+        NotPossibleError: it has several ranks already, or there is one core.
+    """
+    if any(own.get(name, 1) != 1 for name in ("tensor_parallel_size", "pipeline_parallel_size")):
+        raise NotPossibleError("it runs on several ranks already")
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < RANKS:
+        raise NotPossibleError("this machine has one core")
+    half = len(cores) // RANKS
+    shares = (cores[:half], cores[half : RANKS * half])
+    os.environ.setdefault(_CORES, "|".join(",".join(map(str, share)) for share in shares))
+    return {"tensor_parallel_size": RANKS}
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of its text that says something, without a full stop."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line), type(error).__name__).rstrip(".")
 
 
 def _other(prompt: Any, number: int) -> Any:

@@ -54,6 +54,8 @@ class PatchingRecorder(Recorder):
         elif not is_plain(tensor) or self._weight(tensor) is not None:
             patches.refused[key] = "it is a weight, or no dense tensor"
         elif not _repeats(tensor):
+            if patch.size not in (0, tensor.numel()):
+                patches.resized.add(key)
             try:
                 self._change(key, patch, tensor)
             except (OSError, ValueError, RuntimeError) as error:
@@ -108,7 +110,7 @@ def numbers_of(folder: Path, patch: Patch, target: Tensor) -> tuple[Tensor, Tens
     else:
         at = torch.arange(numbers.numel(), device=target.device)
         fits = numbers.numel() == target.numel()
-    if not fits:
+    if not fits or patch.size not in (0, target.numel()):
         raise ValueError(f"it has the shape {list(target.shape)} in this run")
     return at, numbers
 

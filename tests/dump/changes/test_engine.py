@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -78,7 +79,12 @@ def test_in_front_stands_one(vllm: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "setting"),
-    [("chunks", "long_prefill_token_threshold"), ("prefix", "enable_prefix_caching")],
+    [
+        ("chunks", "long_prefill_token_threshold"),
+        ("prefix", "enable_prefix_caching"),
+        ("compile", "enforce_eager"),
+        ("ranks", "tensor_parallel_size"),
+    ],
 )
 def test_the_engine_is_made_with_the_change(vllm: Any, name: str, setting: str) -> None:
     made, _ = changed(vllm, name, dtype="float32")
@@ -86,18 +92,48 @@ def test_the_engine_is_made_with_the_change(vllm: Any, name: str, setting: str) 
     assert made.settings[setting]
 
 
-def test_a_version_without_the_setting_runs_as_it_is_and_is_told(
-    vllm: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def older(engine: Any, dtype: str) -> None:
-        engine.settings, engine.asked = {"dtype": dtype}, []
+def test_a_program_that_does_not_compile_is_compiled(vllm: Any) -> None:
+    made, _ = changed(vllm, "compile", enforce_eager=True)
+    assert made.settings["enforce_eager"] is False
 
-    monkeypatch.setattr(vllm.LLM, "__init__", older)
+
+def test_two_ranks_on_the_cpu_share_its_cores(vllm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1, 2, 5, 6})
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "")
+    monkeypatch.delenv("VLLM_CPU_OMP_THREADS_BIND")
+    changed(vllm, "ranks")
+    assert os.environ["VLLM_CPU_OMP_THREADS_BIND"] == "0,1|2,5"
+
+
+@pytest.mark.parametrize("own", [{"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}])
+def test_an_engine_on_several_ranks_stays_as_it_is_and_that_is_told(
+    vllm: Any, own: dict[str, int]
+) -> None:
+    made, heard = changed(vllm, "ranks", **own)
+    assert made.settings == own
+    assert dict(heard)["unchanged"]["reason"] == "it runs on several ranks already"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TypeError("LLM.__init__() got an unexpected keyword argument"), "unexpected keyword"),
+        (ValueError("\n 4 heads cannot be divided by 3.\n more"), "4 heads cannot be divided by 3"),
+    ],
+)
+def test_an_engine_that_does_not_take_the_setting_is_made_as_it_is_and_that_is_told(
+    vllm: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+) -> None:
+    def other(engine: Any, **settings: Any) -> None:
+        if "long_prefill_token_threshold" in settings:
+            raise error
+        engine.settings, engine.asked = settings, []
+
+    monkeypatch.setattr(vllm.LLM, "__init__", other)
     made, heard = changed(vllm, "chunks", dtype="float32")
     assert made.settings == {"dtype": "float32"}
-    ((event, facts),) = heard
-    assert event == "unchanged"
-    assert "this version of vLLM does not take it" in facts["reason"]
+    assert told in dict(heard)["unchanged"]["reason"]
+    assert "changed" not in dict(heard)
 
 
 def test_other_faults_of_making_an_engine_are_its_own(vllm: Any) -> None:
@@ -148,8 +184,8 @@ def test_requests_that_draw_or_differ_are_asked_as_they_are(
 
 def test_changes_that_an_engine_does_not_have_are_told(vllm: Any) -> None:
     _, heard = changed(vllm, "padding-left")
-    assert heard[0][0] == "unchanged"
-    assert "no such setting" in heard[0][1]["reason"]
+    assert "changed" not in dict(heard)
+    assert "no such setting" in dict(heard)["unchanged"]["reason"]
 
 
 def test_text_is_asked_in_another_order(vllm: Any) -> None:

@@ -18,6 +18,7 @@ from ait_llm.match.model import Match, MatchOptions, Unmatched
 from ait_llm.match.names import pair_names, without_wrappers
 from ait_llm.match.pairing import pair_runs
 from ait_llm.match.scenario import find_scenario
+from ait_llm.match.views import Part
 from ait_llm.program.passes import passes_of
 
 OPTIONS = MatchOptions()
@@ -100,6 +101,60 @@ def test_an_embedding_of_a_rank_answers_none_that_multiplies_its_rows(
         if isinstance(each, Match) and each.mine.operation.name == "root.embed"
     }
     assert (("outtensor0", "outtensor0") in pairs) is answers
+
+
+class MergedColumnParallelLinear(torch.nn.Linear):
+    """Gate and up in one; of vLLM, which says how many columns each has."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(8, 2 * width, bias=False)
+        self.output_partition_sizes = [width, width]
+
+
+class SiluAndMul(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = x.chunk(2, -1)
+        return torch.nn.functional.silu(gate) * up
+
+
+class MLP(torch.nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate_up_proj = MergedColumnParallelLinear(width)
+        self.act_fn = SiluAndMul()
+        self.down_proj = torch.nn.Linear(width, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(self.act_fn(self.gate_up_proj(x)))  # type: ignore[no-any-return]
+
+
+class Layers(torch.nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.mlp = torch.nn.LayerNorm(8), MLP(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.mlp(self.norm(x))  # type: ignore[no-any-return]
+
+
+def test_a_rank_has_its_share_of_gate_and_of_up_not_a_stretch_of_both(tmp_path: Path) -> None:
+    passes = []
+    for name, width in (("golden", 12), ("mine", 6)):
+        model = Layers(width)
+        with torch.no_grad(), register_hook(model, DumpConfig(str(tmp_path / name))):
+            model(torch.ones(3, 8))
+        dump = open_dump(tmp_path / name)
+        passes += passes_of(dump, dump.processes[0])
+    found = match_runs(passes[0], replace(passes[1], share=(1, 2)), OPTIONS)
+    joined = [
+        each
+        for each in found
+        if isinstance(each, Match)
+        and (each.mine.operation.name, each.mine.name)
+        in (("root.mlp.gate_up_proj", "outtensor0"), ("root.mlp.act_fn", "intensor0"))
+    ]
+    columns = {(*each.golden.views, *each.mine.views) for each in joined}
+    assert columns == {(Part(1, 6, 12), Part(1, 0, 6)), (Part(1, 18, 24), Part(1, 6, 12))}
 
 
 def test_a_wrapped_module_answers_the_plain_one_with_equal_values(

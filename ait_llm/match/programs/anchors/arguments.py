@@ -20,6 +20,7 @@ from ait_llm.program.counted_places import PLACES, are_places, is_function
 from ait_llm.program.describe import dtype_of, shape_of
 from ait_llm.program.flow import Use
 from ait_llm.program.program import Program
+from ait_llm.program.roles import Role
 
 _LOOSE = 0.8
 # Calls that take rows out, and whose results are rows of known tokens.
@@ -211,8 +212,7 @@ class Arguments(Ports):
         views = self._views(tensor, other)
         if self._portion is not None and views is not None and views != Views((), ()):
             # each rank holds its share of every part of a joined projection, not a stretch of all
-            name = self._left.operations[op].name
-            views = None if computes_several(name) else views
+            views = None if self._is_of_several(op, tensor) else views
         if views is not None:
             return None
         shapes = self._in_order(str(list(shape_of(tensor) or ())), str(list(shape_of(other) or ())))
@@ -220,6 +220,17 @@ class Arguments(Ports):
         if shapes[0] == shapes[1]:
             refusal = f"which axis of {shapes[0]} is that of the tokens is not known"
         return refusal, refusal
+
+    def _is_of_several(self, op: int, tensor: Tensor) -> bool:
+        """True for what a joined projection makes, also where others read it."""
+        value = self._left.value(op, tensor)
+        makers = [op]
+        if value is not None and value.writer is not None:
+            makers.append(value.writer.op)
+        reads = () if value is None else value.reads
+        return any(computes_several(self._left.operations[each].name) for each in makers) or any(
+            self._left.roles[use.op] is Role.GATED for use in reads
+        )
 
     def _in_order(self, left: str, right: str) -> tuple[str, str]:
         """Golden first, as reasons have it."""
