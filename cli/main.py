@@ -18,7 +18,13 @@ import click
 from ait_llm.cli.fault import end_with_fault, shows_traces
 from ait_llm.cli.localised import localised, take_language
 from ait_llm.cli.manual import HELP_NAMES, examples, write_examples, write_prose
-from ait_llm.cli.supervised import RUNS_COMMAND, follow_supervisor, is_supervised, tell_end
+from ait_llm.cli.supervised import (
+    RUNS_COMMAND,
+    follow_supervisor,
+    is_supervised,
+    tell_end,
+    watch_ray,
+)
 from ait_llm.cli.usage import usage_sentence
 from ait_llm.cli.version import version_options
 from ait_llm.errors import AitError, FormatError, IncompleteError, MissingDependencyError
@@ -183,6 +189,7 @@ def _ended(run: Callable[[], Any]) -> int:
     if not is_supervised():
         return _exit_code(run)
     follow_supervisor()
+    watch_ray()
     code = _exit_code(run)
     tell_end(code)
     return code

@@ -12,21 +12,28 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 
+import click
+
 from ait_llm.errors import IncompleteError
+from ait_llm.language import translate
+from ait_llm.naming import told
 
 VARIABLE = "AIT_SUPERVISED"
 """Environment variable: the file in which the command says how it ends."""
 _MARK = "AIT_SUPERVISED_BY"
 _PR_SET_PDEATHSIG = 1
 _PATIENCE_SECONDS = 5.0  # for processes of Ray to end by themselves
+_SILENCE_SECONDS = 120.0  # of Ray; on a busy machine it takes half a minute to begin
 _SIGNALLED = 128
+_LOOKS = 60  # at whether Ray answers, in the time that it has for it
 
 
 RUNS_COMMAND: ContextVar[bool] = ContextVar("ait_runs_command", default=False)
@@ -44,7 +51,8 @@ def supervise() -> int:
     Raises:
         IncompleteError: it was ended by something else than itself.
     """
-    from ait_llm.probe.launch import run_command  # every command loads this module
+    from ait_llm.engine.ray_cluster import remove_abandoned  # every command loads this module
+    from ait_llm.probe.launch import run_command
 
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="ait-") as folder:
@@ -54,6 +62,7 @@ def supervise() -> int:
             code = run_command(words, {**os.environ, VARIABLE: str(said), _MARK: mark})
         finally:
             _end_others(mark)
+            remove_abandoned()
         if said.exists() or code > _SIGNALLED:
             return code
     raise IncompleteError(
@@ -66,6 +75,30 @@ def follow_supervisor() -> None:
     """End when the process that started this one does; only for one that is supervised."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def watch_ray(longest: float = _SILENCE_SECONDS, end: Callable[[int], object] = os._exit) -> None:
+    """End where Ray does not answer for so many seconds; only for one that is supervised.
+
+    Whoever waits in Ray hears nothing else. What was written is kept.
+    """
+
+    from ait_llm.engine.ray_silence import silent_seconds
+
+    text = (
+        f"ait: error: Ray has not answered for {longest:.0f} s, as where its processes hang or the "
+        "clock of the machine was set; run it again, with --resume or without --engine ray"
+    )
+    said = told(translate(text))  # in the language of this thread
+
+    def watch() -> None:
+        while silent_seconds() < longest:
+            time.sleep(longest / _LOOKS)
+        click.echo(said, err=True)
+        tell_end(IncompleteError.exit_code)
+        end(IncompleteError.exit_code)
+
+    threading.Thread(target=watch, name="ait-ray-watch", daemon=True).start()
 
 
 def tell_end(code: int) -> None:

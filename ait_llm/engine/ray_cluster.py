@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ait_llm.engine.ray_silence import asking
 from ait_llm.errors import AitError, UsageError
 
 # Results are small; what does not fit is written to disk.
@@ -63,7 +64,7 @@ def open_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
     folder = None
     settings: dict[str, Any] = {"address": address}
     if address is None:
-        _remove_abandoned()
+        remove_abandoned()
         folder = Path(tempfile.mkdtemp(prefix=f"ait-ray-{os.getpid()}-", dir=_FOLDER))
         settings = {
             "address": "local",
@@ -80,13 +81,13 @@ def open_cluster(address: str | None, jobs: int | None) -> Iterator[None]:
                 _connect(settings)
             yield
     finally:
-        with _kept_signals():
+        with _kept_signals(), asking():
             ray.shutdown()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_abandoned() -> None:
+def remove_abandoned() -> None:
     """Delete what a command left behind that was killed: its name has the process in it."""
     for folder in _FOLDER.glob("ait-ray-*"):
         found = re.fullmatch(r"ait-ray-(\d+)-\w+", folder.name)
@@ -98,6 +99,7 @@ def _remove_abandoned() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@asking()
 def _connect(settings: dict[str, Any]) -> None:
     import ray
 

@@ -14,6 +14,7 @@ from typing import Any
 from ait_llm import __version__
 from ait_llm.engine.model import Lost, Result, Unit
 from ait_llm.engine.placement import Node, able, least_busy
+from ait_llm.engine.ray_silence import asking
 from ait_llm.engine.ray_tasks import Failure, compute, probe_function
 from ait_llm.errors import UsageError
 from ait_llm.storage import is_url, redacted
@@ -52,6 +53,7 @@ class RayEngine:
 
     remote = True
 
+    @asking()
     def __init__(self, limit: int | None = None) -> None:
         import ray
 
@@ -78,6 +80,7 @@ class RayEngine:
                     "it lists the dump itself, or give a URL"
                 )
 
+    @asking()
     def prepare(self, function: Callable[[None], object], roots: Sequence[str] = ()) -> None:
         """See :class:`~ait_llm.engine.model.Engine`."""
         import ray
@@ -129,6 +132,7 @@ class RayEngine:
         )
         return able(list(seen), paths)
 
+    @asking()
     def _probe(self, roots: Sequence[str]) -> None:
         """Ask every node what it sees."""
         import ray
@@ -170,6 +174,7 @@ class RayEngine:
 class _Run:
     """One call of :meth:`RayEngine.run`."""
 
+    @asking()
     def __init__(
         self,
         task: Any,
@@ -213,13 +218,15 @@ class _Run:
         """Wait so long for so many, and take those that are there."""
         import ray
 
-        done, _ = ray.wait(list(self._running), num_returns=count, timeout=seconds)
+        with asking():
+            done, _ = ray.wait(list(self._running), num_returns=count, timeout=seconds)
         for reference in done:
             attempt = self._running.pop(reference)
             assert attempt.node is not None
             self._busy[attempt.node.id] -= 1
             yield from self._collected(reference, attempt)
 
+    @asking()
     def _cancel(self) -> None:
         """End what is under way; a task that is just about to start overhears the first request."""
         import ray
@@ -245,9 +252,10 @@ class _Run:
             attempt = self._waiting.popleft()
             attempt.node = node
             attempt.made += 1
-            reference = _on(node, self._task).remote(
-                self._token, [self._function], attempt.unit, attempt.made
-            )
+            with asking():
+                reference = _on(node, self._task).remote(
+                    self._token, [self._function], attempt.unit, attempt.made
+                )
             self._running[reference] = attempt
             self._busy[node.id] = self._busy.get(node.id, 0) + 1
 
@@ -257,7 +265,8 @@ class _Run:
         import ray
 
         try:
-            result = ray.get(reference)
+            with asking():
+                result = ray.get(reference)
         except ray.exceptions.RayTaskError as error:  # not even the unit's own code ran
             raise UsageError(
                 f"a worker of the Ray cluster cannot run this version: {_first_line(error.cause)}"
@@ -312,6 +321,7 @@ def _on(node: Node, task: Any) -> Any:
     )
 
 
+@asking()
 def _alive() -> list[Node]:
     import ray
 

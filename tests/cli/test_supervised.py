@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ait_llm.cli import supervised
+from ait_llm.engine import ray_silence
 from ait_llm.errors import IncompleteError
 
 
@@ -59,3 +61,39 @@ def test_a_child_that_is_supervised_says_how_it_ends(
     monkeypatch.setenv(supervised.VARIABLE, str(tmp_path / "ended"))
     supervised.tell_end(3)
     assert (tmp_path / "ended").read_text() == "3"
+
+
+class TestWatch:
+    """Whether Ray answers."""
+
+    @pytest.fixture
+    def ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> queue.Queue[int]:
+        monkeypatch.setenv(supervised.VARIABLE, str(tmp_path / "ended"))
+        found: queue.Queue[int] = queue.Queue()
+        supervised.watch_ray(0.3, found.put)
+        return found
+
+    def test_a_command_that_ray_does_not_answer_ends_as_incomplete_and_says_so(
+        self, ended: queue.Queue[int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        with ray_silence.asking():
+            assert ended.get(timeout=20) == 3
+        assert (tmp_path / "ended").read_text() == "3"
+        assert "ait: error: Ray has not answered for 0 s" in capfd.readouterr().err
+
+    def test_work_between_calls_may_take_any_time(self, ended: queue.Queue[int]) -> None:
+        for _ in range(8):
+            with ray_silence.asking():
+                time.sleep(0.05)
+            time.sleep(0.1)
+        assert ended.empty()
+        with ray_silence.asking():  # so that its thread ends
+            ended.get(timeout=20)
+
+    def test_what_asks_within_a_call_is_silent_no_longer_than_itself(self) -> None:
+        with ray_silence.asking():
+            time.sleep(0.05)
+            with ray_silence.asking():
+                assert ray_silence.silent_seconds() < 0.05
+            assert ray_silence.silent_seconds() >= 0.05
+        assert not ray_silence.silent_seconds()
