@@ -35,7 +35,7 @@ from subjects import AIT, Subject, possible
 HERE = Path(__file__).resolve().parent
 PAGES = [HERE.parents[1] / "docs" / f"robustness{end}" for end in (".md", ".zh.md")]
 RECORD = HERE / "chaos.json"
-_SLOW = ("fx", "inductor")
+_COMPILED = ("fx", "inductor")  # and slow
 _LEAVING = ("forks", "storms")
 
 
@@ -115,7 +115,7 @@ class Chaos:
         """Run one draw, and keep what it broke."""
         rng = Random(f"{seed}/{number}")
         kind = rng.choice(self._kinds)
-        habits = [each for each in self._habits if kind not in _SLOW or each == "plain"]
+        habits = [each for each in self._habits if kind not in _COMPILED or each == "plain"]
         weights = [1 if each in LARGE else 4 for each in habits]
         habit = rng.choices(habits, weights)[0] if kind in KINDS else ""
         subject, fault = Subject(kind, habit), draw_fault(rng)
@@ -154,11 +154,20 @@ class Chaos:
             # Children that end at once leave ledgers that are not sealed.
             if first.code not in (0, 1, *((3,) if subject.habit in _LEAVING else ())):
                 raise RuntimeError(f"{subject}: exit code {first.code}\n{first.text}")
-            usual = Undisturbed(files, result_of(first.text), first.code, first.seconds)
+            alone = self._alone(subject) if subject.kind in _COMPILED else ""
+            usual = Undisturbed(files, result_of(first.text), first.code, first.seconds, alone)
             self._usual[subject] = usual
             for each in places:
                 shutil.rmtree(each)
         return self._usual[subject]
+
+    def _alone(self, subject: Subject) -> str:
+        """What a program says that is not captured."""
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "kernels")}
+        done = subprocess.run(
+            subject.program, env=environment, capture_output=True, text=True, check=True
+        )
+        return result_of(done.stdout)
 
     def _make_inputs(self) -> None:
         for name in ("torch-op", "torch-op-again", "tensor"):

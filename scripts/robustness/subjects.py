@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +27,16 @@ class Subject:
     kind: str
     habit: str
 
+    @property
+    def program(self) -> list[str]:
+        """What is captured; of a kind of capture only."""
+        return [sys.executable, str(HERE / "hosts.py"), self.kind, self.habit]
+
     def words(self, output: Path, inputs: Path, fault: Fault, store: str = "") -> list[str]:
         """The command line."""
         if self.kind in KINDS:
-            program = f"{sys.executable} {HERE / 'hosts.py'} {self.kind} {self.habit}"
-            words = ["dump", "--exec", program, "--type", self.kind, "-er", "all", "-q"]
-            return [*AIT, *words, *_room(self.kind, fault), "-o", str(output)]
+            words = ["dump", "--exec", shlex.join(self.program), "--type", self.kind]
+            return [*AIT, *words, "-er", "all", "-q", *_room(self.kind, fault), "-o", str(output)]
         golden, mine = str(inputs / "torch-op"), str(inputs / "torch-op-again")
         words = {
             "compare": ["-gp", golden, "-mp", mine, "--format", "csv", "jsonl", "html"],

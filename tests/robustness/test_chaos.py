@@ -49,6 +49,11 @@ def test_a_run_like_that_without_a_fault_is_not_broken(output: Path, usual: Undi
     assert _broken(Seen(output, RESULT, 0, 1.0, shown=0), usual) == []
 
 
+def test_a_compiled_program_may_say_what_it_says_without_a_capture(output: Path) -> None:
+    usual = Undisturbed(stable(output, output), "1" * 64, 0, 1.0, alone="0" * 64)
+    assert _broken(Seen(output, RESULT, 0, 1.0, shown=0), usual) == []
+
+
 def test_other_bytes_are_broken_whatever_was_killed(output: Path, usual: Undisturbed) -> None:
     output.joinpath("ait_dump", "0_4242", "a.bin").write_bytes(b"wrong")
     seen = Seen(output, "", -9, 1.0)
