@@ -11,6 +11,18 @@ from typing import Any
 
 from ait_llm.naming import escaped, shown, told
 
+PROGRAM_FAILED = 6
+"""What a command that judges ends with where a program failed; its own code may be a verdict's."""
+_SIGNALLED = 128
+
+
+def code_of_failed(program_code: int) -> int:
+    """What a command that judges ends with, from what a failed program ended with.
+
+    A signal that ended the program stays to be seen, as 128 and its number.
+    """
+    return program_code if program_code > _SIGNALLED else PROGRAM_FAILED
+
 
 class AitError(Exception):
     """Base of all expected errors. ``exit_code`` is what the command ends with.

@@ -24,7 +24,7 @@ from ait_llm.cli.params import (
 from ait_llm.cli.results import report
 from ait_llm.core import StepRange
 from ait_llm.dump.inject.settings import TorchSettings
-from ait_llm.errors import FormatError
+from ait_llm.errors import FormatError, code_of_failed
 from ait_llm.probe import split_command
 
 _TYPES = ("torch", "torch-op")
@@ -102,8 +102,7 @@ def check(
 
     Captures the program, runs the checkpoint in transformers on the same tokens, and compares the
     two. Exits like ait llm compare: with 0 if everything was compared and passed, with 1 if a
-    tensor fails, with 3 if something could not be compared. A program that fails ends it with the
-    program's own code.
+    tensor fails, with 3 if something could not be compared, with 6 if the program fails.
     """
     from ait_llm.cli.golden_text import describe_golden_plan, describe_golden_summary
     from ait_llm.cli.torch_text import describe_torch_plan, describe_torch_summary
@@ -124,7 +123,7 @@ def check(
     captured = run_torch_dump(capture, os.environ)
     report(describe_torch_summary(captured), captured)
     if captured.exit_code:
-        ctx.exit(captured.exit_code)
+        ctx.exit(code_of_failed(captured.exit_code))
     if not captured.processes:
         raise FormatError(mine, "holds no capture: the program ran no model of PyTorch")
     plan = plan_golden(golden_settings(mine, golden, options))

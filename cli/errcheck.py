@@ -33,7 +33,7 @@ from ait_llm.errcheck.check import check_dump
 from ait_llm.errcheck.files import write_files
 from ait_llm.errcheck.result import ErrcheckResult
 from ait_llm.errcheck.summary import errcheck_summary
-from ait_llm.errors import IncompleteError, UsageError
+from ait_llm.errors import IncompleteError, UsageError, code_of_failed
 from ait_llm.naming import told
 from ait_llm.probe import split_command
 
@@ -125,8 +125,8 @@ def errcheck(
     ait llm errcheck --exec "python generate.py" --type torch
     ait llm errcheck --dump out
 
-    The exit code is 1 if something was found and 3 if something could not be checked. A program's
-    own failure is passed on: its code, or 128 plus the signal that ended it.
+    The exit code is 1 if something was found, 3 if something could not be checked, and 6 if the
+    program fails, or 128 plus the signal that ended it.
     """
     choice = take_engine(engine_settings)
     if (command is None) == (dump is None):
@@ -174,10 +174,10 @@ def errcheck(
 
 
 def _exit_code(result: ErrcheckResult, allow_skip: bool) -> int:
-    if result.exit_code:
-        return result.exit_code
-    if result.found:
+    if result.found:  # also by a program that then fails
         return _FOUND
+    if result.exit_code:
+        return code_of_failed(result.exit_code)
     return 0 if result.complete or allow_skip else IncompleteError.exit_code
 
 

@@ -97,8 +97,8 @@ def invariant(
     Runs the program as it is and with each change (in a batch, padded, in chunks, without a cache,
     with other threads and other bytes in new memory, …) and compares the runs. Programs of
     transformers need no preparation. Exits with 0 if every change that applies holds, with 1 if
-    one changes more than rounding may, with 3 if one cannot be decided. A program that fails as it
-    is ends it with the program's own code.
+    one changes more than rounding may, with 3 if one cannot be decided, with 6 if the program fails
+    as it is.
     """
     words = split_command(command)
     resolve_program(words, os.environ)

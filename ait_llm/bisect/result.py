@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ait_llm.bisect.repeating import Unrepeated
 from ait_llm.core.comparison import Origin
-from ait_llm.errors import IncompleteError
+from ait_llm.errors import PROGRAM_FAILED, IncompleteError
 from ait_llm.match.model import SideName
 from ait_llm.schemas import identity
 
@@ -19,7 +19,7 @@ _CODES: Mapping[Status, int] = {
     "found": 1,
     "undecided": IncompleteError.exit_code,
     "unrepeatable": 5,
-    "failed": 6,
+    "failed": PROGRAM_FAILED,
     "interrupted": 130,
 }
 

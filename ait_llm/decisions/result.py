@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ait_llm.errors import IncompleteError
+from ait_llm.errors import PROGRAM_FAILED, IncompleteError
 from ait_llm.schemas import identity
 
 Cause = Literal["", "rounding", "difference", "undecided"]
 Status = Literal["compared", "undecided", "failed", "interrupted"]
-_FAILED, _INTERRUPTED = 6, 130
+_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class TokensResult:
     def code(self) -> int:
         """What a command ends with."""
         if self.status != "compared":
-            known = {"failed": _FAILED, "interrupted": _INTERRUPTED}
+            known = {"failed": PROGRAM_FAILED, "interrupted": _INTERRUPTED}
             return known.get(self.status, IncompleteError.exit_code)
         causes = {each.cause for each in self.flips}
         if "difference" in causes or self.settings:

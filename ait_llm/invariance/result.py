@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ait_llm.core.comparison import Origin
 from ait_llm.dump.changes.catalogue import CHANGES, Change
-from ait_llm.errors import IncompleteError
+from ait_llm.errors import IncompleteError, code_of_failed
 from ait_llm.schemas import identity
 
 State = Literal["held", "broken", "undecided", "not made", "failed"]
@@ -137,9 +137,9 @@ class InvariantResult:
 
     @property
     def code(self) -> int:
-        """What a command ends with: the program's own failure before all else."""
+        """What a command ends with: a failure of the program before all else."""
         if self.exit_code:
-            return self.exit_code
+            return code_of_failed(self.exit_code)
         if self.interrupted:
             return _INTERRUPTED
         if self.found:

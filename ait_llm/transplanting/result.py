@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ait_llm.errors import IncompleteError
+from ait_llm.errors import PROGRAM_FAILED, IncompleteError
 from ait_llm.schemas import identity
 from ait_llm.transplanting.answer import Damage
 
@@ -17,7 +17,7 @@ _CODES: Mapping[Status, int] = {
     "equal": 0,
     "found": 1,
     "undecided": IncompleteError.exit_code,
-    "failed": 6,
+    "failed": PROGRAM_FAILED,
     "interrupted": 130,
 }
 

@@ -81,10 +81,10 @@ def test_what_attention_bears_is_found_with_its_first_element(tmp_path: Path) ->
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_with_exit_the_program_stops_and_its_code_is_passed_on(tmp_path: Path) -> None:
+def test_with_exit_the_program_stops_and_what_was_found_is_the_verdict(tmp_path: Path) -> None:
     fault = "inf_at_step@SelfAttention:layer=0"
     done = errcheck(tmp_path, LLAMA, "--exit", fault=fault)
-    assert done.returncode == 2  # the demo's own for an operation that fails
+    assert done.returncode == 1  # not 2, the demo's own for an operation that fails
     assert reports(tmp_path) == [["SelfAttentionOperation_2_0_2_1"]]
     assert findings(tmp_path) == [("born", "SelfAttentionOperation_2_0_2_1", 0)]
 
@@ -117,6 +117,12 @@ def test_a_signal_that_ends_the_program_is_passed_on(tmp_path: Path) -> None:
     assert done.returncode == 128 + 9
     assert "failed" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_fails_where_nothing_was_found_is_no_verdict(tmp_path: Path) -> None:
+    done = errcheck(tmp_path, [sys.executable, "-c", "raise SystemExit(1)"])
+    assert done.returncode == 6
+    assert "failed" in done.stderr
 
 
 def test_a_torch_program_is_checked_without_a_change(tmp_path: Path) -> None:

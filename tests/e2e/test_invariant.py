@@ -97,9 +97,9 @@ def test_a_healthy_program_ends_with_0_and_prints_what_it_always_prints(tmp_path
     assert made.joinpath("batch.log").read_text("utf-8").splitlines()[-1] == plain.strip()
 
 
-def test_a_program_that_fails_ends_it_with_its_own_code(tmp_path: Path) -> None:
+def test_a_program_that_fails_is_no_verdict_and_ends_it_with_6(tmp_path: Path) -> None:
     words = ["llm", "invariant", "--exec", f"{sys.executable} -c 'exit(7)'", "-o", str(tmp_path)]
-    assert CliRunner().invoke(ait, words).exit_code == 7
+    assert CliRunner().invoke(ait, words).exit_code == 6
 
 
 def test_a_program_without_a_model_is_incomplete_and_says_why(tmp_path: Path) -> None:
