@@ -29,6 +29,13 @@ from ait_llm.dump.torch_summary import (
 from ait_llm.errors import UsageError
 from ait_llm.probe.launch import resolve_program, run_command
 
+SAME_PASSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+"""With which programs make the same passes each time they run, if the user does not say otherwise.
+
+In a process of its own, the engine of vLLM begins with what requests it has by then, so that runs
+batch them differently; in that of the program it has them all.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class TorchDumpPlan:

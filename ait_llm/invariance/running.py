@@ -15,7 +15,7 @@ from ait_llm.dump.changes.catalogue import CHANGES, VARIABLE, Change, NotPossibl
 from ait_llm.dump.changes.ranks import on_ranks
 from ait_llm.dump.inject.channel import Report
 from ait_llm.dump.inject.settings import TorchSettings
-from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
+from ait_llm.dump.torch_run import SAME_PASSES, plan_torch_dump, run_torch_dump
 from ait_llm.dump.torch_summary import TorchSummary
 from ait_llm.errors import AitError
 from ait_llm.formats.writing import new_file
@@ -156,7 +156,12 @@ def _run(request: Request, name: str, environ: Mapping[str, str]) -> _Run:
         change=name,
         warmup=0 if change is None else change.warmup,
     )
-    environment = {**environ, VARIABLE: name, **({} if change is None else change.environment)}
+    environment = {
+        **SAME_PASSES,
+        **environ,
+        VARIABLE: name,
+        **({} if change is None else change.environment),
+    }
     reports: list[Report] = []
     plan = plan_torch_dump(request.words, settings, environment)
     if change is None:

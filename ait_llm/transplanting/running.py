@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from ait_llm.core import StepRange
 from ait_llm.dump.inject.settings import TorchSettings
-from ait_llm.dump.torch_run import plan_torch_dump, run_torch_dump
+from ait_llm.dump.torch_run import SAME_PASSES, plan_torch_dump, run_torch_dump
 from ait_llm.formats.writing import new_file
 from ait_llm.transplanting.patched import PatchedProgram
 from ait_llm.transplanting.replayed import ReplayedDump
@@ -21,9 +21,6 @@ from ait_llm.transplanting.search import ProgramFailedError, search
 
 GOLDEN, MINE = "golden", "mine"
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
-# In a process of its own, the engine of vLLM begins with what requests it has by then, so that runs
-# batch them differently; in that of the program it has them all.
-_SAME_PASSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +199,7 @@ class ProgramRunner:
         )
         log = output.with_name(f"{output.name}.log")
         with new_file(log) as file:
-            environ = {**_SAME_PASSES, **self.environ}
+            environ = {**SAME_PASSES, **self.environ}
             capture = plan_torch_dump(self.words, settings, environ)
             summary = run_torch_dump(capture, environ, file)
         if summary.exit_code in _STOPPED:

@@ -177,7 +177,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _other(prompt: Any, number: int) -> Any:
-    """A prompt of the same length with its tokens or words in another order.
+    """A prompt of the same length of half of its tokens or words.
 
     Raises:
         NotPossibleError: it is neither text nor token ids.
@@ -192,10 +192,14 @@ def _other(prompt: Any, number: int) -> Any:
 
 
 def _turned(items: Sequence[Any], number: int) -> list[Any]:
-    """From back to front, and further round for each prompt, so that no prefix is shared."""
+    """Half of it twice, from back to front, begun elsewhere for each prompt: no prefix is shared.
+
+    With all of it, what adds up the rows of a batch could stay the same.
+    """
     turned = list(reversed(items))
     start = number % len(turned) if turned else 0
-    return [*turned[start:], *turned[:start]]
+    half = [*turned[start:], *turned[:start]][: (len(turned) + 1) // 2]
+    return [*half, *half][: len(turned)]
 
 
 def _refuse_draws(settings: Any) -> None:

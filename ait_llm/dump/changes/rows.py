@@ -132,8 +132,13 @@ def only_text(named: Mapping[str, Any]) -> bool:
 
 
 def shuffled(row: Tensor, number: int) -> Tensor:
-    """Another text of the same length: the tokens behind the first one in another order."""
+    """Another text of the same length: half of the tokens behind the first one, twice.
+
+    With all of them in another order, what adds up the rows of a batch could stay the same.
+    """
     ids = row.tolist()
     rest = ids[1:]
     random.Random(number).shuffle(rest)
-    return torch.tensor([*ids[:1], *rest], dtype=row.dtype, device=row.device)
+    half = rest[: (len(rest) + 1) // 2]
+    twice = [*half, *half][: len(rest)]
+    return torch.tensor([*ids[:1], *twice], dtype=row.dtype, device=row.device)
