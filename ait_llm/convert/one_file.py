@@ -14,6 +14,7 @@ from ait_llm.formats.atb_bin import resolve_data
 from ait_llm.formats.ge_file import looks_like_ge, read_ge
 from ait_llm.formats.layout import to_nd
 from ait_llm.formats.load import SUFFIXES, is_tensor_file
+from ait_llm.formats.pth_payload import pth_payloads
 from ait_llm.formats.safetensors_file import list_safetensors
 from ait_llm.formats.save import SAVE_FORMATS, SAVES_SEVERAL, save
 from ait_llm.formats.torch_file import read_torch
@@ -106,7 +107,8 @@ def _names(path: Path) -> list[str]:
     if suffix == ".safetensors":
         return list(list_safetensors(path))
     if suffix in _TORCH:
-        return list(read_torch(path, mmap=True))
+        plain = pth_payloads(path)  # without torch, which takes seconds to load
+        return list(read_torch(path, mmap=True) if plain is None else plain)
     if suffix not in SUFFIXES and looks_like_ge(path):
         return [tensor.name for tensor in read_ge(path).tensors]
     return [""]

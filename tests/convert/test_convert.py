@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -201,3 +203,23 @@ def test_inputs_of_an_operator_stay_inputs_in_files_of_the_graph_engine(tmp_path
     for name in names:
         first, second = load(source, name), load(file, name)
         np.testing.assert_array_equal(first.array, second.array, strict=True)
+
+
+def test_captured_files_are_converted_without_torch_which_takes_seconds_to_load(
+    tmp_path: Path,
+) -> None:
+    torch = pytest.importorskip("torch")
+    values = torch.arange(6.0).reshape(2, 3)
+    torch.save(values, tmp_path / "one.pth")
+    torch.save({"a": values, "b": [values + 1]}, tmp_path / "several.pt")
+    code = (
+        "import sys; from ait_llm.cli.main import ait; "
+        "ait(['llm', 'convert', *sys.argv[1:], '--to', 'npy'], standalone_mode=False); "
+        "print('torch' in sys.modules)"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path), "-o", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    found = {path.name: np.load(path) for path in (tmp_path / "out").iterdir()}
+    assert set(found) == {"one.npy", "several.a.npy", "several.b.0.npy"}
+    np.testing.assert_array_equal(found["several.b.0.npy"], values.numpy() + 1)
