@@ -16,6 +16,9 @@ from ait_llm.errors import FormatError, UsageError
 from ait_llm.formats.save import SAVE_FORMATS
 from ait_llm.storage import address
 
+_TOGETHER = 32  # files that a thread takes at once: to wait for one costs more than a small file
+_SHARES = 8  # of each thread at least, for large files
+
 
 def convert_files(
     source: Path,
@@ -108,8 +111,11 @@ def _unless(
 def _in_threads(
     work: Callable[[Path], Converted], sources: Sequence[Path], jobs: int
 ) -> Generator[Converted, None, None]:
+    size = max(1, min(_TOGETHER, len(sources) // (jobs * _SHARES)))
+    parts = [sources[first : first + size] for first in range(0, len(sources), size)]
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(work, sources)
+        for converted in pool.map(lambda part: [work(path) for path in part], parts):
+            yield from converted
 
 
 def _sources(source: Path, output: Path) -> Iterator[Path]:

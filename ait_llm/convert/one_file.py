@@ -14,7 +14,7 @@ from ait_llm.formats.atb_bin import resolve_data
 from ait_llm.formats.ge_file import looks_like_ge, read_ge
 from ait_llm.formats.layout import to_nd
 from ait_llm.formats.load import SUFFIXES, is_tensor_file
-from ait_llm.formats.pth_payload import pth_payloads
+from ait_llm.formats.pth_values import plain_tensors
 from ait_llm.formats.safetensors_file import list_safetensors
 from ait_llm.formats.save import SAVE_FORMATS, SAVES_SEVERAL, save
 from ait_llm.formats.torch_file import read_torch
@@ -79,7 +79,9 @@ def convert_file(conversion: Conversion, base: Path, path: Path) -> Converted:
         if not is_tensor_file(path):
             result.others += 1
             return result
-        names = _names(path)
+        # without torch, which takes seconds to load, where the file allows it
+        loaded = plain_tensors(path) if path.suffix.lower() in _TORCH else None
+        names = _names(path) if loaded is None else list(loaded)
         if wanted is not None:
             names = [each for each in names if each == wanted]
             if not names:
@@ -92,8 +94,9 @@ def convert_file(conversion: Conversion, base: Path, path: Path) -> Converted:
             file = target.with_name(f"{stem}{label}{SAVE_FORMATS[format_name]}")
             if not conversion.may_write(file):
                 raise FormatError(file, "is there already", "Give --overwrite to replace it")
-            make_folder(file.parent)
-            tensors = _tensors(path, group)
+            if not file.parent.is_dir():
+                make_folder(file.parent)
+            tensors = _tensors(path, group, loaded)
             result.widened += [f"{file}: {each}" for each in save(file, tensors, format_name)]
             result.files.append(file)
             result.tensors += len(tensors)
@@ -107,14 +110,17 @@ def _names(path: Path) -> list[str]:
     if suffix == ".safetensors":
         return list(list_safetensors(path))
     if suffix in _TORCH:
-        plain = pth_payloads(path)  # without torch, which takes seconds to load
-        return list(read_torch(path, mmap=True) if plain is None else plain)
+        return list(read_torch(path, mmap=True))
     if suffix not in SUFFIXES and looks_like_ge(path):
         return [tensor.name for tensor in read_ge(path).tensors]
     return [""]
 
 
-def _tensors(path: Path, names: list[str]) -> Mapping[str, LoadedTensor]:
+def _tensors(
+    path: Path, names: list[str], loaded: Mapping[str, LoadedTensor] | None
+) -> Mapping[str, LoadedTensor]:
+    if loaded is not None:
+        return {name: loaded[name] for name in names}
     found = {}
     for name in names:
         tensor = load(path, name or None)

@@ -68,6 +68,12 @@ BENCHES = (
         directory="--directory",
     ),
     Bench(
+        "convert",
+        "Converting a capture",
+        quick=("--files", "400", "--times", "1"),
+        directory="--directory",
+    ),
+    Bench(
         "fault_matrix",
         "Which operator is wrong: faults of hostatb without a mapping file",
         ("--deep",),
