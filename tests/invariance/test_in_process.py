@@ -54,6 +54,23 @@ def test_a_table_of_positions_that_is_given_a_mask_is_not_compared_with_position
     assert states(result) == {"padding-right": "held"}
 
 
+def test_rows_of_positions_that_a_mask_tells_are_not_rows_gathered_from_the_mask() -> None:
+    model: Any = model_of("CAUSAL_LM", "opt", "eager", torch.float32)
+    few = {"max_new_tokens": 2, "do_sample": False}
+    result = invariant(model.generate, PROMPTS, changes=["batch"], **few)
+    assert states(result) == {"batch": "held"}
+
+
+def test_a_prefix_of_as_many_tokens_as_there_are_heads_accuses_nobody() -> None:
+    model: Any = model_of("CAUSAL_LM", "opt", "eager", torch.float32)
+    ids = torch.tensor([[11, 47, 5, 88, 29, 63, 17, 40, 22], [31, 6, 70, 9, 82, 14, 55, 90, 2]])
+    assert model.config.num_attention_heads == ids.shape[1] // 2
+    few = {"max_new_tokens": 2, "do_sample": False}
+    (outcome,) = invariant(model.generate, ids, changes=["prefix"], **few).outcomes
+    assert (outcome.failed, outcome.origin) == (0, None)
+    assert outcome.compared > 500
+
+
 def test_changes_that_do_not_apply_are_not_made_and_say_why(model: Any) -> None:
     result = invariant(model, input_ids=PROMPTS, changes=["no-cache", "chunks"])
     assert states(result) == dict.fromkeys(("no-cache", "chunks"), "not made")

@@ -319,7 +319,9 @@ class Links:
             origin = read[0]
             if origin is None or unit.source.writes:
                 return None
-            if origin is not None and origin.writes:  # rows of something computed, not of a table
+            if width_of(origin.uses[0].tensor) != width_of(use.tensor):
+                continue  # a module that is given a mask first, say
+            if origin.writes:  # rows of something computed, not of a table
                 indices = integers(unit.source.uses[0].tensor)
                 return None if indices is None else tuple(int(i) for i in indices.reshape(-1))
         return None

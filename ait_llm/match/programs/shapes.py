@@ -22,7 +22,7 @@ from ait_llm.match.programs.shared_axes import (
     told_by_other,
 )
 from ait_llm.match.programs.tokens import Tokens
-from ait_llm.match.views import Reshape, View
+from ait_llm.match.views import Reorder, Reshape, View
 from ait_llm.program import rows as layout
 
 _SEVERAL = 2  # requests of a batch
@@ -81,20 +81,19 @@ def make_views(
         # which of the axes are tokens is not known of that side
         told = told_by_other(left, right, tokens) if whole and rows is None else None
         return None if told is None else Views(*told)
-    for ours in left_spaces(left, tokens.left, rows):
-        for theirs in spaces(right, tokens.right):
-            chosen = same_tokens(ours, theirs, tokens)
-            if chosen is None:
-                continue
-            one = of_columns(left, ours, chosen[0], left_columns)
-            other = of_columns(right, theirs, chosen[1], right_columns)
-            if one is None or other is None:
-                continue
-            if one[1] == other[1]:
-                return Views(one[0], other[0])
-            if whole and portion is not None and portion.axis(one[1], other[1]) == 1:
-                cut = portion.cut(one[1], other[1], 1)
-                return Views((*one[0], *cut[0]), (*other[0], *cut[1]))
+    for ours, theirs in _pairs_of_spaces(left, right, tokens, rows):
+        chosen = same_tokens(ours, theirs, tokens)
+        if chosen is None:
+            continue
+        one = of_columns(left, ours, chosen[0], left_columns)
+        other = of_columns(right, theirs, chosen[1], right_columns)
+        if one is None or other is None:
+            continue
+        if one[1] == other[1]:
+            return Views(one[0], other[0])
+        if whole and portion is not None and portion.axis(one[1], other[1]) == 1:
+            cut = portion.cut(one[1], other[1], 1)
+            return Views((*one[0], *cut[0]), (*other[0], *cut[1]))
     views = None if keys is None else key_views(left, right, keys, tokens.pairs)
     if views is not None:
         return Views(*views)
@@ -114,6 +113,25 @@ def make_views(
     if not is_table or not all(_is_one_for_all(each, tokens) for each in (left, right)):
         return None
     return Views((), ()) if left == right else Views(reshaped(left, table), reshaped(right, table))
+
+
+def _pairs_of_spaces(
+    left: Shape, right: Shape, tokens: Tokens, rows: tuple[int, ...] | None
+) -> list[tuple[Space, Space]]:
+    """Ways to see both as rows, the likeliest first: of one form, both have their axes alike.
+
+    Where a side has as many heads as tokens, the other one tells which axis is which.
+    """
+    pairs = [
+        (ours, theirs)
+        for ours in left_spaces(left, tokens.left, rows)
+        for theirs in spaces(right, tokens.right)
+    ]
+    return sorted(pairs, key=lambda pair: _axes_of(pair[0]) != _axes_of(pair[1]))
+
+
+def _axes_of(space: Space) -> list[tuple[int, ...]]:
+    return [view.axes for view in space.views if isinstance(view, Reorder)]
 
 
 def share_no_token(left: Shape, right: Shape, tokens: Tokens) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from ait_llm.match.programs.row_spaces import Shape
 from ait_llm.match.programs.shapes import make_views
 from ait_llm.match.programs.tokens import Tokens
 from ait_llm.match.views import apply
@@ -40,3 +42,23 @@ def test_requests_with_padding_of_their_own_share_no_table_of_positions() -> Non
     first, second = [(row, row) for row in range(5)], [(5 + row, 9 + row) for row in range(5)]
     tokens = Tokens(alone, BATCH, (*first, *second), "given", True)
     assert make_views((5, 5), (8, 8), tokens) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((2, 4, 4, 12), (2, 4, 9, 12)),  # requests, heads, tokens
+        ((8, 4, 12), (8, 9, 12)),  # heads of all requests on one axis
+        ((2, 4, 4, 12), (8, 9, 12)),
+        ((8, 4, 12), (2, 4, 9, 12)),
+    ],
+)
+def test_the_other_side_tells_heads_from_as_many_tokens(left: Shape, right: Shape) -> None:
+    pairs = tuple((4 * row + at, 9 * row + at) for row in range(2) for at in range(4))
+    tokens = Tokens(Rows(2, 4, 8, (3, 7)), Rows(2, 9, 18, (8, 17)), pairs, "given", True)
+    views = make_views(left, right, tokens)
+    assert views is not None
+    numbers = np.arange(2 * 9 * 4 * 12).reshape(2, 9, 4, 12)  # requests, tokens, heads
+    whole = numbers.transpose(0, 2, 1, 3)
+    ours, theirs = whole[:, :, :4].reshape(left), whole.reshape(right)
+    np.testing.assert_array_equal(apply(ours, views.left), apply(theirs, views.right))
