@@ -202,7 +202,8 @@ def _read_results(path: Path) -> list[ApiResult]:
     for name, forward, backward, message in _read_rows(path, RESULT_COLUMNS):
         states = [status if status.strip() else BLANK for status in (forward, backward)]
         if not set(states) <= set(known):
-            raise FormatError(path, f"says {states} of {name[:80]}, which is no result")
+            said = ", ".join(repr(each[:20]) for each in states)
+            raise FormatError(path, f"says {said} of {name[:80]}, which is no result")
         found.append(ApiResult(name, cast(Status, states[0]), cast(Status, states[1]), message))
     return found
 

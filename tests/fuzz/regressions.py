@@ -73,6 +73,18 @@ REGRESSIONS: tuple[tuple[str, bytes], ...] = (
     # a length within a pickle was reserved before it was read: up to 4 GiB
     ("torch_file", b"\x80\x02X\0\0\0\x30abc"),
     ("torch_file_mapped", b"\x80\x02X\0\0\0\x30abc"),
+    ("compare_file", b'{"npu_path": ' + b"1" * 5000 + b"}"),
+    (
+        "capture_config",
+        b'{"dump_path": "/tmp/x", "task": "statistics", "statistics": {"slice": 1}}',
+    ),
+    # an error as long as a cell
+    (
+        "api_check_results",
+        b'API name,Forward Test Success,Backward Test Success,Message\n"\n",'
+        + b"b" * 5000
+        + b",c,d\n",
+    ),
     # damaged XML within a sound zip file
     ("rank_workbook", b"PK\x05\x06" + bytes(18)),
 )

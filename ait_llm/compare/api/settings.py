@@ -81,7 +81,7 @@ def read_compare_file(path: Path) -> CompareFile:
     """
     try:
         content = json.loads(_COMMENT.sub(_without_comment, _read_text(path)))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise FormatError(path, f"is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise FormatError(path, "is not an object with npu_path and bench_path")

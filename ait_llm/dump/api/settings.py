@@ -225,7 +225,7 @@ def settings_of(config: Mapping[str, Any], config_path: Path | None = None) -> A
             "custom_op_namespaces", config.get("custom_op_namespaces") or []
         ),
         overflow_nums=_overflow_nums(section.get("overflow_nums", 1)),
-        slices=tuple(_slice(item) for item in section.get("slice") or []),
+        slices=_slices(section.get("slice") or []),
         wrap_ops=_wrap_ops(config.get("wrap_ops"), config_path),
         enabled=enabled,
         exact=config.get("precision") == "high",
@@ -338,6 +338,15 @@ def _request_id(value: object) -> str:
     return value or ""
 
 
+_NO_SLICES = 'slice: a list of {"dim": 0, "size": 8, "begin": 2, "end": 4}'
+
+
+def _slices(value: object) -> tuple[Slice, ...]:
+    if not isinstance(value, list):
+        raise UsageError(_NO_SLICES)
+    return tuple(map(_slice, value))
+
+
 def _slice(value: object) -> Slice:
     try:
         if isinstance(value, Mapping):
@@ -346,7 +355,7 @@ def _slice(value: object) -> Slice:
                 return part
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
-    raise UsageError('slice: a list of {"dim": 0, "size": 8, "begin": 2, "end": 4}')
+    raise UsageError(_NO_SLICES)
 
 
 def _wrap_ops(value: object, config_path: Path | None) -> Path | None:
