@@ -97,6 +97,14 @@ def run_of_saved_weights(tensors: Iterable[tuple[str, Tensor]], device: int, pid
     return _weights(operations, device, pid)
 
 
+def _is_there(path: Path) -> bool:
+    """True for a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Pass, Pass]], list[Problem]]:
     """The pairs that a program wrote down with ``dump_data``, one pair of runs for each token.
 
@@ -120,9 +128,11 @@ def runs_of_metadata(golden: Path, mine: Path) -> tuple[list[tuple[Pass, Pass]],
                 try:
                     place = contained(Path(file), root, named_in=path)
                 except FormatError:
-                    if side == "mine" or not moved.is_file():
+                    if side == "mine" or not _is_there(moved):
                         raise
                     place = contained(moved, root, named_in=path)
+                if place.is_dir():
+                    raise FormatError(path, f"refers to {file!r}, which is a folder")
             except FormatError as error:
                 problems.append(Problem(side, f"data id {data_id} of token {token}: {error}"))
                 continue

@@ -85,6 +85,9 @@ REGRESSIONS: tuple[tuple[str, bytes], ...] = (
         + b"b" * 5000
         + b",c,d\n",
     ),
+    ("torch_settings", b'{"' + b"9" * 5000 + b'\\n": 1}'),
+    ("dump_data_files", b'{"x": {"0": ["' + b"9" * 5000 + b'", "a.bin"]}}'),
+    ("dump_data_files", b'{"x": {"0": ["", "a.bin"]}}'),
     # damaged XML within a sound zip file
     ("rank_workbook", b"PK\x05\x06" + bytes(18)),
 )

@@ -23,6 +23,7 @@ GRAPH_TYPES = (*COMPILED_TYPES, *RUNTIME_TYPES)
 TORCH_TYPES = ("torch", "torch-stats", "torch-op", API_TYPE, *COMPILED_TYPES)
 """What ``--type`` calls the captures of PyTorch programs."""
 
+_SHOWN = 200  # characters of names that are none of ours
 VARIABLE = "AIT_TORCH_CAPTURE"
 COMPILE_ANEW = {"VLLM_DISABLE_COMPILE_CACHE": "1", "VLLM_USE_AOT_COMPILE": "0"}
 """Of programs with vLLM: what is compiled with a capture is not for others, and theirs not for it.
@@ -230,7 +231,7 @@ class TorchSettings:
             values = json.loads(text)
             unknown = set(values) - {field.name for field in fields(cls)}
             if unknown:
-                raise ValueError(f"unknown settings {', '.join(sorted(unknown))}")
+                raise ValueError(f"unknown settings {', '.join(sorted(unknown))[:_SHOWN]}")
             values["output"] = Path(values["output"])
             for name in ("control", "follow", "tokens", "patches"):
                 values[name] = None if values.get(name) is None else Path(values[name])
