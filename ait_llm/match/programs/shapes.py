@@ -118,16 +118,18 @@ def make_views(
 def _pairs_of_spaces(
     left: Shape, right: Shape, tokens: Tokens, rows: tuple[int, ...] | None
 ) -> list[tuple[Space, Space]]:
-    """Ways to see both as rows, the likeliest first: of one form, both have their axes alike.
+    """Ways to see both as rows, the likeliest first.
 
-    Where a side has as many heads as tokens, the other one tells which axis is which.
+    Of one program, a side that has other tokens tells where those of as many heads as tokens are.
     """
     pairs = [
         (ours, theirs)
         for ours in left_spaces(left, tokens.left, rows)
         for theirs in spaces(right, tokens.right)
     ]
-    return sorted(pairs, key=lambda pair: _axes_of(pair[0]) != _axes_of(pair[1]))
+    if tokens.is_one_program:
+        pairs.sort(key=lambda pair: _axes_of(pair[0]) != _axes_of(pair[1]))
+    return pairs
 
 
 def _axes_of(space: Space) -> list[tuple[int, ...]]:

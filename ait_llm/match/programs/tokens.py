@@ -16,6 +16,7 @@ import numpy as np
 from ait_llm.formats.elements import Array
 from ait_llm.match.programs.keys import Keys, find_keys
 from ait_llm.program.program import Program
+from ait_llm.program.roles import is_operator
 from ait_llm.program.rows import (
     Rows,
     id_matrices,
@@ -42,6 +43,8 @@ class Tokens:
         by_request: an engine says which row is which token of which request.
         is_beginning: one side reads the beginning of what the other reads, as the first part of a
             prompt does: their newest tokens are not the same.
+        is_one_program: both sides run modules of the same names and classes, which have their axes
+            in one order.
     """
 
     left: Rows
@@ -52,6 +55,7 @@ class Tokens:
     keys: Keys | None = None
     by_request: bool = False
     is_beginning: bool = False
+    is_one_program: bool = False
 
     @property
     def tells_newest(self) -> bool:
@@ -87,8 +91,23 @@ class Tokens:
         return same and self.is_plain
 
 
+_ALIKE = 0.9  # of the modules of the side that has fewer
+
+
 def find_tokens(left: Program, right: Program) -> Tokens | None:
     """Align the tokens of both sides; None if the sizes do not fit at all."""
+    found = _tokens_of(left, right)
+    if found is None:
+        return None
+    modules = [
+        {(each.name, each.type) for each in side.operations if not is_operator(each)}
+        for side in (left, right)
+    ]
+    alike = len(modules[0] & modules[1])
+    return replace(found, is_one_program=alike >= _ALIKE * min(map(len, modules)) > 0)
+
+
+def _tokens_of(left: Program, right: Program) -> Tokens | None:
     first, second = rows_of(left), rows_of(right)
     if first is None or second is None:
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,7 +58,7 @@ def test_requests_with_padding_of_their_own_share_no_table_of_positions() -> Non
 def test_the_other_side_tells_heads_from_as_many_tokens(left: Shape, right: Shape) -> None:
     pairs = tuple((4 * row + at, 9 * row + at) for row in range(2) for at in range(4))
     tokens = Tokens(Rows(2, 4, 8, (3, 7)), Rows(2, 9, 18, (8, 17)), pairs, "given", True)
-    views = make_views(left, right, tokens)
+    views = make_views(left, right, replace(tokens, is_one_program=True))
     assert views is not None
     numbers = np.arange(2 * 9 * 4 * 12).reshape(2, 9, 4, 12)  # requests, tokens, heads
     whole = numbers.transpose(0, 2, 1, 3)
