@@ -91,7 +91,9 @@ class MeasuredParts:
         return first if end <= self.together else (first + end) // 2
 
     def _is_off(self, number: int) -> bool:
-        """The parts of this margin do not add up."""
+        """The parts of this margin do not add up; of one that does not change nothing is asked."""
+        if not self.changes[number]:
+            return False
         off = sum(self._off(number, *between) for between in self._between(number))
         return abs(off) > _LEAST * abs(self.changes[number])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ait_llm.decisions.measured import MOST_RUNS, MeasuredParts, Part
@@ -36,6 +36,7 @@ def test_gradients_that_add_up_need_no_run(effects: list[float]) -> None:
 def test_each_error_is_in_one_part_and_the_parts_are_near_the_change(
     effects: list[float], data: st.DataObject
 ) -> None:
+    assume(sum(effects))
     size = len(effects)
     gradients = data.draw(st.lists(st.floats(-1, 1), min_size=size, max_size=size))
     parts, runs = find(effects, gradients)
@@ -74,6 +75,13 @@ def test_a_run_without_such_an_answer_splits_nothing() -> None:
     measured = MeasuredParts([[]], [1.0], lambda _count: [None], 16)
     assert measured.find() == [[Part(0, 15, 1.0, measured=True)]]
     assert measured.runs == 1
+
+
+def test_a_margin_that_does_not_change_needs_no_run() -> None:
+    measured = MeasuredParts([[0.25, -0.5]], [0.0], lambda _count: [0.0], 2)
+    (parts,) = measured.find()
+    assert [part.change for part in parts] == [0.25, -0.5]
+    assert not measured.runs
 
 
 def test_runs_serve_all_choices() -> None:
