@@ -41,10 +41,12 @@ def added(record: dict[str, Explored], found: Sequence[Explored]) -> dict[str, E
 
 
 def write_record(record: dict[str, Explored]) -> None:
-    """Write the record, a line for each reader."""
+    """Write the record, a line for each reader; of findings the file and its kind, no traceback."""
     lines = []
     for name, each in sorted(record.items()):
         values = {key: value for key, value in asdict(each).items() if key != "target"}
+        for finding in values["findings"]:
+            finding["text"] = ""  # has paths of the machine, and is told again by the file
         lines.append(f" {json.dumps(name)}: {json.dumps(values)}")
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 

@@ -154,3 +154,10 @@ def test_the_same_numbers_make_the_same_files() -> None:
     assert npy.input(3, 5) == npy.input(3, 5)
     assert len({npy.input(3, number) for number in range(50)}) > 40
     assert fuzz(npy, 3, range(5)).inputs == 5
+
+
+def test_the_record_of_what_was_found_has_no_paths_of_the_machine_that_found_it() -> None:
+    record = json.loads(Path(__file__).with_name("explored.json").read_text("utf-8"))
+    findings = [finding for each in record.values() for finding in each["findings"]]
+    assert findings
+    assert all(not finding["text"] and finding["data"] for finding in findings)

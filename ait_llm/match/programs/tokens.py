@@ -44,7 +44,7 @@ class Tokens:
         is_beginning: one side reads the beginning of what the other reads, as the first part of a
             prompt does: their newest tokens are not the same.
         is_one_program: both sides run modules of the same names and classes, which have their axes
-            in one order.
+            in one order; only asked where one has other tokens.
     """
 
     left: Rows
@@ -97,8 +97,8 @@ _ALIKE = 0.9  # of the modules of the side that has fewer
 def find_tokens(left: Program, right: Program) -> Tokens | None:
     """Align the tokens of both sides; None if the sizes do not fit at all."""
     found = _tokens_of(left, right)
-    if found is None:
-        return None
+    if found is None or not found.are_others:
+        return found
     modules = [
         {(each.name, each.type) for each in side.operations if not is_operator(each)}
         for side in (left, right)
